@@ -437,8 +437,8 @@ impl Client {
         for entry in rest {
             entry.status.lose(LostReason::Closed);
             core.steward.send(StewardCommand::Release(PendingRelease {
+                granted: entry.granted().clone(),
                 store: entry.store,
-                granted: entry.granted,
                 repeated: false,
                 until,
                 answer: None,

@@ -67,7 +67,7 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn name(&self) -> &str {
-        self.0.granted.ticket.name.as_str()
+        self.0.granted().ticket.name.as_str()
     }
 
     /// The owner id of this acquisition, as other clients see it in the store: `uuid:n`.
@@ -83,7 +83,7 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn owner_id(&self) -> String {
-        self.0.granted.ticket.owner.to_string()
+        self.0.granted().ticket.owner.to_string()
     }
 
     /// The fencing token. Always present on a [fenced lock](crate::Client::fenced_lock); on other locks if the store
@@ -168,14 +168,20 @@ impl Guard {
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
         let can = hold.context.store().front().capabilities().sequencers;
-        let exclusive = matches!(hold.granted.ticket.kind, LockKind::Mutex | LockKind::Fenced);
+        let exclusive = matches!(
+            hold.granted().ticket.kind,
+            LockKind::Mutex | LockKind::Fenced
+        );
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
         };
         hold.is_written.store(true, Ordering::SeqCst);
         match hold.status.refusal() {
             Some(refusal) => Err(refusal.on_lock(self.name())),
-            None => Ok(Sequencer::new(hold.granted.ticket.name.clone(), generation)),
+            None => Ok(Sequencer::new(
+                hold.granted().ticket.name.clone(),
+                generation,
+            )),
         }
     }
 
@@ -339,7 +345,7 @@ impl Guard {
         // We read the clock before the request. The lease in the store starts later, so we never claim more time than
         // it has.
         let sent = steward.timers.now();
-        let batch = [hold.granted.renewal(lease)];
+        let batch = [hold.granted().renewal(lease)];
         let answers = hold.context.store().front().renew(&batch).await;
         match answers
             .map_err(|error| error.on_lock(self.name()))?
@@ -388,14 +394,9 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
-        let Hold {
-            context,
-            granted,
-            token,
-            ..
-        } = &*self.0;
-        token
-            .and_then(|token| context.store().front().sql_fence(&granted.ticket.name, token))
+        let (hold, front) = (&self.0, self.0.context.store().front());
+        hold.token
+            .and_then(|token| front.sql_fence(&hold.granted().ticket.name, token))
             .ok_or_else(|| {
                 Error::new(crate::ErrorKind::Unsupported)
                     .on_lock(self.name())
@@ -439,7 +440,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.name())
-            .field("owner", &self.0.granted.ticket.owner)
+            .field("owner", &self.0.granted().ticket.owner)
             .field("token", &self.0.token)
             .field("held", &self.is_held())
             .finish()

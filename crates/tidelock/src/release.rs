@@ -55,7 +55,7 @@ impl Release {
         if Arc::get_mut(&mut hold).is_some() {
             return Self::of_last(hold);
         }
-        let (status, name) = (Arc::clone(&hold.status), hold.granted.ticket.name.clone());
+        let (status, name) = (Arc::clone(&hold.status), hold.granted().ticket.name.clone());
         // If several guards are released at the same moment, `into_inner` returns the hold to exactly one of them.
         match Arc::into_inner(hold) {
             Some(hold) => Self::of_last(Arc::new(hold)),

@@ -4,8 +4,8 @@
 //! the caller stops polling it. The algorithm:
 //!
 //! 1. Join the local queue of the name. The first request becomes the leader and runs the steps below for all waiters;
-//!    the others wait to be called. These bypass the queue: a zero wait, a read-write lock, a store with queues of its
-//!    own, and a set of stores.
+//!    the others wait for a notification (`path.rs`). These bypass the queue: a zero wait, a read-write lock, a store
+//!    with queues of its own, and a set of stores.
 //! 2. Fairness delay: if this process has just released the lock and other clients wait for it, they ask first.
 //! 3. Register with the in-flight counter, check for `close`, send the ticket.
 //! 4. Granted: insert the hold into the lease table, check for `close` again, return the hold.
@@ -16,10 +16,11 @@
 //!
 //! ```text
 //!   waiting in the queue ─ notified ─┬─ TakeLeadership ─► drive, as the leader
-//!                                ├─ Hold ───────────► return it (closed: error; lost: join again)
-//!                                ├─ Probe ──────────► one attempt that bypasses the leader (refused, no answer: join again)
-//!                                ├─ JoinAgain ──────► join again, at the old position
-//!                                └─ Failed ─────────► return the error
+//!                                    ├─ Hold ───────────► return it (closed: error; lost: join again)
+//!                                    ├─ Probe ──────────► one attempt that bypasses the leader
+//!                                    │                    (refused, no answer, lease over already: join again)
+//!                                    ├─ JoinAgain ──────► join again, at the old position
+//!                                    └─ Failed ─────────► return the error
 //!   drive ─► fairness delay ─► in flight
 //!   in flight ─┬─ granted, lease proved ───────► hold in the lease table ─► return it (closed: release it, error)
 //!              ├─ granted, lease over already ─► withdraw, fresh ticket; then as for an error

@@ -34,7 +34,7 @@ impl ProvedGrant {
         let steward = &request.context.core.steward;
         let lease = request.terms.lease;
         let valid_until = sent + steward.drift.proved(lease);
-        let mut status = HoldStatus::new(valid_until, steward.timers.clock());
+        let mut status = HoldStatus::new(pending.granted(), valid_until, steward.timers.clock());
         if request.terms.renewed {
             status = status.renewed_since(sent, lease);
         }
@@ -71,11 +71,10 @@ impl ProvedGrant {
         // The term begins before the insert: the status in the table must have it, so that a loss ends the term.
         let term = leader.and_then(|leader| leader.begin(request.terms, &self.grant, wake));
         let status = Arc::new(self.status.leading(term.as_ref()));
-        let granted = pending.becomes_hold();
+        pending.becomes_hold();
         let caps = request.options.max_hold;
         let entry = LeaseEntry {
             store: Arc::clone(&context.store),
-            granted: granted.clone(),
             status: Arc::clone(&status),
             location: request.location,
             renew_at: if request.terms.renewed {
@@ -89,7 +88,6 @@ impl ProvedGrant {
         let hold = Hold {
             entry: context.core.steward.table.insert(entry),
             context: Arc::clone(context) as _,
-            granted,
             token: self.grant.token,
             generation: self.grant.token,
             is_written: AtomicBool::new(false),

@@ -53,9 +53,18 @@ impl<'a> PendingTicket<'a> {
     }
 
     /// The store has granted the ticket, and the hold has it from here on.
-    pub(crate) fn becomes_hold(&mut self) -> GrantedTicket {
+    pub(crate) fn becomes_hold(&mut self) {
         self.settled = true;
-        self.granted(self.unclear)
+    }
+
+    /// The ticket for its hold or its withdrawal.
+    pub(crate) fn granted(&self) -> GrantedTicket {
+        GrantedTicket {
+            ticket: self.ask.ticket.clone(),
+            lease: self.ask.lease,
+            wish: self.ask.wish,
+            unclear: self.unclear,
+        }
     }
 
     /// Withdraws the ticket and takes a fresh one. The receiver resolves when the store no longer knows the old ticket.
@@ -82,28 +91,20 @@ impl<'a> PendingTicket<'a> {
     /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
     fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>) {
         self.settled = true;
+        self.unclear = true; // the withdrawal leaves a tombstone
         let steward = &self.request.context.core.steward;
         // We retry for twice the lease. The acquire may lie in the buffers of a frozen server, and may be granted for a
         // whole lease when that server resumes.
         let limit = (self.ask.lease * 2).max(Duration::from_secs(60));
         steward.send(StewardCommand::Release(PendingRelease {
             store: Arc::clone(&self.request.context.store),
-            granted: self.granted(true),
+            granted: self.granted(),
             repeated: true,
             until: steward.timers.now() + limit,
             term: None,
             kept: Duration::ZERO,
             answer,
         }));
-    }
-
-    fn granted(&self, unclear: bool) -> GrantedTicket {
-        GrantedTicket {
-            ticket: self.ask.ticket.clone(),
-            lease: self.ask.lease,
-            wish: self.ask.wish,
-            unclear,
-        }
     }
 }
 

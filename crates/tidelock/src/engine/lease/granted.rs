@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::acknowledge::ReplicaAck;
 use crate::store::{Renewal, Ticket};
 
-/// A ticket that the store has granted, or may have granted. The hold, its entry in the lease table and its release
-/// each have a copy, because each can outlive the others.
+/// A ticket that the store has granted, or may have granted.
 #[derive(Debug, Clone)]
 pub(crate) struct GrantedTicket {
     pub(crate) ticket: Ticket,
@@ -25,6 +24,23 @@ impl GrantedTicket {
             ticket: self.ticket.clone(),
             lease,
             wish: self.wish,
+        }
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl GrantedTicket {
+    /// A ticket for tests without a store.
+    pub(crate) fn of(name: crate::store::Name, lease: Duration) -> Self {
+        Self {
+            ticket: Ticket {
+                kind: crate::types::LockKind::Mutex,
+                name,
+                owner: crate::types::OwnerMint::new().fresh(),
+            },
+            lease,
+            wish: ReplicaAck::Off,
+            unclear: false,
         }
     }
 }

@@ -30,7 +30,6 @@ impl Hold {
         };
         let hold = Self {
             context: Arc::clone(&self.context),
-            granted: self.granted.clone(),
             token: self.token,
             generation: self.generation,
             is_written: AtomicBool::new(false),
@@ -80,7 +79,7 @@ impl Hold {
             return None;
         }
         let now = self.context.steward().timers.now();
-        if self.status.valid_until().since(now) <= self.granted.lease / 3 {
+        if self.status.valid_until().since(now) <= self.granted().lease / 3 {
             return None;
         }
         Some((now, self.context.next_holder(term, now)?))

@@ -55,7 +55,6 @@ pub(crate) trait Successor: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) context: Arc<dyn HoldContext>,
-    pub(crate) granted: GrantedTicket,
     pub(crate) token: Option<FencingToken>,
     /// The token of the grant, which the store knows. `token` may be a later one, reserved with it for a hand-off.
     pub(crate) generation: Option<FencingToken>,
@@ -76,6 +75,10 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    pub(crate) fn granted(&self) -> &GrantedTicket {
+        self.status.granted()
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.status
             .check(self.context.steward().timers.clock())
@@ -88,7 +91,7 @@ impl Hold {
     /// [`ErrorKind::InvalidOptions`] if the owner holds the lock for reading and asks to write: it would wait for all
     /// readers, and so for itself.
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
-        if kind == LockKind::Write && self.granted.ticket.kind == LockKind::Read {
+        if kind == LockKind::Write && self.granted().ticket.kind == LockKind::Read {
             return Err(Error::new(ErrorKind::InvalidOptions).because(
                 "this owner holds the lock for reading, and would wait for itself; release that first, or take it for writing from the start",
             ));
@@ -100,7 +103,7 @@ impl Hold {
     /// may have taken effect.
     pub(crate) fn over_by(&self) -> BootInstant {
         let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
-        let longest = self.granted.lease.max(extension);
+        let longest = self.granted().lease.max(extension);
         (self.context.steward().timers.now() + longest).max(self.status.valid_until())
     }
 
@@ -108,7 +111,7 @@ impl Hold {
     pub(crate) fn kept(&self) -> Duration {
         let steward = self.context.steward();
         let left = self.status.valid_until().since(steward.timers.now());
-        let whole = steward.drift.proved(self.granted.lease);
+        let whole = steward.drift.proved(self.granted().lease);
         whole.saturating_sub(left)
     }
 
@@ -128,7 +131,7 @@ impl Hold {
     pub(crate) fn pending_release(&self, term: Option<Arc<LeaderTerm>>) -> PendingRelease {
         PendingRelease {
             store: Arc::clone(self.context.store()),
-            granted: self.granted.clone(),
+            granted: self.granted().clone(),
             repeated: false,
             until: self.over_by(),
             term,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::store::{Awaited, BootInstant, Name};
@@ -32,8 +32,8 @@ pub(crate) trait Queues: fmt::Debug + Send + Sync {
 pub(crate) struct LeaderTerm {
     queues: Arc<dyn Queues>,
     name: Name,
-    number: u64,
-    ended: AtomicBool,
+    /// No two terms have the same number. 0: ended.
+    number: AtomicU64,
 }
 
 impl LeaderTerm {
@@ -41,8 +41,7 @@ impl LeaderTerm {
         Arc::new(Self {
             queues,
             name,
-            number,
-            ended: AtomicBool::new(false),
+            number: AtomicU64::new(number),
         })
     }
 
@@ -50,15 +49,15 @@ impl LeaderTerm {
         &self.name
     }
 
-    /// No two terms have the same number.
     pub(crate) fn number(&self) -> u64 {
-        self.number
+        self.number.load(Ordering::SeqCst)
     }
 
     /// Ends the term and calls the next waiter to lead. Does nothing if the term has ended before.
     pub(crate) fn end(&self) {
-        if !self.ended.swap(true, Ordering::SeqCst) {
-            self.queues.end_term(&self.name, self.number);
+        let number = self.number.swap(0, Ordering::SeqCst);
+        if number != 0 {
+            self.queues.end_term(&self.name, number);
         }
     }
 }

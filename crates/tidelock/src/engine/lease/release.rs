@@ -37,14 +37,14 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         } else {
             steward.send(StewardCommand::Release(hold.pending_release(term)));
         }
-        return Err(lost.on_lock(&hold.granted.ticket.name));
+        return Err(lost.on_lock(&hold.granted().ticket.name));
     }
     let mut repeated = false;
     let store = hold.context.store();
     let first = send_once(
         store,
         store.front(),
-        &hold.granted,
+        hold.granted(),
         hold.kept(),
         &mut repeated,
         &steward.timers,
@@ -64,7 +64,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
             match steward.timers.limit(steward.response_timeout, answered).await {
                 Some(Ok(result)) => result,
                 _ => Err(Error::new(ErrorKind::OutcomeUnknown)
-                    .on_lock(&hold.granted.ticket.name)
+                    .on_lock(&hold.granted().ticket.name)
                     .because("the release has not been confirmed yet; it goes on in the background until the lease ends")
                     .caused_by(error)),
             }

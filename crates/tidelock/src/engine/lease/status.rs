@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::leader_term::LeaderTerm;
 use crate::engine::runtime::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -36,9 +37,11 @@ const HELD: u8 = 0;
 const ENDED: u8 = 1;
 const LOST: u8 = 2;
 
-/// Whether this process can prove that the lock is held. Shared by the hold, the lease table and the loss signals.
+/// The ticket of a hold, and whether this process can prove that the lock is held. Shared by the hold, the lease table
+/// and the loss signals.
 #[derive(Debug)]
 pub(crate) struct HoldStatus {
+    granted: GrantedTicket,
     /// The end of the proved lease, in nanoseconds of the boot clock. Never decreases.
     valid_until: AtomicU64,
     /// When the newest request was sent that proved the lease.
@@ -61,8 +64,9 @@ pub(crate) struct HoldStatus {
 }
 
 impl HoldStatus {
-    pub(crate) fn new(valid_until: BootInstant, clock: Clock) -> Self {
+    pub(crate) fn new(granted: GrantedTicket, valid_until: BootInstant, clock: Clock) -> Self {
         Self {
+            granted,
             valid_until: AtomicU64::new(valid_until.0),
             proved_at: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
@@ -74,6 +78,10 @@ impl HoldStatus {
             bond: None,
             term: Weak::new(),
         }
+    }
+
+    pub(crate) fn granted(&self) -> &GrantedTicket {
+        &self.granted
     }
 
     /// Whether the lease is proved now. False for a grant whose reply took longer than the lease.
@@ -98,7 +106,7 @@ impl HoldStatus {
     /// The status for the next holder of the same hold, with the same proof and no listeners.
     pub(crate) fn next(&self) -> Self {
         let copy = |at: &AtomicU64| AtomicU64::new(at.load(Ordering::SeqCst));
-        let mut next = Self::new(BootInstant(0), self.clock);
+        let mut next = Self::new(self.granted.clone(), BootInstant(0), self.clock);
         next.valid_until = copy(&self.valid_until);
         next.proved_at = copy(&self.proved_at);
         next.failed_at = copy(&self.failed_at);

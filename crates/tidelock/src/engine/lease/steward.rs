@@ -314,7 +314,7 @@ impl Steward {
                         Renewed::Gone => gone(table, id, LostReason::Taken),
                         Renewed::WrongType => gone(table, id, LostReason::WrongType),
                         Renewed::Failed(error) => table.renewed([id], |entry| {
-                            tracing::warn!(lock = %entry.granted.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                            tracing::warn!(lock = %entry.granted().ticket.name, %error, "this lock could not be renewed; trying again within the lease");
                             entry.failed(sent, now);
                         }),
                     }

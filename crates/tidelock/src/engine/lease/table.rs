@@ -64,7 +64,6 @@ const OWN: usize = 2;
 #[derive(Debug)]
 pub(crate) struct LeaseEntry {
     pub(crate) store: Arc<StoreHandle>,
-    pub(crate) granted: GrantedTicket,
     pub(crate) status: Arc<HoldStatus>,
     /// The source location of the acquire.
     pub(crate) location: &'static Location<'static>,
@@ -77,6 +76,10 @@ pub(crate) struct LeaseEntry {
 }
 
 impl LeaseEntry {
+    pub(crate) fn granted(&self) -> &GrantedTicket {
+        self.status.granted()
+    }
+
     /// The instant at which something is due.
     fn next(&self) -> BootInstant {
         self.renew_at
@@ -185,7 +188,7 @@ impl LeaseTable {
         let inner = self.lock();
         let mut entries = inner.entries.values();
         entries
-            .find(|(_, entry)| entry.granted.ticket.name == *name)
+            .find(|(_, entry)| entry.granted().ticket.name == *name)
             .map(|(_, entry)| entry.location)
     }
 
@@ -271,7 +274,7 @@ impl LeaseTable {
     pub(crate) fn lost(&self, id: u64, reason: LostReason) -> Option<Ticket> {
         let entry = self.remove(id)?;
         entry.status.lose(reason);
-        Some(entry.granted.ticket)
+        Some(entry.granted().ticket.clone())
     }
 
     /// Removes the holds that have ended, reports their loss, and returns the renewals that are due. It marks each
@@ -302,7 +305,7 @@ impl LeaseTable {
             } else if now >= entry.ends_at {
                 over.push((LostReason::MaxHold, inner.forget(id)));
             } else if now >= entry.renew_at {
-                soon.get_or_insert(now + entry.granted.lease / 9);
+                soon.get_or_insert(now + entry.granted().lease / 9);
                 inner.send(id, now, &again, &mut due);
             } else {
                 inner.change(id, |_| {}); // the proof was extended since: only move the entry in `order`
@@ -383,7 +386,7 @@ impl LeaseTableState {
             let joins = |entry: &LeaseEntry| {
                 entry.renew_at <= soon
                     && !entry.asked
-                    && due.have_room_for(&entry.store, &entry.granted.ticket.name)
+                    && due.have_room_for(&entry.store, &entry.granted().ticket.name)
             };
             if self.entries.get(&id).is_some_and(|(_, entry)| joins(entry)) {
                 self.send(id, now, again, due);
@@ -402,9 +405,9 @@ impl LeaseTableState {
         to: &mut Batches,
     ) {
         self.change(id, |entry| {
-            entry.renew_at = now + again(entry.granted.lease);
+            entry.renew_at = now + again(entry.granted().lease);
             entry.asked = true;
-            let renewal = entry.granted.renewal(entry.granted.lease);
+            let renewal = entry.granted().renewal(entry.granted().lease);
             to.add(&entry.store, id, renewal);
         });
     }
@@ -413,16 +416,16 @@ impl LeaseTableState {
 impl LeaseEntry {
     /// The lease was renewed by a request sent at `sent`.
     pub(crate) fn proved(&mut self, sent: BootInstant, drift: &Drift) {
-        self.status.prove(sent + drift.proved(self.granted.lease));
+        self.status.prove(sent + drift.proved(self.granted().lease));
         self.status.confirmed(sent);
-        self.renew_at = sent + self.granted.lease / 3;
+        self.renew_at = sent + self.granted().lease / 3;
         self.asked = false;
     }
 
     /// A renewal sent at `sent` brought no proof. The next one follows within a fifteenth of the lease.
     pub(crate) fn failed(&mut self, sent: BootInstant, now: BootInstant) {
         self.status.failed(sent);
-        self.renew_at = self.renew_at.min(now + self.granted.lease / 15);
+        self.renew_at = self.renew_at.min(now + self.granted().lease / 15);
         self.asked = false;
     }
 }

@@ -53,8 +53,9 @@ impl Queues for LocalQueues {
     }
 
     /// Acts on each queue that has made no progress for `patience`: its leader may be a future that is kept and not
-    /// polled. Takes back a notification that was not taken. If there is none, the next waiter asks the store for itself,
-    /// and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this process.
+    /// polled. Takes back a notification that was not taken. If there is none, the next waiter asks the store for
+    /// itself, and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this
+    /// process.
     fn check_stalled(&self, now: BootInstant) {
         let mut inner = self.lock();
         if now < inner.check_at {

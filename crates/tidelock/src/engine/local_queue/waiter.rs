@@ -92,8 +92,8 @@ impl Waiter {
         self.lock().notification.is_some()
     }
 
-    /// Takes back a notification that was delivered and not taken, and leaves `JoinAgain` in its place. `None`: there is
-    /// none that another waiter could get.
+    /// Takes back a notification that was delivered and not taken, and leaves `JoinAgain` in its place. `None`: there
+    /// is none that another waiter could get.
     pub(crate) fn call_off(&self) -> Option<Notification> {
         let mut state = self.lock();
         if !matches!(

@@ -1,8 +1,8 @@
 //! The waiters of a local queue: what they are told.
 //!
-//! Lock order: the lock of the local queues, then the lock of one waiter. We wake tasks and drop notifications that were
-//! not taken after both are released: a dropped notification passes on the leader role or the hold in it, which takes
-//! both again.
+//! Lock order: the lock of the local queues, then the lock of one waiter. We wake tasks and drop notifications that
+//! were not taken after both are released: a dropped notification passes on the leader role or the hold in it, which
+//! takes both again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
