@@ -15,8 +15,8 @@ pub enum LockKind {
     Mutex,
     /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
     Fenced,
-    /// Any number of holders, all of this kind. Only for stores with [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is
-    /// [`Write`](Self::Write).
+    /// Any number of holders, all of this kind. Only for stores with
+    /// [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is [`Write`](Self::Write).
     Read,
     /// One holder. Excludes every kind on the same name.
     Write,
