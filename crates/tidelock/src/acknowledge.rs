@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
+#[cfg(doc)]
 use crate::guard::Guard;
 
 /// How many replicas must acknowledge a grant before `acquire` returns it, and a renewal before it counts. A stricter
@@ -117,26 +118,6 @@ pub struct Acknowledged {
     pub needed: u32,
     /// How many had acknowledged it when `acquire` returned; at least `needed`.
     pub reached: u32,
-}
-
-impl Guard {
-    /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
-    /// policy is [`ReplicaAck::Off`], the store has no replicas, or the server does not allow the query.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("job").acquire().await?;
-    /// match guard.acknowledged() {
-    ///     Some(replicas) => println!("{} of at least {}", replicas.reached, replicas.needed),
-    ///     None => println!("known to one server only"),
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn acknowledged(&self) -> Option<Acknowledged> {
-        self.0.acknowledged
-    }
 }
 
 #[cfg(test)]

@@ -8,20 +8,20 @@ use std::time::Duration;
 use crate::acknowledge::ReplicaAck;
 use crate::client::Client;
 use crate::credentials::Credentials;
-use crate::engine::lease::process_info;
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::Steward;
+use crate::engine::local_queue::queue::LocalQueueSettings;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::Background;
-use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::retry;
-use crate::engine::store_handle::{LocalQueueSettings, StoreHandle};
 use crate::engine::{ClientInner, ClientSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
-use crate::options::{self, Drift};
-use crate::owner::OwnerMint;
+use crate::options;
 use crate::store::{Clock, Env, Timers, TlsFiles, registry};
+use crate::types::Drift;
+use crate::types::OwnerMint;
 
 /// Settings of a client. Each setting documents its default.
 ///
@@ -489,13 +489,20 @@ impl ClientBuilder {
             patience: self.lease / 3,
             notify: Arc::clone(&notify),
         };
-        let home = StoreHandle::home(open(&env).await?, &manners);
+        let store = open(&env).await?;
+        let plain = QueuedStore::plain(&store, &manners);
+        let home = QueuedStore::home(store, &manners);
         let mint = OwnerMint::new();
         let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {
             notify,
             process_info: Arc::clone(&process_info),
-            home: Arc::clone(&home),
+            home: Arc::clone(&home.store),
+            queues: [Some(&home), plain.as_ref()]
+                .into_iter()
+                .flatten()
+                .filter_map(|store| Some(Arc::clone(store.queues.as_ref()?) as _))
+                .collect(),
             timers: timers.clone(),
             drift: self.drift,
             response_timeout: self.response_timeout,
@@ -510,15 +517,14 @@ impl ClientBuilder {
         };
         let core = Arc::new(ClientInner {
             home,
+            plain,
             settings,
             mint,
-            process_info,
             timers,
             steward,
-            closed: Flag::default(),
         });
         if self.publish_process_info {
-            process_info::publish(&core);
+            publish(&core, process_info);
         }
         Ok(Client::new(core))
     }
@@ -547,6 +553,21 @@ impl fmt::Debug for ClientBuilder {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
+}
+
+/// Publishes who this process is, until the client is closed or dropped.
+fn publish(core: &Arc<ClientInner>, process_info: Arc<ProcessInfo>) {
+    let (home, timers) = (Arc::clone(&core.home.store), core.timers.clone());
+    let alive = Arc::downgrade(core);
+    // We count the write as in flight before we check for `close`. `close` waits for what is counted and only then
+    // removes the record. Otherwise a late write could leave the record of a client that is gone.
+    let begin_write = move || {
+        let core = alive.upgrade()?;
+        let write = core.steward.owned_in_flight();
+        (!core.steward.closed.is_set()).then_some(write)
+    };
+    let writes = process_info.publish(home, timers, begin_write);
+    core.steward.background.spawn(writes);
 }
 
 fn millis_from_env(name: &str) -> Result<Option<Duration>> {

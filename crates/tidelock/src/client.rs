@@ -9,15 +9,17 @@ use futures_util::{FutureExt, future};
 
 use crate::builder::ClientBuilder;
 use crate::engine::ClientInner;
+use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 use crate::store::LockKind;
+use crate::types::LostReason;
 
 /// A connection to a store of locks. Cheap to clone; all clones are one client, with one identity on the wire.
 ///
@@ -213,7 +215,7 @@ impl Client {
         let mut names = std::collections::BTreeSet::new();
         let mut cursor = 0;
         loop {
-            let page = self.0.home.front().list(pattern, cursor).await?;
+            let page = self.0.home.store.front().list(pattern, cursor).await?;
             names.extend(page.names);
             match page.next {
                 Some(next) if names.len() < most => cursor = next,
@@ -252,7 +254,7 @@ impl Client {
     /// ```
     pub async fn verify(&self, sequencer: &Sequencer) -> Result<bool> {
         let (name, generation) = sequencer.parts();
-        let sequencers = self.0.home.front().extensions().sequencers;
+        let sequencers = self.0.home.store.front().extensions().sequencers;
         let asked = async {
             self.0.refuse_if_closed()?;
             let sequencers = sequencers.ok_or_else(sequencer::unsupported)?;
@@ -281,7 +283,7 @@ impl Client {
     /// ```
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
-        self.0.home.front().diagnose().await
+        self.0.home.store.front().diagnose().await
     }
 
     /// Closes the client and all its clones. In this order, it refuses new acquisitions, ends waits with
@@ -309,8 +311,9 @@ impl Client {
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
         // Only the first of several calls announces the close; later calls wait with it.
-        if core.closed.set() {
-            core.home.close_queues();
+        if core.steward.closed.set() {
+            core.home.close();
+            core.plain.iter().for_each(QueuedStore::close);
             for status in core.steward.table.statuses() {
                 status.announce_close();
             }
@@ -325,7 +328,10 @@ impl Client {
         core.steward.retire();
         core.timers.until(end, core.steward.ended()).await;
         // Both closes start even if the time is over; once started they complete without a waiter.
-        let closed = future::join(core.home.back().close(), core.home.front().close());
+        let closed = future::join(
+            core.home.store.back().close(),
+            core.home.store.front().close(),
+        );
         let closed = core.steward.unless_ended(closed.map(drop));
         core.timers.until(end, closed).await;
         left
@@ -352,20 +358,20 @@ impl Client {
         let until = core.timers.now() + core.settings.response_timeout;
         // We empty the lease table first. Otherwise the steward would keep renewing a lock whose release fails.
         let rest = core.steward.table.drain();
-        for keep in &rest {
-            keep.status.lose(LostReason::Closed);
-            core.steward.send(StewardCommand::Release {
-                store: Arc::clone(&keep.store),
-                ticket: keep.ticket.clone(),
-                unclear: keep.unclear,
+        let left = rest.len();
+        for entry in rest {
+            entry.status.lose(LostReason::Closed);
+            core.steward.send(StewardCommand::Release(PendingRelease {
+                granted: entry.granted().clone(),
+                store: entry.store,
                 repeated: false,
                 until,
                 answer: None,
                 term: None,
                 kept: Duration::ZERO,
-            });
+            }));
         }
-        rest.len()
+        left
     }
 }
 
@@ -373,7 +379,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.id())
-            .field("store", &self.0.home.front())
+            .field("store", &self.0.home.store.front())
             .finish_non_exhaustive()
     }
 }

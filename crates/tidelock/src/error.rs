@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::guard::LostReason;
+use crate::types::LostReason;
 
 /// The result of tidelock's operations.
 ///

@@ -1,6 +1,6 @@
 //! An SQL statement that checks a fencing token within the user's own transaction.
 
-use crate::guard::FencingToken;
+use crate::types::FencingToken;
 
 /// A statement for your own transaction, on the database that keeps the locks. It fails, and with it the transaction,
 /// unless this token is still the newest of its lock. Until the transaction ends, the store grants the lock to nobody

@@ -12,12 +12,13 @@
 use std::time::Duration;
 
 use crate::AcquireOptions;
-use crate::engine::lease::hold::HoldStatus;
+use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::status::HoldStatus;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::options::Drift;
 use crate::store::fuzz as stores;
 use crate::store::{BootInstant, Clock};
+use crate::types::Drift;
 
 /// URLs of Redis: one server, a socket, sentinels, a cluster.
 #[cfg(feature = "redis")]
@@ -180,7 +181,11 @@ fn options(one: Duration, other: Duration, drift: &Drift) {
 
 /// A later proof lengthens what is held, and an earlier one that comes after it does not shorten it.
 fn renewals(first: BootInstant, second: BootInstant) {
-    let status = HoldStatus::new(first, Clock::Boot);
+    let Ok(name) = crate::store::Name::new("a") else {
+        return;
+    };
+    let granted = GrantedTicket::of(name, Duration::from_secs(30));
+    let status = HoldStatus::new(granted, first, Clock::Boot);
     for (proved, until) in [
         (second, first.max(second)),
         (first, first.max(second)),

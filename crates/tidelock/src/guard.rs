@@ -1,4 +1,4 @@
-//! The guard of a held lock, its fencing token, and the signal that the lock was lost.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::future::Future;
@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::acknowledge::Acknowledged;
+#[cfg(doc)]
+use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::hold::Hold;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -16,139 +19,8 @@ use crate::options;
 use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
-use crate::store::{LockKind, Renewal, Renewed};
-
-/// A number that grows with every grant of a lock. Pass it to the resource that the lock protects, and let the resource
-/// refuse a smaller number than the largest it has seen. Then even a holder that was frozen past its lease can do no
-/// harm.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-/// let client = tidelock::Client::connect("memory:").await?;
-/// let ledger = client.lock("ledger").fenced();
-/// let late = ledger.acquire().await?.token(); // released at once
-/// let now = ledger.acquire().await?.token();
-/// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken(u64);
-
-impl FencingToken {
-    /// Creates a token from a number that was read from a resource or a store.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::FencingToken;
-    ///
-    /// let newest_seen = FencingToken::new(41); // read from the row
-    /// assert!(FencingToken::new(42) > newest_seen);
-    /// ```
-    pub fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number to store beside the data.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// let column: Option<u64> = guard.token().map(|token| token.get());
-    /// assert!(column.is_some());
-    /// # Ok(()) }
-    /// ```
-    pub fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The next token. The largest token has none, and a store never reserves tokens after it.
-    pub(crate) fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for FencingToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-/// The reason why a lock was lost.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-/// use tidelock::LostReason;
-///
-/// let client = tidelock::Client::connect("memory:").await?;
-/// let guard = client.lock("job").acquire().await?;
-/// client.close(std::time::Duration::ZERO).await;
-/// match guard.lost().await {
-///     LostReason::Closed => println!("this program ends"),
-///     reason => panic!("{reason}"),
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The lease could no longer be proved: it ended, or no renewal was answered in time.
-    Expired,
-    /// According to the store, the lock was freed or taken: by force release, flush, eviction or failover.
-    Taken,
-    /// The hold reached its maximum duration.
-    MaxHold,
-    /// The client is closing.
-    Closed,
-    /// The task that renews the leases has died.
-    Unattended,
-    /// The key now holds something else. Either a client that does not check for our locks, such as Redisson's
-    /// `RReadWriteLock`, took another kind of lock under the same name, or the key was overwritten. The other holder
-    /// may already have entered the critical section. Use a name for one kind of lock only.
-    WrongType,
-}
-
-impl LostReason {
-    const ALL: [Self; 6] = [
-        Self::Expired,
-        Self::Taken,
-        Self::MaxHold,
-        Self::Closed,
-        Self::Unattended,
-        Self::WrongType,
-    ];
-
-    pub(crate) fn number(self) -> u8 {
-        self as u8
-    }
-
-    pub(crate) fn from_number(number: u8) -> Self {
-        Self::ALL
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or(Self::Unattended)
-    }
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its lease could not be proved any longer",
-            Self::Taken => "the store gave it up: force release, flush, eviction or failover",
-            Self::MaxHold => "the cap on the total hold was reached",
-            Self::Closed => "the client is being closed",
-            Self::Unattended => "the task that keeps the leases has died",
-            Self::WrongType => {
-                "another kind of lock was taken on its key, or the key was overwritten; use a name for one kind of lock only"
-            }
-        })
-    }
-}
-
-impl std::error::Error for LostReason {}
+use crate::store::{LockKind, Renewed};
+pub(crate) use crate::types::{FencingToken, LostReason};
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) waits for the release.
 ///
@@ -191,7 +63,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
-        self.0.ticket.name.as_str()
+        self.0.granted().ticket.name.as_str()
     }
 
     /// The owner id of this acquisition, as other clients see it in the store: `uuid:n`.
@@ -205,7 +77,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.0.ticket.owner.to_string()
+        self.0.granted().ticket.owner.to_string()
     }
 
     /// The fencing token. Always present on a [fenced lock](crate::Lock::fenced); on other locks if the store
@@ -222,6 +94,26 @@ impl Guard {
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.0.token
+    }
+
+    /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
+    /// policy is [`ReplicaAck::Off`], the store has no replicas, or the server does not allow the query.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// match guard.acknowledged() {
+    ///     Some(replicas) => println!("{} of at least {}", replicas.reached, replicas.needed),
+    ///     None => println!("known to one server only"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn acknowledged(&self) -> Option<Acknowledged> {
+        self.0.acknowledged
     }
 
     /// Tells whether the lock is provably held right now, from this process's own knowledge and clock. Sends no
@@ -262,15 +154,21 @@ impl Guard {
     /// ```
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
-        let can = hold.context.store.front().extensions().sequencers.is_some();
-        let exclusive = matches!(hold.ticket.kind, LockKind::Mutex | LockKind::Fenced);
+        let can = hold.context.store().front().capabilities().sequencers;
+        let exclusive = matches!(
+            hold.granted().ticket.kind,
+            LockKind::Mutex | LockKind::Fenced
+        );
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
         };
         hold.is_written.store(true, Ordering::SeqCst);
         match hold.status.refusal() {
             Some(refusal) => Err(refusal.on_lock(self.name())),
-            None => Ok(Sequencer::new(hold.ticket.name.clone(), generation)),
+            None => Ok(Sequencer::new(
+                hold.granted().ticket.name.clone(),
+                generation,
+            )),
         }
     }
 
@@ -311,7 +209,7 @@ impl Guard {
             self.0
                 .status
                 .valid_until()
-                .since(self.0.context.core.timers.now())
+                .since(self.0.context.steward().timers.now())
         } else {
             Duration::ZERO
         }
@@ -343,7 +241,12 @@ impl Guard {
     /// Waits for [`lost`](Self::lost) within this time.
     #[cfg(feature = "blocking")]
     pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
-        self.0.context.core.timers.limit(limit, self.lost()).await
+        self.0
+            .context
+            .steward()
+            .timers
+            .limit(limit, self.lost())
+            .await
     }
 
     /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
@@ -408,29 +311,25 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        let (hold, core) = (&self.0, &self.0.context.core);
-        options::check_lease("lease", lease, &core.settings.drift)?;
+        let (hold, steward) = (&self.0, self.0.context.steward());
+        options::check_lease("lease", lease, &steward.drift)?;
         if let Some(refusal) = hold.status.refusal() {
             return Err(refusal.on_lock(self.name()));
         }
         hold.note_extension(lease);
         // We read the clock before the request. The lease in the store starts later, so we never claim more time than
         // it has.
-        let sent = core.timers.now();
-        let batch = [Renewal {
-            ticket: hold.ticket.clone(),
-            lease,
-            wish: hold.wish,
-        }];
-        let answers = hold.context.store.front().renew(&batch).await;
+        let sent = steward.timers.now();
+        let batch = [hold.granted().renewal(lease)];
+        let answers = hold.context.store().front().renew(&batch).await;
         match answers
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()
             .next()
         {
             Some(Renewed::Kept) => {
-                core.steward.table.renewed([hold.entry], |keep| {
-                    keep.status.prove(sent + core.settings.drift.proved(lease));
+                steward.table.renewed([hold.entry], |keep| {
+                    keep.status.prove(sent + steward.drift.proved(lease));
                 });
                 // The loss may have been reported before the answer came. Then the hold stays lost.
                 match hold.status.refusal() {
@@ -468,7 +367,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
-        let statement = self.0.context.store.front().extensions().sql_fence;
+        let statement = self.0.context.store().front().extensions().sql_fence;
         match (statement, self.0.token) {
             (Some(statement), Some(token)) => Ok(SqlFence::new(statement, self.name(), token)),
             _ => Err(Error::new(crate::ErrorKind::Unsupported)
@@ -513,7 +412,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.name())
-            .field("owner", &self.0.ticket.owner)
+            .field("owner", &self.0.granted().ticket.owner)
             .field("token", &self.0.token)
             .field("held", &self.is_held())
             .finish()

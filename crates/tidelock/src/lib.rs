@@ -46,6 +46,7 @@ pub mod store;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod types;
 
 pub use acknowledge::{Acknowledged, ReplicaAck};
 pub use builder::ClientBuilder;
@@ -53,7 +54,7 @@ pub use client::Client;
 pub use credentials::Credentials;
 pub use error::{Error, ErrorKind, Result};
 pub use fence::SqlFence;
-pub use guard::{FencingToken, Guard, LostReason};
+pub use guard::Guard;
 pub use hand_off::HandOff;
 pub use lock::{Acquire, Lock, TryAcquire};
 pub use loss::{Lost, WhileHeld};
@@ -65,3 +66,4 @@ pub use release::Release;
 pub use sequencer::Sequencer;
 pub use snapshot::{ClientInfo, Finding, Holder, Mode, Severity, Snapshot};
 pub use state::HoldState;
+pub use types::{FencingToken, LostReason};

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 
 use crate::engine::ClientInner;
 use crate::engine::acquire::acquisition::Acquisition;
+use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::request::AcquireRequest;
-use crate::engine::store_handle::{LockContext, StoreHandle};
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
@@ -53,10 +54,7 @@ enum LockRefusal {
 impl Clone for Lock {
     fn clone(&self) -> Self {
         Self {
-            context: LockContext::new(
-                Arc::clone(&self.context.core),
-                Arc::clone(&self.context.store),
-            ),
+            context: self.context.copy(),
             kind: self.kind,
             name: self.name.clone(),
         }
@@ -67,7 +65,7 @@ impl Lock {
     pub(crate) fn new(core: &Arc<ClientInner>, kind: LockKind, name: &str) -> Self {
         let name = full_name(core, name);
         Self {
-            context: LockContext::new(Arc::clone(core), Arc::clone(&core.home)),
+            context: LockContext::new(Arc::clone(core), core.home.clone()),
             kind,
             name,
         }
@@ -76,10 +74,10 @@ impl Lock {
     /// A lock that the store keeps as one plain key.
     pub(crate) fn plain(core: &Arc<ClientInner>, name: &str) -> Self {
         let mut name = full_name(core, name);
-        if let (None, Ok(good)) = (core.home.plain(), &name) {
+        if let (None, Ok(good)) = (&core.plain, &name) {
             name = Err(LockRefusal::Plain(good.as_str().into()));
         }
-        let store = Arc::clone(core.home.plain().unwrap_or(&core.home));
+        let store = core.plain.as_ref().unwrap_or(&core.home).clone();
         Self {
             context: LockContext::new(Arc::clone(core), store),
             kind: LockKind::Mutex,
@@ -116,7 +114,7 @@ impl Lock {
     }
 
     /// A lock of that name in every store of a set (Redlock).
-    pub(crate) fn at(core: Arc<ClientInner>, store: Arc<StoreHandle>, name: &str) -> Self {
+    pub(crate) fn at(core: Arc<ClientInner>, store: QueuedStore, name: &str) -> Self {
         let name = full_name(&core, name);
         Self {
             context: LockContext::new(core, store),
@@ -126,7 +124,7 @@ impl Lock {
     }
 
     /// A lock that consists of other locks (multi lock).
-    pub(crate) fn in_set(core: Arc<ClientInner>, store: Arc<StoreHandle>, name: Name) -> Self {
+    pub(crate) fn in_set(core: Arc<ClientInner>, store: QueuedStore, name: Name) -> Self {
         Self {
             context: LockContext::new(core, store),
             kind: LockKind::Mutex,
@@ -325,7 +323,7 @@ impl Lock {
         let freed = self.context.store.front().force_release(&name).await;
         // Regardless of the result: the request may have taken effect, so the local queue must not hand off this hold
         // any more.
-        if let Some(queues) = self.context.store.queues() {
+        if let Some(queues) = &self.context.queues {
             queues.forced(&name);
         }
         freed.map_err(|error| error.on_lock(&name))

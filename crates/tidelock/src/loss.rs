@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::engine::lease::hold::HoldStatus;
+use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::event::{Event, EventListener};
 #[cfg(doc)]
 use crate::guard::Guard;
-use crate::guard::LostReason;
+use crate::types::LostReason;
 
 /// Future of [`Guard::lost`]. All clones resolve together.
 ///

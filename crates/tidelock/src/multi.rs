@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use crate::engine::ClientInner;
-use crate::engine::store_handle::StoreHandle;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::store::set;
@@ -72,7 +72,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         background: core.steward.background.clone(),
         response_timeout: core.settings.response_timeout,
     });
-    let store = StoreHandle::of_set(store, &format!("all of {}", identities.join(" ")));
+    let store = QueuedStore::of_set(store, &format!("all of {}", identities.join(" ")));
     Ok(Lock::in_set(Arc::clone(core), store, name))
 }
 

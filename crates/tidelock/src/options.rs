@@ -8,6 +8,7 @@ use crate::acknowledge::ReplicaAck;
 use crate::engine::runtime::event::Flag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
+use crate::types::Drift;
 
 /// Bounds every duration. A longer one is a mistake in units, not a lease.
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -281,31 +282,6 @@ fn invalid(detail: String) -> Error {
 pub(crate) struct Term {
     pub(crate) length: Duration,
     pub(crate) renewed: bool,
-}
-
-/// The part of a lease that the client does not trust, because the store's clock may run faster than ours.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Drift {
-    pub(crate) share: f64,
-    pub(crate) fixed: Duration,
-}
-
-impl Drift {
-    /// How long a lease is proved, counted from before the request was sent.
-    pub(crate) fn proved(&self, lease: Duration) -> Duration {
-        lease
-            .saturating_sub(lease.mul_f64(self.share))
-            .saturating_sub(self.fixed)
-    }
-}
-
-impl Default for Drift {
-    fn default() -> Self {
-        Self {
-            share: 0.01,
-            fixed: Duration::from_millis(2),
-        }
-    }
 }
 
 /// Stops a wait from another task or thread. Cheap to clone; all clones are the same token.

@@ -1,173 +1,14 @@
-//! Owners: the id that a store keeps for a holder, and the explicit owner that can re-enter a lock.
+//! The explicit owner that can re-enter a lock.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::engine::lease::hold::Hold;
-use crate::engine::store_handle::StoreHandle;
 use crate::store::{LockKind, Name};
-
-/// The identity of one client: a random UUID of version 8, new for every connect. Redisson's UUIDs have version 4. By
-/// the version, a client sees in the store whether the holder of a lock publishes its release as tidelock does.
-///
-/// # Examples
-/// ```
-/// use tidelock::store::ClientId;
-///
-/// let (one, other) = (ClientId::random(), ClientId::random());
-/// assert_ne!(one, other);
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ClientId(Arc<str>);
-
-impl std::borrow::Borrow<str> for ClientId {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl ClientId {
-    /// A new random identity.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::store::ClientId;
-    ///
-    /// assert_ne!(ClientId::random(), ClientId::random());
-    /// ```
-    pub fn random() -> Self {
-        let random = uuid::Uuid::new_v4().into_bytes();
-        let own = uuid::Builder::from_custom_bytes(random).into_uuid();
-        Self(own.to_string().into())
-    }
-
-    /// The UUID as text: 36 characters, lower case.
-    ///
-    /// # Examples
-    /// ```
-    /// assert_eq!(tidelock::store::ClientId::random().as_str().len(), 36);
-    /// ```
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ClientId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second acquisition: therefore a
-/// repeated request cannot count twice, and a late request can be told from a new one.
-///
-/// It is one text without a pointer to its client. Each acquisition creates one, and a pointer would make every task
-/// update the client's reference count.
-///
-/// # Examples
-/// ```
-/// use tidelock::store::Ticket;
-///
-/// /// What a store writes beside the lock's name, to know the holder again.
-/// fn row(ticket: &Ticket) -> (&str, &str) {
-///     (ticket.name.as_str(), ticket.owner.text())
-/// }
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct OwnerId(Arc<str>);
-
-impl OwnerId {
-    /// The UUID of the client that acquires.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::store::Ticket;
-    ///
-    /// /// Under which key the details of the holder's process are.
-    /// fn details_key(ticket: &Ticket) -> String {
-    ///     format!("tidelock:client:{}", ticket.owner.client())
-    /// }
-    /// ```
-    pub fn client(&self) -> &str {
-        self.0.split_once(':').map_or(&self.0, |(client, _)| client)
-    }
-
-    /// The number of the acquisition within its client.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::store::OwnerId;
-    ///
-    /// /// Of two acquisitions of one client, the later one.
-    /// fn is_later(one: &OwnerId, other: &OwnerId) -> bool {
-    ///     one.client() == other.client() && one.number() > other.number()
-    /// }
-    /// ```
-    pub fn number(&self) -> u64 {
-        let number = self.0.split_once(':').map(|(_, number)| number.parse());
-        number.and_then(Result::ok).unwrap_or(0)
-    }
-
-    /// The text on the wire.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::store::OwnerId;
-    ///
-    /// /// What stands in the store is ours only if it is the whole text.
-    /// fn is_ours(owner: &OwnerId, stored: &str) -> bool {
-    ///     owner.text() == stored // `uuid:n`
-    /// }
-    /// ```
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
-impl fmt::Debug for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Creates new owner ids for one client.
-#[derive(Debug)]
-pub(crate) struct OwnerMint {
-    client: ClientId,
-    next: AtomicU64,
-}
-
-impl OwnerMint {
-    pub(crate) fn new() -> Self {
-        Self {
-            client: ClientId::random(),
-            next: AtomicU64::new(1),
-        }
-    }
-
-    pub(crate) fn fresh(&self) -> OwnerId {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let client = self.client.as_str();
-        // A colon and up to 20 digits follow the client's id.
-        let mut text = String::with_capacity(client.len() + 21);
-        text.push_str(client);
-        text.push(':');
-        text.push_str(itoa::Buffer::new().format(number));
-        OwnerId(text.into())
-    }
-
-    pub(crate) fn client(&self) -> &ClientId {
-        &self.client
-    }
-}
+use crate::types::ClientId;
+#[cfg(any(test, feature = "fuzzing", feature = "redis"))]
+pub(crate) use crate::types::OwnerMint;
 
 /// An owner that can acquire a lock again while it holds it. Cheap to clone; all clones are the same owner.
 ///
@@ -219,7 +60,7 @@ impl Owner {
     pub(crate) fn slot(
         &self,
         client: &ClientId,
-        store: &StoreHandle,
+        set: Option<&Arc<str>>,
         kind: LockKind,
         name: &Name,
     ) -> Arc<OwnerSlot> {
@@ -234,7 +75,7 @@ impl Owner {
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
             slots
-                .entry((client.clone(), store.set().cloned(), kind, name.clone()))
+                .entry((client.clone(), set.cloned(), kind, name.clone()))
                 .or_default(),
         )
     }

@@ -54,7 +54,7 @@ impl ReadWriteLock {
     pub(crate) fn new(core: &Arc<ClientInner>, name: &str) -> Result<Self> {
         let side = |kind| Lock::new(core, kind, name);
         let name = side(LockKind::Write).checked_name()?;
-        if !core.home.front().capabilities().read_write {
+        if !core.home.store.front().capabilities().read_write {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(&name)
                 .because("this store has no read-write locks; use ZooKeeper"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::ClientInner;
-use crate::engine::store_handle::StoreHandle;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::options;
@@ -44,7 +44,7 @@ use crate::store::set::{Host, Member, Quorum, Rule};
 #[derive(Clone)]
 pub struct RedLock {
     core: Arc<ClientInner>,
-    store: Arc<StoreHandle>,
+    store: QueuedStore,
 }
 
 impl RedLock {
@@ -103,14 +103,14 @@ impl RedLock {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::at(Arc::clone(&self.core), Arc::clone(&self.store), name)
+        Lock::at(Arc::clone(&self.core), self.store.clone(), name)
     }
 }
 
 impl fmt::Debug for RedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedLock")
-            .field("store", &self.store.front())
+            .field("store", &self.store.store.front())
             .finish_non_exhaustive()
     }
 }
@@ -239,7 +239,12 @@ impl RedLockBuilder {
         let members = self.clients.iter().enumerate().map(|(n, client)| {
             let host: Arc<dyn Host> = Arc::clone(client.core()) as _;
             let label = format!("server {} of {count}", n + 1);
-            Member::new(client.core().home.sides().clone(), None, label, Some(host))
+            Member::new(
+                client.core().home.store.sides().clone(),
+                None,
+                label,
+                Some(host),
+            )
         });
         let store = set::open(set::Plan {
             rule: Rule::Majority(Quorum::new(node_timeout, self.restart_guard, longest)),
@@ -248,7 +253,7 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let store = StoreHandle::of_set(store, &identity);
+        let store = QueuedStore::of_set(store, &identity);
         Ok(RedLock { core, store })
     }
 }

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::engine::lease::hold::Hold;
+use crate::engine::lease::hold::{Hold, HoldContext};
+use crate::engine::lease::pending_release;
 use crate::engine::lease::release;
 use crate::engine::lease::steward::StewardCommand;
-use crate::engine::store_handle::LockContext;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(doc)]
 use crate::guard::Guard;
@@ -34,13 +34,16 @@ use crate::store::BoxFuture;
 #[must_use = "futures do nothing unless awaited"]
 pub struct Release(ReleaseState);
 
+/// The release in flight, and the context with the steward that completes it if the caller leaves.
+type Settling = (Arc<dyn HoldContext>, BoxFuture<'static, Result<()>>);
+
 enum ReleaseState {
     /// Not the last guard of its hold. Holds the error if the lock had been lost.
     Shared(Option<Error>),
     Last {
         /// `None` after the first poll. Dropped before, the hold releases itself as with a guard.
         hold: Option<Arc<Hold>>,
-        rest: Option<(Arc<LockContext>, BoxFuture<'static, Result<()>>)>,
+        rest: Option<Settling>,
     },
 }
 
@@ -50,7 +53,7 @@ impl Release {
         if Arc::get_mut(&mut hold).is_some() {
             return Self::of_last(hold);
         }
-        let (status, name) = (Arc::clone(&hold.status), hold.ticket.name.clone());
+        let (status, name) = (Arc::clone(&hold.status), hold.granted().ticket.name.clone());
         // If several guards are released at the same moment, `into_inner` returns the hold to exactly one of them.
         match Arc::into_inner(hold) {
             Some(hold) => Self::of_last(Arc::new(hold)),
@@ -105,10 +108,9 @@ impl Drop for Release {
         {
             // The release is in flight and the caller has gone: the steward completes it.
             context
-                .core
-                .steward
+                .steward()
                 .send(StewardCommand::Adopt(Box::pin(async move {
-                    release::log(rest.await);
+                    pending_release::log(rest.await);
                 })));
         }
     }

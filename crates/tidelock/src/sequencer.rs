@@ -4,9 +4,9 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::name::Name;
 use crate::store::percent;
+use crate::types::FencingToken;
 
 /// The prefix of every sequencer, before the format number.
 const MARK: &str = "tidelock";

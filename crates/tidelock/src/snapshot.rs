@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::guard::FencingToken;
-use crate::store::LockKind;
+use crate::types::FencingToken;
+use crate::types::LockKind;
 
 /// The state of a lock in the store at one instant. It may have changed by the time you read it, so use it for
 /// operators and logs, not for decisions.

@@ -10,8 +10,8 @@ use crate::engine::runtime::background::{AbortOnDrop, Blocker};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::guard::{FencingToken, LostReason};
 use crate::state::HoldState;
+use crate::types::{FencingToken, LostReason};
 
 /// A held lock, on the thread that acquired it. Dropping it releases the lock in the background;
 /// [`release`](Self::release) waits for the release. While the thread has other guards of the same lock, it stays held.

@@ -1,5 +1,9 @@
 //! The engine: the acquire loop, the local queues, the lease table and the steward. It knows a store only by the
 //! backend trait. This file contains the state that all clones of a client share.
+//!
+//! Each room names only the rooms below it: `acquire`, `local_queue`, `lease`, `runtime`. A hold and the steward know
+//! the local queues above them by two traits, [`Queues`](lease::leader_term::Queues) and
+//! [`HoldContext`](lease::hold::HoldContext).
 
 pub(crate) mod acquire;
 pub(crate) mod lease;
@@ -7,18 +11,14 @@ pub(crate) mod local_queue;
 pub(crate) mod runtime;
 pub(crate) mod store_handle;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
-use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::StewardHandle;
-use crate::engine::runtime::event::Flag;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::timers::Timers;
-use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Drift;
-use crate::owner::OwnerMint;
+use crate::types::{Drift, OwnerMint};
 
 /// The settings of a client that the engine needs.
 #[derive(Debug, Clone)]
@@ -34,21 +34,21 @@ pub(crate) struct ClientSettings {
 #[derive(Debug)]
 pub(crate) struct ClientInner {
     /// The client's own store.
-    pub(crate) home: Arc<StoreHandle>,
+    pub(crate) home: QueuedStore,
+    /// The same store with the plain layout of locks, if it has one. It has local queues of its own: a plain lock and
+    /// another lock of the same name are different locks.
+    pub(crate) plain: Option<QueuedStore>,
     pub(crate) settings: ClientSettings,
     pub(crate) mint: OwnerMint,
-    pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
-    /// Set by `Client::close`.
-    pub(crate) closed: Flag,
 }
 
 impl ClientInner {
     /// Fails if the client is closed. Check after you have registered with the in-flight counter, a queue or the lease
     /// table. Otherwise a `close` between the two would miss this operation.
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
-        if self.closed.is_set() {
+        if self.steward.closed.is_set() {
             Err(Error::new(ErrorKind::Closed))
         } else {
             Ok(())

@@ -1,28 +1,10 @@
-//! The store handle of a lock: the client's own store, or a set of stores that act as one.
+//! The store handle: a store, or a set of stores that act as one, and what this process keeps for it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use crate::engine::ClientInner;
-use crate::engine::local_queue::queue::LocalQueues;
-use crate::hand_off::HandOff;
-use crate::store::{Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
-
-/// The context of a lock: its client and its store. Each `Lock` value has its own, shared by its acquisitions. With a
-/// single one per client, all tasks would contend for its reference count, at a higher cost than anything else they do.
-#[derive(Debug)]
-pub(crate) struct LockContext {
-    pub(crate) core: Arc<ClientInner>,
-    pub(crate) store: Arc<StoreHandle>,
-}
-
-impl LockContext {
-    pub(crate) fn new(core: Arc<ClientInner>, store: Arc<StoreHandle>) -> Arc<Self> {
-        Arc::new(Self { core, store })
-    }
-}
+use crate::engine::lease::leader_term::Queues;
+use crate::store::{Awaited, Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
 
 /// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
 /// store, because one client can have tickets in several stores.
@@ -34,68 +16,22 @@ pub(crate) struct StoreHandle {
     set: Option<Arc<str>>,
     /// The waiters that poll, for a store that does not wake them. Created at first use.
     polls: OnceLock<WakeChannels>,
-    /// The same store with the plain layout of locks, if it has one.
-    plain: Option<Arc<StoreHandle>>,
-    /// The local queues. `None`: a set of stores, whose waiters each ask for themselves.
-    queues: Option<Arc<LocalQueues>>,
-}
-
-/// Settings of the local queues.
-#[derive(Debug, Clone)]
-pub(crate) struct LocalQueueSettings {
-    pub(crate) hand_off: HandOff,
-    pub(crate) timers: Timers,
-    /// Bounds how long a queue may go without progress. After that the steward takes back a call that was not answered,
-    /// or lets the next waiter ask the store.
-    pub(crate) patience: Duration,
-    /// Tells the steward that a queue has a waiter, so that it looks after `patience`.
-    pub(crate) notify: Arc<Notify>,
-}
-
-impl LocalQueueSettings {
-    fn queues(&self) -> Arc<LocalQueues> {
-        LocalQueues::new(
-            self.hand_off,
-            self.timers.clone(),
-            self.patience,
-            &self.notify,
-        )
-    }
+    /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves.
+    queues: Option<Arc<dyn Queues>>,
 }
 
 impl StoreHandle {
-    /// The client's own store.
-    pub(crate) fn home(store: Store, settings: &LocalQueueSettings) -> Arc<Self> {
-        let plain = store.plain.as_deref().map(|plain| {
-            let queues = Some(settings.queues());
-            Self::new(plain.clone(), Some("plain".into()), None, queues)
-        });
-        Self::new(store, None, plain, Some(settings.queues()))
-    }
-
-    /// A set of stores, identified by that text.
-    pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
-        Self::new(store, Some(identity.into()), None, None)
-    }
-
-    fn new(
+    pub(crate) fn new(
         store: Store,
         set: Option<Arc<str>>,
-        plain: Option<Arc<Self>>,
-        queues: Option<Arc<LocalQueues>>,
+        queues: Option<Arc<dyn Queues>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
             set,
             polls: OnceLock::new(),
-            plain,
             queues,
         })
-    }
-
-    /// The handle for the plain locks of the same store, if it has any.
-    pub(crate) fn plain(&self) -> Option<&Arc<StoreHandle>> {
-        self.plain.as_ref()
     }
 
     /// Both the front and the back.
@@ -130,20 +66,6 @@ impl StoreHandle {
         kind.is_read_write() || self.front().capabilities().queues
     }
 
-    /// The local queues. `None` for a set of stores.
-    pub(crate) fn queues(&self) -> Option<&Arc<LocalQueues>> {
-        self.queues.as_ref()
-    }
-
-    /// The client is closed: calls all waiters in the local queues of this store.
-    pub(crate) fn close_queues(&self) {
-        let plain = self.plain().and_then(|plain| plain.queues());
-        self.queues()
-            .into_iter()
-            .chain(plain)
-            .for_each(|l| l.close());
-    }
-
     /// The waiters of this process that poll, for a store that does not wake them.
     pub(crate) fn polls(&self, timers: &Timers) -> &WakeChannels {
         self.polls
@@ -151,10 +73,13 @@ impl StoreHandle {
     }
 
     /// This process has released a lock: wakes one waiter that polls for it, which then need not wait for its next
-    /// poll.
-    pub(crate) fn freed(&self, name: &Name) {
+    /// poll, and tells the local queues. `trip` is how long the release took; `kept` is how long the lock was held.
+    pub(crate) fn freed(&self, name: &Name, awaited: Awaited, trip: Duration, kept: Duration) {
         if let Some(polls) = self.polls.get() {
             polls.wake_one(name.as_str());
+        }
+        if let Some(queues) = &self.queues {
+            queues.freed(name, awaited, trip, kept);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+mod bond;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub(crate) mod connect_once;
 mod contract;
@@ -10,6 +11,7 @@ pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod glob;
+mod liveness;
 #[cfg(feature = "memcached")]
 pub(crate) mod memcached;
 pub mod memory;
@@ -44,24 +46,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::bond::Bond;
 pub use self::contract::{
     Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, Extensions, HearReleases, Incarnation,
     Operate, Page, ServerRuns, VerifySequencers, certain, ready,
 };
 pub use self::glob::matches_glob;
+pub(crate) use self::liveness::Caller;
+pub use self::liveness::Liveness;
 pub use self::released::{Awaited, Released, ReleasesSeen};
 pub use self::request::{
-    Attempt, AttemptReply, AttemptRequest, Grant, LockKind, Renewal, Renewed, Ticket, Wait,
+    Attempt, AttemptReply, AttemptRequest, Grant, Renewal, Renewed, Ticket, Wait,
 };
 pub use crate::acknowledge::{Acknowledged, ReplicaAck};
-pub use crate::engine::acquire::request::Liveness;
-pub use crate::engine::lease::bond::Bond;
 pub use crate::engine::runtime::background::Background;
 pub use crate::engine::runtime::clock::{BootInstant, Clock};
 pub use crate::engine::runtime::timers::{Timer, Timers};
 pub use crate::engine::runtime::wakes::{Wake, WakeChannels};
 pub use crate::name::Name;
-pub use crate::owner::{ClientId, OwnerId};
+pub use crate::types::{ClientId, LockKind, OwnerId};
 
 use crate::error::Error;
 

@@ -3,41 +3,11 @@
 use std::time::Duration;
 
 use crate::acknowledge::{Acknowledged, ReplicaAck};
-use crate::engine::acquire::request::Liveness;
-use crate::engine::lease::bond::Bond;
 use crate::engine::runtime::wakes::Wake;
 use crate::error::{Error, Result};
-use crate::guard::FencingToken;
 use crate::name::Name;
-use crate::owner::OwnerId;
-
-/// The kind of lock that a name is used as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockKind {
-    /// One holder.
-    Mutex,
-    /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
-    Fenced,
-    /// Any number of holders, all of this kind. Only for stores with
-    /// [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is [`Write`](Self::Write).
-    Read,
-    /// One holder. Excludes every kind on the same name.
-    Write,
-}
-
-impl LockKind {
-    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
-    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
-    pub fn is_read_write(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
-    }
-
-    /// True if both kinds may hold the lock at the same time.
-    pub fn shares_with(self, other: Self) -> bool {
-        self == Self::Read && other == Self::Read
-    }
-}
+use crate::store::{Bond, Liveness};
+use crate::types::{FencingToken, LockKind, OwnerId};
 
 /// Everything needed to renew, release or clean up one acquisition. It exists before the first byte is sent, so that
 /// cleanup never depends on a reply.

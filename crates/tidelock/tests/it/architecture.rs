@@ -72,7 +72,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
     let own = format!("store::{store}");
     match first {
-        "error" | "fence" | "guard" | "name" | "owner" | "redis" | "snapshot" => true,
+        "error" | "fence" | "guard" | "name" | "owner" | "redis" | "snapshot" | "types" => true,
         "engine" => ["backoff", "clock", "event", "wakes"]
             .iter()
             .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),

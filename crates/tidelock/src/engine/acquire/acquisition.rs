@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use crate::engine::acquire::attempt_loop::AcquireLoop;
-use crate::engine::acquire::path::{AcquirePath, AcquireResult};
-use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::acquire::path::AcquirePath;
+use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::runtime::background;
 use crate::engine::runtime::timers::Timer;
@@ -68,8 +67,7 @@ impl Acquisition {
             .cancel
             .clone()
             .map(|cancel| Box::pin(CancelToken::cancelled(cancel)) as _);
-        let request = Arc::clone(request);
-        Ok(AcquireLoop { request }.enter())
+        Ok(AcquirePath::enter(Arc::clone(request)))
     }
 
     /// Stops waiting. If a request is in flight, the steward finishes it and releases a lock that it grants.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::acquire::attempt_loop::AcquireLoop;
+use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::runtime::backoff::RECONNECT;
 use crate::error::{Error, Result};
@@ -34,22 +34,23 @@ impl Backoff {
         &mut self,
         error: Error,
         from: BootInstant,
-        one: &AcquireLoop,
+        request: &AcquireRequest,
         leader: Option<&Leader>,
     ) -> Result<Duration> {
-        let now = one.request.context.core.timers.now();
-        let limit = if one.request.only_asks() {
-            one.request.context.core.settings.response_timeout
+        let core = &request.context.core;
+        let now = core.timers.now();
+        let limit = if request.only_asks() {
+            core.settings.response_timeout
         } else {
-            one.request.context.core.settings.lease
+            core.settings.lease
         };
         let (since, rest) = self.failed.unwrap_or((from, Duration::ZERO));
-        let longest = one.request.context.core.settings.response_timeout + rest;
+        let longest = core.settings.response_timeout + rest;
         self.lasted += running_part(now.since(since), longest);
         if let Some(within) = NotYet::of(&error)
-            && !one.request.only_asks()
+            && !request.only_asks()
         {
-            let slack = one.request.context.core.settings.response_timeout;
+            let slack = core.settings.response_timeout;
             self.ready_by.get_or_insert(now + within + slack);
         }
         if !error.is_retryable() {
@@ -66,8 +67,8 @@ impl Backoff {
         if let Some(leader) = leader {
             leader.last_error(Some(&error));
         }
-        tracing::debug!(lock = %one.request.name, %error, "the store did not answer; retrying");
-        one.request.set_last_error(Some(error));
+        tracing::debug!(lock = %request.name, %error, "the store did not answer; retrying");
+        request.waiter.set_last_error(Some(error));
         let pause = RECONNECT.pause(self.tries);
         self.tries += 1;
         self.failed = Some((now, pause));

@@ -3,16 +3,16 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use crate::engine::acquire::attempt_loop::AcquireLoop;
-use crate::engine::lease::hold::Hold;
+use crate::engine::acquire::attempt_loop;
+use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::local_queue::leader::Leader;
+use crate::engine::local_queue::queue::Joined;
 use crate::engine::local_queue::waiter::{Notification, WaiterFuture};
-use crate::error::Result;
+use crate::owner::Owner;
 use crate::store::BoxFuture;
-
-pub(crate) type AcquireResult = Result<Option<Arc<Hold>>>;
 
 /// A running acquisition.
 pub(crate) enum AcquirePath {
@@ -20,21 +20,121 @@ pub(crate) enum AcquirePath {
     Asks(BoxFuture<'static, AcquireResult>),
     /// Waits in the local queue. Most waiters get a hold by hand-off, so this state has no future of the acquire loop:
     /// that future is large, and a lock may have many waiters.
-    Waits(WaiterFuture),
+    Waits(WaiterFuture<AcquireRequest>),
 }
 
 impl AcquirePath {
+    /// Re-enters the hold of the given owner if it has one. Otherwise acquires the lock.
+    pub(crate) fn enter(request: Arc<AcquireRequest>) -> Self {
+        match request.options.owner.clone() {
+            Some(owner) => Self::Asks(Box::pin(enter_as(owner, request))),
+            None => Self::queue_up(request),
+        }
+    }
+
+    /// Joins the local queue of the name. A zero wait bypasses it and goes straight to the store.
+    ///
+    /// We join before we create the future of the acquire loop: that future is large, and only the leader needs it.
+    fn queue_up(request: Arc<AcquireRequest>) -> Self {
+        // A store with queues keeps a position for each waiter, and only requests of that waiter keep the position.
+        let AcquireRequest { context, terms, .. } = &*request;
+        let joins = !request.only_asks() && !context.store.queues_in_store(terms.kind);
+        match context.queues.as_ref().filter(|_| joins) {
+            None => Self::ask(request, None),
+            Some(queues) => match queues.join(&request, None) {
+                Joined::Leads(leader) => Self::ask(request, Some(leader)),
+                Joined::Waits(waiter) => Self::wait(waiter),
+            },
+        }
+    }
+
     /// Asks the store: as a leader for the whole local queue, otherwise only for itself.
-    pub(crate) fn ask(one: AcquireLoop, leader: Option<Leader>) -> Self {
-        Self::Asks(Box::pin(async move { one.drive(leader).await }))
+    fn ask(request: Arc<AcquireRequest>, leader: Option<Leader>) -> Self {
+        Self::Asks(Box::pin(attempt_loop::drive(request, leader)))
     }
 
     /// Waits in the local queue.
-    pub(crate) fn wait(waiter: WaiterFuture) -> Self {
+    fn wait(waiter: WaiterFuture<AcquireRequest>) -> Self {
         match waiter.request().announce_wait() {
             Ok(()) => Self::Waits(waiter),
             Err(closed) => Self::Asks(Box::pin(ready(Err(closed)))),
         }
+    }
+}
+
+async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
+    let AcquireRequest {
+        context,
+        name,
+        terms,
+        ..
+    } = &*request;
+    let slot = owner.slot(
+        context.core.mint.client(),
+        context.store.set(),
+        terms.kind,
+        name,
+    );
+    // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it. Otherwise
+    // both would ask the store, and the second would wait for its own owner.
+    let _turn = if request.only_asks() {
+        match slot.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => return Ok(None),
+        }
+    } else {
+        slot.turn.lock().await
+    };
+    if let Some(hold) = slot.current() {
+        return hold.shared_with(terms.kind).map(Some);
+    }
+    let hold = AcquirePath::queue_up(Arc::clone(&request)).await?;
+    if let Some(hold) = &hold {
+        slot.put(hold);
+    }
+    Ok(hold)
+}
+
+/// Acts on the notification that ended a wait in the local queue. If it brings no lock and no error, the request joins
+/// the queue again at its old position (`number`).
+async fn go_on(
+    request: Arc<AcquireRequest>,
+    mut notification: Notification,
+    number: u64,
+) -> AcquireResult {
+    let context = Arc::clone(&request.context);
+    let Some(queues) = &context.queues else {
+        return attempt_loop::drive(request, None).await;
+    };
+    // The futures of the acquire loop are boxed, because most waits end without one.
+    loop {
+        match notification {
+            Notification::TakeLeadership(leader) => {
+                return Box::pin(attempt_loop::drive(request, Some(*leader))).await;
+            }
+            Notification::Hold(hold) => {
+                context.core.refuse_if_closed()?;
+                if hold.is_held() {
+                    return Ok(Some(hold));
+                }
+            }
+            Notification::Failed(error) => return Err(error),
+            Notification::Probe => {
+                let granted = Box::pin(attempt_loop::probe(&request, queues)).await?;
+                if granted.is_some() || request.gone.load(Ordering::SeqCst) {
+                    return Ok(granted);
+                }
+            }
+            Notification::JoinAgain => {}
+        }
+        let waiter = match queues.join(&request, Some(number)) {
+            Joined::Leads(leader) => {
+                return Box::pin(attempt_loop::drive(request, Some(leader))).await;
+            }
+            Joined::Waits(waiter) => waiter,
+        };
+        request.announce_wait()?;
+        notification = waiter.await;
     }
 }
 
@@ -48,9 +148,9 @@ impl Future for AcquirePath {
                     let open = waiter.request().context.core.refuse_if_closed();
                     return Poll::Ready(open.map(|()| Some(hold)));
                 }
-                call => {
-                    let (one, number) = (AcquireLoop::of(waiter), waiter.number());
-                    *self = Self::Asks(Box::pin(one.come(call, number)));
+                notification => {
+                    let (request, number) = (Arc::clone(waiter.request()), waiter.number());
+                    *self = Self::Asks(Box::pin(go_on(request, notification, number)));
                 }
             }
         }

@@ -5,88 +5,104 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::acquire::attempt_loop::AcquireLoop;
-use crate::engine::acquire::request::{AcquireRequest, Liveness};
+use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
-use crate::engine::store_handle::LockContext;
 use crate::error::Result;
-use crate::store::{AttemptRequest, Ticket};
+use crate::store::{AttemptRequest, Liveness, Ticket};
 
-/// A pending ticket. A drop before it is settled withdraws it if the store may know it; otherwise a late acquire could
-/// hold the lock, or a queue position could remain, without an owner.
+/// A pending ticket. [`end`](Self::end) withdraws it if the store may know it; otherwise a late acquire could hold the
+/// lock, or a queue position could remain, without an owner. A drop does the same, for an acquisition that is
+/// cancelled.
 pub(crate) struct PendingTicket<'a> {
-    context: &'a LockContext,
+    request: &'a Arc<AcquireRequest>,
     pub(crate) ask: AttemptRequest,
     /// A request of this ticket has an unknown outcome: the ticket may hold the lock, or may still be granted it.
     pub(crate) unclear: bool,
-    /// A hold has the ticket, or its withdrawal is with the steward. Then the drop does nothing.
-    pub(crate) settled: bool,
+    /// A hold has the ticket, or its withdrawal is with the steward. Then the end does nothing.
+    settled: bool,
 }
 
 impl<'a> PendingTicket<'a> {
     /// A ticket with a fresh owner. The first attempt has no patience: it does not arm a wake.
-    pub(crate) fn new(one: &'a AcquireLoop) -> Self {
-        let AcquireRequest {
-            context,
-            name,
-            terms,
-            ..
-        } = &*one.request;
+    pub(crate) fn new(request: &'a Arc<AcquireRequest>) -> Self {
+        let terms = &request.terms;
         let ticket = Ticket {
             kind: terms.kind,
-            name: name.clone(),
-            owner: context.core.mint.fresh(),
+            name: request.name.clone(),
+            owner: request.context.core.mint.fresh(),
         };
         let ask = AttemptRequest {
             delay: terms.delay,
-            liveness: Liveness::new(&one.request),
+            liveness: Liveness::new(Arc::clone(request) as _),
             ..AttemptRequest::once(ticket, terms.lease, terms.wish)
         };
         Self {
-            context,
+            request,
             ask,
             unclear: false,
             settled: false,
         }
     }
 
+    /// The store has granted the ticket, and the hold has it from here on.
+    pub(crate) fn becomes_hold(&mut self) {
+        self.settled = true;
+    }
+
+    /// The ticket for its hold or its withdrawal.
+    pub(crate) fn granted(&self) -> GrantedTicket {
+        GrantedTicket {
+            ticket: self.ask.ticket.clone(),
+            lease: self.ask.lease,
+            wish: self.ask.wish,
+            unclear: self.unclear,
+        }
+    }
+
     /// Withdraws the ticket and takes a fresh one. The receiver resolves when the store no longer knows the old ticket.
-    pub(crate) fn begin_anew(&mut self, one: &'a AcquireLoop) -> oneshot::Receiver<Result<()>> {
-        let mut fresh = Self::new(one);
-        fresh.ask.patience = self.ask.patience;
-        fresh.ask.armed_by = self.ask.armed_by;
+    pub(crate) fn start_over(&mut self) -> oneshot::Receiver<Result<()>> {
         let (answer, answered) = oneshot::channel();
         self.withdraw(Some(answer));
-        self.settled = true;
+        let mut fresh = Self::new(self.request);
+        fresh.ask.patience = self.ask.patience;
+        fresh.ask.armed_by = self.ask.armed_by;
         *self = fresh;
         answered
     }
 
+    /// Withdraws the ticket if the store may know it. Does nothing if a hold has it.
+    pub(crate) fn end(&mut self) {
+        let store = &self.request.context.store;
+        let known = self.unclear || store.queues_in_store(self.ask.ticket.kind);
+        if known && !self.settled {
+            self.withdraw(None);
+        }
+    }
+
     /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
-    fn withdraw(&self, answer: Option<oneshot::Sender<Result<()>>>) {
+    fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>) {
+        self.settled = true;
+        self.unclear = true; // the withdrawal leaves a tombstone
+        let steward = &self.request.context.core.steward;
         // We retry for twice the lease. The acquire may lie in the buffers of a frozen server, and may be granted for a
         // whole lease when that server resumes.
-        let until =
-            self.context.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
-        self.context.core.steward.send(StewardCommand::Release {
-            store: Arc::clone(&self.context.store),
-            ticket: self.ask.ticket.clone(),
-            unclear: true,
+        let limit = (self.ask.lease * 2).max(Duration::from_secs(60));
+        steward.send(StewardCommand::Release(PendingRelease {
+            store: Arc::clone(&self.request.context.store),
+            granted: self.granted(),
             repeated: true,
-            until,
-            answer,
+            until: steward.timers.now() + limit,
             term: None,
             kept: Duration::ZERO,
-        });
+            answer,
+        }));
     }
 }
 
 impl Drop for PendingTicket<'_> {
     fn drop(&mut self) {
-        if !self.settled
-            && (self.unclear || self.context.store.queues_in_store(self.ask.ticket.kind))
-        {
-            self.withdraw(None);
-        }
+        self.end();
     }
 }

@@ -2,15 +2,19 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::local_queue::waiter::{AcquireTerms, Waiter};
-use crate::engine::store_handle::LockContext;
+use crate::engine::acquire::context::LockContext;
+use crate::engine::lease::hold::{Hold, Successor};
+use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
-use crate::store::{LockKind, Name};
+use crate::store::{Caller, LockKind, Name};
+
+/// The result of an acquisition. `None`: not free with a zero wait, or the caller has left.
+pub(crate) type AcquireResult = Result<Option<Arc<Hold>>>;
 
 /// One acquire request: its options, and the state that the caller, the acquire loop and the local queue share. It is a
 /// single allocation, because many waiters for one name exist at once and each further allocation costs all of them.
@@ -20,14 +24,12 @@ pub(crate) struct AcquireRequest {
     pub(crate) options: AcquireOptions,
     pub(crate) location: &'static Location<'static>,
     pub(crate) terms: AcquireTerms,
-    /// Through this the local queue notifies it.
+    /// Through this the local queue notifies it. It also has the last error of the store.
     pub(crate) waiter: Waiter,
     /// The caller has left. A request in flight is finished in the background.
     pub(crate) gone: AtomicBool,
     /// A request is in flight. Invariant: the acquire loop is not dropped while this is set.
     pub(crate) in_flight: AtomicBool,
-    /// Why the last request got no answer. Reported if the wait times out.
-    last_error: Mutex<Option<Error>>,
 }
 
 impl AcquireRequest {
@@ -59,7 +61,6 @@ impl AcquireRequest {
             waiter: Waiter::default(),
             gone: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
-            last_error: Mutex::default(),
         })
     }
 
@@ -92,33 +93,55 @@ impl AcquireRequest {
         }
     }
 
-    pub(crate) fn set_last_error(&self, last_error: Option<Error>) {
-        *self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = last_error;
-    }
-
     /// The error for a caller whose wait has timed out. The last error of the store explains more than the timeout.
     pub(crate) fn out_of_time(&self) -> Error {
-        let last_error = self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        match last_error {
-            Some(error) => error,
-            None if self.in_flight.load(Ordering::SeqCst) => {
-                // With a zero wait the caller did not wait for a holder, only for the reply, so the outcome is unknown.
-                let kind = if self.only_asks() {
-                    ErrorKind::OutcomeUnknown
-                } else {
-                    ErrorKind::TimedOut
-                };
-                Error::new(kind).because("the store did not answer within the wait time")
-            }
-            None => Error::new(ErrorKind::TimedOut),
+        if let Some(error) = self.waiter.take_last_error() {
+            return error;
         }
+        let error = Error::new(ErrorKind::TimedOut);
+        if self.in_flight.load(Ordering::SeqCst) {
+            error.because("the store did not answer within the wait time")
+        } else {
+            error
+        }
+    }
+}
+
+impl QueuedRequest for AcquireRequest {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn terms(&self) -> &AcquireTerms {
+        &self.terms
+    }
+
+    fn waiter(&self) -> &Waiter {
+        &self.waiter
+    }
+}
+
+impl Successor for AcquireRequest {
+    fn location(&self) -> &'static Location<'static> {
+        self.location
+    }
+
+    fn max_hold(&self) -> Option<Duration> {
+        self.options.max_hold
+    }
+
+    fn give(&self, hold: Arc<Hold>) {
+        self.waiter.notify(Notification::Hold(hold));
+    }
+
+    fn join_again(&self) {
+        self.waiter.notify(Notification::JoinAgain);
+    }
+}
+
+impl Caller for AcquireRequest {
+    fn has_left(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
     }
 }
 
@@ -128,22 +151,5 @@ impl fmt::Debug for AcquireRequest {
             .field("name", &self.name)
             .field("place", &self.location)
             .finish_non_exhaustive()
-    }
-}
-
-/// Tells whether a caller still waits for the result of an attempt. By default one does.
-#[derive(Debug, Clone, Default)]
-pub struct Liveness(Option<Arc<AcquireRequest>>);
-
-impl Liveness {
-    pub(crate) fn new(request: &Arc<AcquireRequest>) -> Self {
-        Self(Some(Arc::clone(request)))
-    }
-
-    /// Whether the caller has left. Then a store need not send an attempt that still waits to be sent. Otherwise, if
-    /// many callers leave at once, the store would serve their attempts first while the remaining callers wait.
-    pub fn has_left(&self) -> bool {
-        let request = self.0.as_ref();
-        request.is_some_and(|request| request.gone.load(Ordering::SeqCst))
     }
 }

@@ -2,48 +2,59 @@
 //!
 //! A grant becomes a hold before any code of the caller sees it, and the drop of the hold releases the lock. So a call
 //! that no task takes, a cancelled future and the last guard all release it by the same path.
-//!
-//! The lease:
-//!
-//! 1. Proof. `valid_until` is the send time of the newest confirmed request plus the lease, less drift. No other client
-//!    can have the lock before it. A bond, such as a session, can make it earlier.
-//! 2. Renewal. The steward renews at a third of the lease and moves `valid_until` forward. The hold is unsure if the
-//!    newest renewal failed, if half a lease has passed since the last proof, or if the bond is disconnected.
-//! 3. Loss. The hold is lost when the clock reaches `valid_until`, the store says that it is gone, its bond is severed,
-//!    its cap is reached, the grace period of a `close` is over, or the steward has ended.
-//!
-//! ```text
-//!   HELD ─ disarm (release); hand-off of a status that has a listener ─► ENDED
-//!   HELD ─ lose(reason) ─► LOST + reason: notifies the listeners, ends the leader term
-//! ```
-//!
-//! Invariants:
-//! 1. `state` leaves `HELD` once. The first reason wins, and a hold that was released is never reported lost.
-//! 2. `valid_until`, `proved_at` and `failed_at` never decrease: replies may arrive out of order.
-//! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::acknowledge::{Acknowledged, ReplicaAck};
-use crate::engine::lease::bond::Bond;
-use crate::engine::lease::steward::StewardCommand;
-use crate::engine::local_queue::leader::{LeaderTerm, TermId};
-use crate::engine::runtime::clock::Clock;
-use crate::engine::runtime::event::Event;
-use crate::engine::store_handle::LockContext;
+use crate::acknowledge::Acknowledged;
+use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::leader_term::{self, LeaderTerm};
+use crate::engine::lease::pending_release::PendingRelease;
+use crate::engine::lease::status::{HoldEnd, HoldStatus};
+use crate::engine::lease::steward::{StewardCommand, StewardHandle};
+use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{FencingToken, LostReason};
-use crate::options::Drift;
-use crate::state::HoldState;
-use crate::store::{BootInstant, LockKind, Ticket};
+use crate::store::{BootInstant, LockKind};
+use crate::types::{FencingToken, LostReason};
+
+/// The lock and the client that a hold belongs to. They lie above the hold, which knows them only by this trait.
+pub(crate) trait HoldContext: fmt::Debug + Send + Sync {
+    fn steward(&self) -> &StewardHandle;
+
+    fn store(&self) -> &Arc<StoreHandle>;
+
+    /// Takes the next waiter out of the local queue, for a hand-off. `None`: no waiter may have the hold.
+    fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder>;
+}
+
+/// The next holder of a hand-off, and its fencing token.
+pub(crate) struct NextHolder {
+    pub(crate) waiter: Arc<dyn Successor>,
+    pub(crate) token: Option<FencingToken>,
+}
+
+/// A waiter that was taken out of its local queue and may get a hold.
+pub(crate) trait Successor: Send + Sync {
+    /// The source location of its acquire.
+    fn location(&self) -> &'static Location<'static>;
+
+    /// The cap on its whole hold.
+    fn max_hold(&self) -> Option<Duration>;
+
+    /// Ends the wait with this hold. If the waiter has left, the hold is dropped, and goes to the waiter behind it.
+    fn give(&self, hold: Arc<Hold>);
+
+    /// The hold was lost in the meantime: the waiter joins its queue again.
+    fn join_again(&self);
+}
 
 /// A granted lock. Its drop releases the lock, unless the hold was disarmed or handed to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) context: Arc<LockContext>,
-    pub(crate) ticket: Ticket,
+    pub(crate) context: Arc<dyn HoldContext>,
     pub(crate) token: Option<FencingToken>,
     /// The token of the grant, which the store knows. `token` may be a later one, reserved with it for a hand-off.
     pub(crate) generation: Option<FencingToken>,
@@ -53,11 +64,6 @@ pub(crate) struct Hold {
     pub(crate) status: Arc<HoldStatus>,
     /// The id of its entry in the lease table.
     pub(crate) entry: u64,
-    /// An earlier request of this ticket may still arrive at the store, so the release must leave a tombstone.
-    pub(crate) unclear: bool,
-    pub(crate) lease: Duration,
-    /// How many replicas must acknowledge a renewal.
-    pub(crate) wish: ReplicaAck,
     /// How many replicas acknowledged the grant.
     pub(crate) acknowledged: Option<Acknowledged>,
     /// The longest extension that was requested, in nanoseconds. It may have taken effect although no reply came.
@@ -65,13 +71,17 @@ pub(crate) struct Hold {
     /// The drop does nothing: the hold was released, or another hold has its contents.
     pub(crate) disarmed: AtomicBool,
     /// The leader term of this hold: waiters of this process may get it by hand-off.
-    pub(crate) term: Option<LeaderTerm>,
+    pub(crate) term: Option<Arc<LeaderTerm>>,
 }
 
 impl Hold {
+    pub(crate) fn granted(&self) -> &GrantedTicket {
+        self.status.granted()
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.status
-            .check(self.context.core.timers.clock())
+            .check(self.context.steward().timers.clock())
             .is_none()
     }
 
@@ -81,7 +91,7 @@ impl Hold {
     /// [`ErrorKind::InvalidOptions`] if the owner holds the lock for reading and asks to write: it would wait for all
     /// readers, and so for itself.
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
-        if kind == LockKind::Write && self.ticket.kind == LockKind::Read {
+        if kind == LockKind::Write && self.granted().ticket.kind == LockKind::Read {
             return Err(Error::new(ErrorKind::InvalidOptions).because(
                 "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start",
             ));
@@ -93,15 +103,16 @@ impl Hold {
     /// may have taken effect.
     pub(crate) fn over_by(&self) -> BootInstant {
         let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
-        let longest = self.lease.max(extension);
-        (self.context.core.timers.now() + longest).max(self.status.valid_until())
+        let longest = self.granted().lease.max(extension);
+        (self.context.steward().timers.now() + longest).max(self.status.valid_until())
     }
 
     /// The time since the grant, or since the last renewal if there was one.
     pub(crate) fn kept(&self) -> Duration {
-        let (timers, drift) = (&self.context.core.timers, &self.context.core.settings.drift);
-        let left = self.status.valid_until().since(timers.now());
-        drift.proved(self.lease).saturating_sub(left)
+        let steward = self.context.steward();
+        let left = self.status.valid_until().since(steward.timers.now());
+        let whole = steward.drift.proved(self.granted().lease);
+        whole.saturating_sub(left)
     }
 
     /// Records an extension. Call it before the request is sent: its reply may be lost.
@@ -112,8 +123,21 @@ impl Hold {
 
     /// Whether `close` has already sent the release. Then we send nothing: the steward may have ended.
     pub(crate) fn was_released_by_close(&self) -> bool {
-        let gone = self.status.check(self.context.core.timers.clock());
+        let gone = self.status.check(self.context.steward().timers.clock());
         gone == Some(HoldEnd::Lost(LostReason::Closed))
+    }
+
+    /// The release of this hold by the steward. The leader term ends after its first request.
+    pub(crate) fn pending_release(&self, term: Option<Arc<LeaderTerm>>) -> PendingRelease {
+        PendingRelease {
+            store: Arc::clone(self.context.store()),
+            granted: self.granted().clone(),
+            repeated: false,
+            until: self.over_by(),
+            term,
+            kept: self.kept(),
+            answer: None,
+        }
     }
 
     /// Removes the hold from the lease table and ends its status; the drop does nothing from here on. False: it was
@@ -122,7 +146,7 @@ impl Hold {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        self.context.core.steward.table.remove(self.entry);
+        self.context.steward().table.remove(self.entry);
         self.status.end();
         true
     }
@@ -137,254 +161,12 @@ impl Drop for Hold {
         let term = self.term.take();
         // Registered until the release is with the steward. Otherwise a `close` after `disarm` would see neither the
         // hold nor the release, and would not wait for it.
-        let _in_flight = self.context.core.steward.in_flight();
+        let steward = self.context.steward();
+        let _in_flight = steward.in_flight();
         if self.disarm() && !self.was_released_by_close() {
-            let until = self.over_by();
-            self.context.core.steward.send(StewardCommand::Release {
-                store: Arc::clone(&self.context.store),
-                ticket: self.ticket.clone(),
-                unclear: self.unclear,
-                repeated: false,
-                until,
-                answer: None,
-                term,
-                kept: self.kept(),
-            });
+            steward.send(StewardCommand::Release(self.pending_release(term)));
+        } else {
+            leader_term::end(term);
         }
     }
-}
-
-const HELD: u8 = 0;
-const ENDED: u8 = 1;
-const LOST: u8 = 2;
-
-/// Whether this process can prove that the lock is held. Shared by the hold, the lease table and the loss signals.
-#[derive(Debug)]
-pub(crate) struct HoldStatus {
-    /// The end of the proved lease, in nanoseconds of the boot clock. Never decreases.
-    valid_until: AtomicU64,
-    /// When the newest request was sent that proved the lease.
-    proved_at: AtomicU64,
-    /// When the newest renewal was sent that brought no proof.
-    failed_at: AtomicU64,
-    /// The time after the last proof from which the state is unsure. `None`: the hold is not renewed.
-    pace: Option<Duration>,
-    /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
-    state: AtomicU8,
-    /// The client is closing. The loss signal fires, and the holder keeps the lock during the grace period.
-    closing: AtomicBool,
-    /// Notifies the listeners. Created for the first one, because most holds end without a listener.
-    event: OnceLock<Arc<Event>>,
-    clock: Clock,
-    /// What the hold depends on besides the lease.
-    bond: Option<Box<(Bond, Drift)>>,
-    /// The leader term. It ends when the hold is lost, so that no waiter stays behind a lost hold.
-    term_id: Option<Arc<TermId>>,
-}
-
-impl HoldStatus {
-    pub(crate) fn new(valid_until: BootInstant, clock: Clock) -> Self {
-        Self {
-            valid_until: AtomicU64::new(valid_until.0),
-            proved_at: AtomicU64::new(0),
-            failed_at: AtomicU64::new(0),
-            pace: None,
-            state: AtomicU8::new(HELD),
-            closing: AtomicBool::new(false),
-            event: OnceLock::new(),
-            clock,
-            bond: None,
-            term_id: None,
-        }
-    }
-
-    /// Whether the lease is proved now. False for a grant whose reply took longer than the lease.
-    pub(crate) fn is_proved(&self) -> bool {
-        self.clock.now() < self.valid_until()
-    }
-
-    /// Marks the hold as renewed. Its state is unsure from half a lease after the last proof: the renewal that was due
-    /// at a third has failed by then.
-    pub(crate) fn renewed_since(mut self, sent: BootInstant, lease: Duration) -> Self {
-        self.proved_at = AtomicU64::new(sent.0);
-        self.pace = Some(lease / 2);
-        self
-    }
-
-    /// Adds the leader term of a hold that leads a local queue.
-    pub(crate) fn leading(mut self, term: Option<&LeaderTerm>) -> Self {
-        self.term_id = term.map(|term| Arc::clone(term.term_id()));
-        self
-    }
-
-    /// The status for the next holder of the same hold, with the same proof and no listeners.
-    pub(crate) fn next(&self) -> Self {
-        let copy = |at: &AtomicU64| AtomicU64::new(at.load(Ordering::SeqCst));
-        let mut next = Self::new(BootInstant(0), self.clock);
-        next.valid_until = copy(&self.valid_until);
-        next.proved_at = copy(&self.proved_at);
-        next.failed_at = copy(&self.failed_at);
-        next.term_id.clone_from(&self.term_id);
-        next.pace = self.pace;
-        match self.bond.as_deref() {
-            Some((bond, drift)) => next.bound(Some(bond.clone()), *drift),
-            None => next,
-        }
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
-    }
-
-    /// Adds the bond, which can end the proof before the lease does.
-    pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
-        if let Some(bond) = &bond {
-            bond.listen(&self.loss_event());
-        }
-        self.bond = bond.map(|bond| Box::new((bond, drift)));
-        self
-    }
-
-    pub(crate) fn valid_until(&self) -> BootInstant {
-        let lease = BootInstant(self.valid_until.load(Ordering::SeqCst));
-        match self.bond.as_deref() {
-            Some((bond, drift)) => lease.min(bond.until(drift)),
-            None => lease,
-        }
-    }
-
-    /// Extends the proof. An older reply that arrives late changes nothing.
-    pub(crate) fn prove(&self, until: BootInstant) {
-        self.valid_until.fetch_max(until.0, Ordering::SeqCst);
-    }
-
-    /// Notified when [`signal`](Self::signal) may have changed.
-    pub(crate) fn loss_event(&self) -> Arc<Event> {
-        let event = Arc::clone(self.event.get_or_init(Arc::default));
-        // Pairs with the fence of the notifying side: either the listener reads the new state, or that side finds the
-        // listener. Without the fences both could miss each other.
-        fence(Ordering::SeqCst);
-        event
-    }
-
-    fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(event) = self.event.get() {
-            event.notify();
-        }
-    }
-
-    /// A renewal sent at `sent` was confirmed.
-    pub(crate) fn confirmed(&self, sent: BootInstant) {
-        self.proved_at.fetch_max(sent.0, Ordering::SeqCst);
-    }
-
-    /// A renewal sent at `sent` brought no proof, or no reply.
-    pub(crate) fn failed(&self, sent: BootInstant) {
-        self.failed_at.fetch_max(sent.0, Ordering::SeqCst);
-    }
-
-    /// The state of the hold: held, unsure or lost.
-    pub(crate) fn state(&self) -> HoldState {
-        match self.check(self.clock) {
-            Some(_) => HoldState::Lost,
-            None if self.is_doubtful() => HoldState::Unsure,
-            None => HoldState::Held,
-        }
-    }
-
-    /// Whether the state is unsure. Reads the clock too, for the reason given at [`check`](Self::check).
-    fn is_doubtful(&self) -> bool {
-        let proved_at = self.proved_at.load(Ordering::SeqCst);
-        let overdue = |pace| self.clock.now() >= BootInstant(proved_at) + pace;
-        self.failed_at.load(Ordering::SeqCst) > proved_at
-            || self.pace.is_some_and(overdue)
-            || self
-                .bond
-                .as_deref()
-                .is_some_and(|(bond, _)| !bond.is_connected())
-    }
-
-    /// Marks the hold as lost, notifies the listeners and ends the leader term. Does nothing if the hold was lost or
-    /// released before: the first reason wins.
-    pub(crate) fn lose(&self, mut reason: LostReason) {
-        let bond = self.bond.as_deref().map(|(bond, _)| bond);
-        if reason == LostReason::Expired && bond.is_some_and(Bond::is_severed) {
-            reason = LostReason::Taken;
-        }
-        if self
-            .state
-            .compare_exchange(
-                HELD,
-                LOST + reason.number(),
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            )
-            .is_ok()
-        {
-            self.ring();
-            if let Some(term_id) = &self.term_id {
-                term_id.over();
-            }
-        }
-    }
-
-    /// Fires the loss signal because the client closes. The lock is still held and renewed.
-    pub(crate) fn announce_close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
-        self.ring();
-    }
-
-    /// Marks the clean end of a hold: its loss signals never fire. A hold that was lost before stays lost.
-    pub(crate) fn end(&self) {
-        // An error means that it was lost before.
-        let _ = self
-            .state
-            .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
-    /// Whether a loss was recorded. Does not read the clock; see [`check`](Self::check).
-    pub(crate) fn is_lost(&self) -> bool {
-        self.state.load(Ordering::SeqCst) >= LOST
-    }
-
-    /// Why the lock is not held; `None` while it is held. Reads the clock, and records a lease that has expired: after
-    /// a freeze of the process the holder may run before the steward does.
-    pub(crate) fn check(&self, clock: Clock) -> Option<HoldEnd> {
-        if self.state.load(Ordering::SeqCst) == HELD && clock.now() >= self.valid_until() {
-            self.lose(LostReason::Expired);
-        }
-        match self.state.load(Ordering::SeqCst) {
-            HELD => None,
-            ENDED => Some(HoldEnd::Ended),
-            lost => Some(HoldEnd::Lost(LostReason::from_number(lost - LOST))),
-        }
-    }
-
-    /// The reason that fires the loss signal: the hold is lost, or the client closes. `None`: no reason.
-    pub(crate) fn signal(&self) -> Option<LostReason> {
-        match self.check(self.clock) {
-            Some(HoldEnd::Lost(reason)) => Some(reason),
-            Some(HoldEnd::Ended) => None,
-            None => self
-                .closing
-                .load(Ordering::SeqCst)
-                .then_some(LostReason::Closed),
-        }
-    }
-
-    /// The error for an operation that needs the lock held.
-    pub(crate) fn refusal(&self) -> Option<Error> {
-        match self.check(self.clock)? {
-            HoldEnd::Lost(reason) => Some(Error::lost(reason)),
-            HoldEnd::Ended => Some(Error::new(ErrorKind::NotHeld).because("it was released")),
-        }
-    }
-}
-
-/// Why a hold is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HoldEnd {
-    Ended,
-    Lost(LostReason),
 }

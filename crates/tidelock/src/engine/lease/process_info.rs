@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use crate::engine::ClientInner;
+use crate::engine::runtime::timers::Timers;
+use crate::engine::store_handle::StoreHandle;
 use crate::snapshot::ClientInfo;
 use crate::store::{Backend, CLIENT_INFO_TTL, ClientId};
 
@@ -33,32 +34,27 @@ impl ProcessInfo {
             tracing::debug!(%error, "the process info of this client could not be removed from the store; it expires by itself");
         }
     }
-}
 
-/// Writes the record now, and again before it expires, until the client is closed or dropped.
-pub(crate) fn publish(core: &Arc<ClientInner>) {
-    let own = own_info();
-    let (home, timers) = (Arc::clone(&core.home), core.timers.clone());
-    let record = Arc::clone(&core.process_info);
-    let alive = Arc::downgrade(core);
-    core.steward.background.spawn(async move {
-        loop {
-            // We count the write as in flight before we check for `close`. `close` waits for what is counted and only
-            // then removes the record. Otherwise a late write could leave the record of a client that is gone.
-            let Some(write) = alive.upgrade().and_then(|core| {
-                let write = core.steward.owned_in_flight();
-                (!core.closed.is_set()).then_some(write)
-            }) else {
-                return;
-            };
-            record.sent.store(true, Ordering::SeqCst);
-            if let Err(error) = home.back().announce(&record.client, Some(&own)).await {
-                tracing::debug!(%error, "the process info of this client could not be written to the store; the client retries");
+    /// Writes the record now, and again before it expires, until `begin_write` returns `None`: the client is closed or
+    /// dropped. `close` waits for the write while it is marked as in flight, and only then removes the record.
+    pub(crate) fn publish<M: Send>(
+        self: Arc<Self>,
+        home: Arc<StoreHandle>,
+        timers: Timers,
+        begin_write: impl Fn() -> Option<M> + Send,
+    ) -> impl Future<Output = ()> + Send {
+        let own = own_info();
+        async move {
+            while let Some(in_flight) = begin_write() {
+                self.sent.store(true, Ordering::SeqCst);
+                if let Err(error) = home.back().announce(&self.client, Some(&own)).await {
+                    tracing::debug!(%error, "the process info of this client could not be written to the store; the client retries");
+                }
+                drop(in_flight);
+                timers.after(CLIENT_INFO_TTL / 3).await;
             }
-            drop(write);
-            timers.after(CLIENT_INFO_TTL / 3).await;
         }
-    });
+    }
 }
 
 fn own_info() -> ClientInfo {

@@ -32,39 +32,26 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
+use crate::engine::lease::leader_term::Queues;
+use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::process_info::ProcessInfo;
-use crate::engine::lease::release;
-use crate::engine::lease::release::PendingRelease;
 use crate::engine::lease::renewal_batch::Batch;
 use crate::engine::lease::table::LeaseTable;
-use crate::engine::local_queue::leader::LeaderTerm;
-use crate::engine::local_queue::queue::LocalQueues;
 use crate::engine::runtime::background::{Background, Stop};
+use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::timers::{Timer, Timers};
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::LostReason;
-use crate::options::Drift;
-use crate::store::{BootInstant, BoxFuture, Renewed, Ticket};
+use crate::store::{BootInstant, BoxFuture, Renewed};
+use crate::types::{Drift, LostReason};
 
 /// A background command.
 pub(crate) enum StewardCommand {
-    /// Release or withdraw a ticket, with retries until `until`. `Release` documents the fields.
-    Release {
-        store: Arc<StoreHandle>,
-        ticket: Ticket,
-        unclear: bool,
-        repeated: bool,
-        until: BootInstant,
-        answer: Option<oneshot::Sender<Result<()>>>,
-        /// The leader term, which ends after the first request.
-        term: Option<LeaderTerm>,
-        /// How long the lock was held, as far as we know.
-        kept: Duration,
-    },
+    /// Release or withdraw a ticket, with retries.
+    Release(PendingRelease),
     /// Finish a request in flight whose caller has left.
     Adopt(BoxFuture<'static, ()>),
 }
@@ -79,6 +66,11 @@ pub(crate) struct StewardHandle {
     retired: Arc<AtomicBool>,
     /// The steward drops its sender when it ends.
     running: watch::Receiver<()>,
+    /// Set when the client is closed: no acquisition and no hand-off begins after that.
+    pub(crate) closed: Flag,
+    pub(crate) timers: Timers,
+    pub(crate) drift: Drift,
+    pub(crate) response_timeout: Duration,
     pub(crate) table: Arc<LeaseTable>,
     pub(crate) background: Background,
 }
@@ -91,7 +83,10 @@ impl StewardHandle {
             in_flight: self.owned_in_flight(),
         };
         if let Err(mpsc::error::SendError(queued)) = self.inbox.send(queued) {
-            queued.command.give_up();
+            // The future of an adopted request is only dropped: nothing can poll it any more.
+            if let StewardCommand::Release(release) = queued.command {
+                release.give_up();
+            }
         }
     }
 
@@ -147,20 +142,14 @@ struct QueuedCommand {
     in_flight: InFlight<Arc<InFlightCounter>>,
 }
 
-impl StewardCommand {
-    /// Logs a command that no steward can execute any more.
-    fn give_up(self) {
-        if let Self::Release { ticket, .. } = self {
-            tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the background task of the client has ended; the lock stays held until its lease ends");
-        }
-    }
-}
-
 /// The steward before it runs: what it needs.
 pub(crate) struct Steward {
     /// Notified when a local queue has a waiter to look after.
     pub(crate) notify: Arc<Notify>,
+    /// The client's own store.
     pub(crate) home: Arc<StoreHandle>,
+    /// The local queues that it looks after.
+    pub(crate) queues: Vec<Arc<dyn Queues>>,
     pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
@@ -178,6 +167,8 @@ impl Steward {
         let (runs, running) = watch::channel(());
         let counter = Arc::<InFlightCounter>::default();
         let unfinished = Arc::clone(&counter);
+        let (timers, drift, response_timeout) =
+            (self.timers.clone(), self.drift, self.response_timeout);
         background.spawn(async move {
             self.run(&keeper.0, chores, &told, &unfinished).await;
             // First report the losses, then let waiters for the end run, then stop the thread.
@@ -190,6 +181,10 @@ impl Steward {
             counter,
             retired,
             running,
+            closed: Flag::default(),
+            timers,
+            drift,
+            response_timeout,
             table,
             background,
         }
@@ -214,8 +209,9 @@ impl Steward {
             }
             let next = table.next_check(self.timers.now());
             let next = self
-                .queues()
-                .map(LocalQueues::next_check)
+                .queues
+                .iter()
+                .map(|queues| queues.next_check())
                 .fold(next, BootInstant::min);
             if look.due() != next {
                 look = self.timers.at(next);
@@ -226,7 +222,7 @@ impl Steward {
                 () = &mut look => {
                     self.renew(table, &mut calls);
                     let now = self.timers.now();
-                    self.queues().for_each(|queues| queues.check_stalled(now));
+                    self.queues.iter().for_each(|queues| queues.check_stalled(now));
                     look = self.timers.at(BootInstant::FAR);
                 }
                 () = retirement(&mut last_call, in_flight), if calls.is_empty() => break,
@@ -253,15 +249,6 @@ impl Steward {
         self.home.back().close().await;
     }
 
-    /// The local queues of the client's own store, and of its plain layout.
-    fn queues(&self) -> impl Iterator<Item = &LocalQueues> {
-        let sites = [Some(&self.home), self.home.plain()];
-        sites
-            .into_iter()
-            .flatten()
-            .filter_map(|store| Some(&**store.queues()?))
-    }
-
     /// Executes a command.
     fn call(
         &self,
@@ -271,34 +258,7 @@ impl Steward {
         let work = async move {
             match command {
                 StewardCommand::Adopt(rest) => rest.await,
-                StewardCommand::Release {
-                    store,
-                    ticket,
-                    unclear,
-                    repeated,
-                    until,
-                    answer,
-                    term,
-                    kept,
-                } => {
-                    let result = PendingRelease {
-                        store,
-                        ticket,
-                        unclear,
-                        repeated,
-                        until,
-                        term,
-                        kept,
-                    }
-                    .persist(&timers)
-                    .await;
-                    // A caller that has stopped waiting gives the result back, so that it is at least logged.
-                    let unheard = match answer {
-                        Some(answer) => answer.send(result).err(),
-                        None => Some(result),
-                    };
-                    unheard.into_iter().for_each(release::log);
-                }
+                StewardCommand::Release(release) => release.run(&timers).await,
             }
         };
         Box::pin(async move {
@@ -354,7 +314,7 @@ impl Steward {
                         Renewed::Gone => gone(table, id, LostReason::Taken),
                         Renewed::WrongType => gone(table, id, LostReason::WrongType),
                         Renewed::Failed(error) => table.renewed([id], |entry| {
-                            tracing::warn!(lock = %entry.ticket.name, %error, "the lock could not be renewed; the client retries within the lease");
+                            tracing::warn!(lock = %entry.granted().ticket.name, %error, "the lock could not be renewed; the client retries within the lease");
                             entry.failed(sent, now);
                         }),
                     }

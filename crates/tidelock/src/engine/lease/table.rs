@@ -40,7 +40,7 @@
 //! local queues, and it wakes tasks: a task that runs then may drop a guard, which takes the table's lock again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Bound::{Excluded, Included};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,14 +48,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::acknowledge::ReplicaAck;
-use crate::engine::lease::hold::HoldStatus;
+use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::renewal_batch::{BATCH, Batch, Batches};
+use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::event::Event;
+use crate::engine::runtime::id_hasher::IdHasher;
 use crate::engine::store_handle::StoreHandle;
-use crate::guard::LostReason;
-use crate::options::Drift;
-use crate::store::{BootInstant, Name, Renewal, Ticket};
+use crate::store::{BootInstant, Name, Ticket};
+use crate::types::Drift;
+use crate::types::LostReason;
 
 /// References to a status without listeners: one of the hold, one of the table.
 const OWN: usize = 2;
@@ -64,15 +65,9 @@ const OWN: usize = 2;
 #[derive(Debug)]
 pub(crate) struct LeaseEntry {
     pub(crate) store: Arc<StoreHandle>,
-    pub(crate) ticket: Ticket,
     pub(crate) status: Arc<HoldStatus>,
     /// The source location of the acquire.
     pub(crate) location: &'static Location<'static>,
-    pub(crate) lease: Duration,
-    /// How many replicas must acknowledge a renewal.
-    pub(crate) wish: ReplicaAck,
-    /// An earlier request of this ticket may still arrive at the store, so its release must leave a tombstone.
-    pub(crate) unclear: bool,
     /// When to send the next renewal. `FAR`: never.
     pub(crate) renew_at: BootInstant,
     /// A renewal is in flight, so the entry does not join a batch before it is due.
@@ -82,6 +77,10 @@ pub(crate) struct LeaseEntry {
 }
 
 impl LeaseEntry {
+    pub(crate) fn granted(&self) -> &GrantedTicket {
+        self.status.granted()
+    }
+
     /// The instant at which something is due.
     fn next(&self) -> BootInstant {
         self.renew_at
@@ -111,31 +110,6 @@ struct LeaseTableState {
     next_check_at: BootInstant,
     /// The steward has ended. Invariant: no entry is inserted or handed over after that.
     unattended: bool,
-}
-
-/// A hasher for ids that count up, and for names, which carry a hash with a secret key. No outsider chooses either
-/// value, so the map needs no protection against collisions, and each acquisition hashes several times. Entries with
-/// neighbouring ids lie side by side in memory, because they are renewed together.
-#[derive(Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // The factor is an odd number near 2^64 divided by the golden ratio: it puts blocks of 64 ids far apart. Within
-        // a block the high bits differ. The map compares those first, so it can tell neighbours apart.
-        let block = (id >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = block.wrapping_add(id & 63) ^ (id << 57);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 impl Default for LeaseTableState {
@@ -208,7 +182,7 @@ impl LeaseTable {
         let inner = self.lock();
         let mut entries = inner.entries.values();
         entries
-            .find(|(_, entry)| entry.ticket.name == *name)
+            .find(|(_, entry)| entry.granted().ticket.name == *name)
             .map(|(_, entry)| entry.location)
     }
 
@@ -294,7 +268,7 @@ impl LeaseTable {
     pub(crate) fn lost(&self, id: u64, reason: LostReason) -> Option<Ticket> {
         let entry = self.remove(id)?;
         entry.status.lose(reason);
-        Some(entry.ticket)
+        Some(entry.granted().ticket.clone())
     }
 
     /// Removes the holds that have ended, reports their loss, and returns the renewals that are due. It marks each
@@ -325,7 +299,7 @@ impl LeaseTable {
             } else if now >= entry.ends_at {
                 over.push((LostReason::MaxHold, inner.forget(id)));
             } else if now >= entry.renew_at {
-                soon.get_or_insert(now + entry.lease / 9);
+                soon.get_or_insert(now + entry.granted().lease / 9);
                 inner.send(id, now, &again, &mut due);
             } else {
                 inner.change(id, |_| {}); // the proof was extended since: only move the entry in `order`
@@ -406,7 +380,7 @@ impl LeaseTableState {
             let joins = |entry: &LeaseEntry| {
                 entry.renew_at <= soon
                     && !entry.asked
-                    && due.have_room_for(&entry.store, &entry.ticket.name)
+                    && due.have_room_for(&entry.store, &entry.granted().ticket.name)
             };
             if self.entries.get(&id).is_some_and(|(_, entry)| joins(entry)) {
                 self.send(id, now, again, due);
@@ -425,13 +399,9 @@ impl LeaseTableState {
         to: &mut Batches,
     ) {
         self.change(id, |entry| {
-            entry.renew_at = now + again(entry.lease);
+            entry.renew_at = now + again(entry.granted().lease);
             entry.asked = true;
-            let renewal = Renewal {
-                ticket: entry.ticket.clone(),
-                lease: entry.lease,
-                wish: entry.wish,
-            };
+            let renewal = entry.granted().renewal(entry.granted().lease);
             to.add(&entry.store, id, renewal);
         });
     }
@@ -440,16 +410,16 @@ impl LeaseTableState {
 impl LeaseEntry {
     /// The lease was renewed by a request sent at `sent`.
     pub(crate) fn proved(&mut self, sent: BootInstant, drift: &Drift) {
-        self.status.prove(sent + drift.proved(self.lease));
+        self.status.prove(sent + drift.proved(self.granted().lease));
         self.status.confirmed(sent);
-        self.renew_at = sent + self.lease / 3;
+        self.renew_at = sent + self.granted().lease / 3;
         self.asked = false;
     }
 
     /// A renewal sent at `sent` brought no proof. The next one follows within a fifteenth of the lease.
     pub(crate) fn failed(&mut self, sent: BootInstant, now: BootInstant) {
         self.status.failed(sent);
-        self.renew_at = self.renew_at.min(now + self.lease / 15);
+        self.renew_at = self.renew_at.min(now + self.granted().lease / 15);
         self.asked = false;
     }
 }

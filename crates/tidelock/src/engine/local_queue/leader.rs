@@ -1,80 +1,91 @@
-//! The leader of a local queue: first a task that asks the store, then the leader term that its grant begins.
+//! The leader of a local queue: a task that asks the store for all waiters. Its grant begins a
+//! [leader term](LeaderTerm).
 //!
 //! The drop of either passes leadership to the next waiter, so no queue is left without a leader. Each has a number. If
 //! the queue has a newer leader, an old number has no effect.
 
 use std::sync::Arc;
 
-use crate::engine::local_queue::queue::{HandOffTarget, HolderTerm, LocalQueues};
+use crate::engine::lease::leader_term::LeaderTerm;
+use crate::engine::local_queue::queue::{LocalQueues, TermLimits};
 use crate::engine::local_queue::waiter::AcquireTerms;
 use crate::error::Error;
-use crate::store::{BootInstant, Grant, Name, Wake};
+use crate::store::{Grant, Name, Wake};
 
 /// The leader role of a task: it asks the store for all waiters of the queue. Dropping it calls the next waiter to
 /// lead.
-pub(crate) struct Leader(Option<LeaderState>);
-
-/// The contents of a leader role.
-pub(crate) struct LeaderState {
-    pub(crate) queues: Arc<LocalQueues>,
-    pub(crate) name: Name,
+pub(crate) struct Leader {
+    /// `None`: the role was given up, and the drop does nothing.
+    queues: Option<Arc<LocalQueues>>,
+    name: Name,
     /// An old number has no effect on the queue.
-    pub(crate) number: u64,
+    number: u64,
     /// The wake of the former leader.
-    pub(crate) wake: Option<Wake>,
+    wake: Option<Wake>,
     /// This role is new and has not asked yet, so we assume that no waiter has joined.
-    pub(crate) alone: bool,
+    alone: bool,
 }
 
 impl Leader {
-    pub(crate) fn of(leading: LeaderState) -> Self {
-        Self(Some(leading))
+    pub(crate) fn new(
+        queues: Option<Arc<LocalQueues>>,
+        name: &Name,
+        number: u64,
+        wake: Option<Wake>,
+    ) -> Self {
+        Self {
+            queues,
+            name: name.clone(),
+            number,
+            wake,
+            alone: false,
+        }
+    }
+
+    /// The leader of a new queue, which has no waiter yet.
+    pub(crate) fn of_new_queue(queues: Arc<LocalQueues>, name: &Name, number: u64) -> Self {
+        let mut leader = Self::new(Some(queues), name, number, None);
+        leader.alone = true;
+        leader
     }
 
     /// Gives up the role without a call to the next waiter, and returns the wake.
-    pub(crate) fn into_wake(mut self) -> Option<Wake> {
-        self.0.take()?.wake
+    pub(crate) fn give_up(mut self) -> Option<Wake> {
+        self.queues = None;
+        self.wake.take()
     }
 
     /// How many fencing tokens to reserve for hand-offs. The first call for a new queue returns 0 without taking the
     /// lock: most locks have no waiter, and the queue was empty a moment ago.
     pub(crate) fn followers(&mut self) -> u32 {
-        let Some(LeaderState {
-            queues,
-            name,
-            alone,
-            ..
-        }) = &mut self.0
-        else {
-            return 0;
-        };
-        if std::mem::take(alone) {
+        if std::mem::take(&mut self.alone) {
             return 0;
         }
-        queues.followers(name)
+        let queues = self.queues.as_ref();
+        queues.map_or(0, |queues| queues.followers(&self.name))
     }
 
     /// Whether no attempt was sent since the queue began, so that no waiter can know of an error.
     pub(crate) fn is_alone(&self) -> bool {
-        self.0.as_ref().is_none_or(|leading| leading.alone)
+        self.alone
     }
 
     /// Takes the wake of the former leader.
     pub(crate) fn take_wake(&mut self) -> Option<Wake> {
-        self.0.as_mut()?.wake.take()
+        self.wake.take()
     }
 
     /// Gives the waiters the error that keeps the store from answering. `None`: the store answers again.
     pub(crate) fn last_error(&self, error: Option<&Error>) {
-        if let Some(LeaderState { queues, name, .. }) = &self.0 {
-            queues.last_error(name, error);
+        if let Some(queues) = &self.queues {
+            queues.last_error(&self.name, error);
         }
     }
 
     /// Ends the waits of all waiters with this error: the store has not answered for too long.
     pub(crate) fn fail(&self, error: &Error) {
-        if let Some(LeaderState { queues, name, .. }) = &self.0 {
-            queues.dismiss(name, error);
+        if let Some(queues) = &self.queues {
+            queues.dismiss(&self.name, error);
         }
     }
 
@@ -85,115 +96,54 @@ impl Leader {
         terms: AcquireTerms,
         grant: &Grant,
         wake: Option<Wake>,
-    ) -> Option<LeaderTerm> {
-        let LeaderState {
-            queues,
-            name,
-            number: own,
-            ..
-        } = self.0.take()?;
+    ) -> Option<Arc<LeaderTerm>> {
+        let queues = self.queues.take()?;
         let now = queues.timers.now();
         let mut inner = queues.lock();
         inner.next += 1;
         let number = inner.next;
         let Some(queue) = inner
             .queues
-            .get_mut(&name)
-            .filter(|queue| queue.is_led_by(own))
+            .get_mut(&self.name)
+            .filter(|queue| queue.is_led_by(self.number))
         else {
             // Another task has taken leadership.
             drop(inner);
             return None;
         };
         queue.moves(now);
-        let passes = terms.renewed;
-        queue.term = Some(HolderTerm {
+        queue.term = Some(TermLimits {
             number,
             terms,
             since: now,
-            left: if passes { queues.rules.times } else { 0 },
+            left: if terms.renewed { queues.rules.times } else { 0 },
             until: now + queues.rules.within,
             tokens: grant.token.map(|token| (token.next(), grant.more)),
         });
         let unused = queue.pass_wake(wake);
         drop(inner);
         drop(unused);
-        Some(LeaderTerm(Arc::new(TermId {
-            queues,
-            name,
-            number,
-        })))
+        Some(LeaderTerm::new(queues, self.name.clone(), number))
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        if let Some(LeaderState {
-            queues,
-            name,
-            number,
-            wake,
-            ..
-        }) = self.0.take()
-        {
-            let mut inner = queues.lock();
-            let led = inner
-                .queues
-                .get_mut(&name)
-                .filter(|queue| queue.is_led_by(number));
-            let Some(queue) = led else {
-                drop(inner);
-                return;
-            };
-            // Kept in a variable until `call_next` has released the lock: its drop may wake a task.
-            let unused = queue.pass_wake(wake);
-            queues.call_next(inner, &name);
-            drop(unused);
-        }
-    }
-}
-
-/// The leader term of a hold. Drop it after the store was asked to release the hold: the drop calls the next waiter to
-/// lead.
-#[derive(Debug)]
-pub(crate) struct LeaderTerm(Arc<TermId>);
-
-/// Identifies a leader term: the queue and the number. The status of the hold has it too, to end the term on a loss.
-#[derive(Debug)]
-pub(crate) struct TermId {
-    queues: Arc<LocalQueues>,
-    name: Name,
-    number: u64,
-}
-
-impl LeaderTerm {
-    /// Takes the next waiter for a hand-off.
-    pub(crate) fn next_holder(&self, now: BootInstant) -> Option<HandOffTarget> {
-        self.0.queues.next_holder(self, now)
-    }
-
-    pub(crate) fn name(&self) -> &Name {
-        &self.0.name
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.0.number
-    }
-
-    pub(crate) fn term_id(&self) -> &Arc<TermId> {
-        &self.0
-    }
-}
-
-impl TermId {
-    /// Ends the term and calls the next waiter to lead. Does nothing if the term has ended before.
-    pub(crate) fn over(&self) {
-        self.queues.over(&self.name, self.number);
-    }
-}
-
-impl Drop for LeaderTerm {
-    fn drop(&mut self) {
-        self.0.over();
+        let Some(queues) = self.queues.take() else {
+            return;
+        };
+        let mut inner = queues.lock();
+        let led = inner
+            .queues
+            .get_mut(&self.name)
+            .filter(|queue| queue.is_led_by(self.number));
+        let Some(queue) = led else {
+            drop(inner);
+            return;
+        };
+        // Kept in a variable until `call_next` has released the lock: its drop may wake a task.
+        let unused = queue.pass_wake(self.wake.take());
+        queues.call_next(inner, &self.name);
+        drop(unused);
     }
 }

@@ -4,8 +4,9 @@
 
 pub(crate) mod fairness;
 pub(crate) mod fairness_debt;
-pub(crate) mod hand_off;
 pub(crate) mod leader;
+mod progress;
 pub(crate) mod queue;
+pub(crate) mod queued_store;
 pub(crate) mod waiter;
 pub(crate) mod waiters;

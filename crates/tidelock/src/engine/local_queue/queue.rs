@@ -3,29 +3,30 @@
 //! Only the leader of a queue sends requests to the store. The algorithm:
 //!
 //! 1. A request that finds no queue creates one and leads it. Every other request becomes a waiter at the end.
-//! 2. A grant to the leader begins a leader term. When the holder releases, `next_holder` picks the next waiter and the hold
-//!    passes to it without a request to the store, with a reserved fencing token of its own.
+//! 2. A grant to the leader begins a leader term. When the holder releases, `next_holder` picks the next waiter and the
+//!    hold passes to it without a request to the store, with a reserved fencing token of its own.
 //! 3. The term allows a number of hand-offs and a time (`HandOff`), so that waiters of other processes get the lock.
 //!    Then the hold is released in the store, and the next waiter is called to lead. It is also called if the leader
 //!    gives up, or if the hold is lost or removed by force.
 //! 4. A queue without progress for `patience` has a leader that is perhaps kept and not polled. The steward takes back
-//!    a call that was not answered, or tells the next waiter to ask the store once. If that is granted, the waiter
+//!    a notification that was not taken, or tells the next waiter to ask the store once. If that is granted, the waiter
 //!    takes leadership (`take_leadership`).
 //!
 //! ```text
 //!              join                            begin (granted)
 //!   no queue ────────► led by a task ───────────────────────────► led by a hold (leader term)
 //!      ▲                │         ▲                                 │  ▲   │
-//!      │ no waiter      │ leader  │ next waiter called              │  └───┘ heir: hand-off to the next waiter
+//!      │ no waiter      │ leader  │ next waiter called              │  └───┘ next_holder: hand-off
 //!      │                ▼ dropped │                                 │
-//!      └───────────── call_next ──┘◄────────────────────────────────┘ over: released in the store, lost, forced
+//!      └───────────── call_next ──┘◄────────────────────────────────┘ end_term: released in the store, lost, forced
 //!
-//!   any state ── usurp: the store has granted the lock to a waiter ──► led by the task of that waiter
+//!   any state ── take_leadership: the store has granted the lock to a waiter ──► led by the task of that waiter
 //! ```
 //!
 //! Invariants:
 //! 1. A queue exists exactly while it has a leader: a task (`term` is `None`) or a hold. A task that was called to
-//!    lead counts from the call on; if it leaves without taking the call, the drop of the call calls the next waiter.
+//!    lead counts from the call on; if it leaves without taking the notification, the drop of the notification calls
+//!    the next waiter.
 //! 2. No two leaders and no two terms have the same number. A leader or a term whose number is not current any more
 //!    changes nothing: its `begin` starts no term, its hold is not handed off, and its drop calls no waiter.
 //! 3. Waiters are served in the order of their numbers. A waiter that joins again keeps its number. A hold goes only to
@@ -34,30 +35,42 @@
 //! 5. While any queue has a waiter, `check_at` is not `FAR`: the steward will look after it.
 //!
 //! Lock order: the lock of all queues (`inner`), then the lock of one waiter. The lock of the lease table is never held
-//! together with `inner`. We wake waiters and drop wakes, calls and requests after `inner` is released: a dropped call
-//! passes on the leader role or the hold in it and takes `inner` again, and a woken task may run inside the wake.
-//! Only the steward is notified under `inner`.
+//! together with `inner`. We wake waiters and drop wakes, notifications and requests after `inner` is released: a
+//! dropped notification passes on the leader role or the hold in it and takes `inner` again, and a woken task may run
+//! inside the wake. Only the steward is notified under `inner`.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::engine::acquire::request::AcquireRequest;
-use crate::engine::lease::table::IdHasher;
+use crate::engine::lease::hold::NextHolder;
+use crate::engine::lease::leader_term::{LeaderTerm, Queues};
 use crate::engine::local_queue::fairness::FairnessDelays;
-use crate::engine::local_queue::fairness_debt::EndedTurn;
-use crate::engine::local_queue::leader::{Leader, LeaderState, LeaderTerm};
-use crate::engine::local_queue::waiter::{AcquireTerms, Notification, WaiterFuture};
+use crate::engine::local_queue::leader::Leader;
+use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, WaiterFuture};
 use crate::engine::local_queue::waiters::Waiters;
+use crate::engine::runtime::id_hasher::IdHasher;
 use crate::engine::runtime::wakes::wake_all;
-use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
-use crate::store::{Awaited, BootInstant, Name, ReleasesSeen, Timers, Wake};
+use crate::store::{BootInstant, Name, ReleasesSeen, Timers, Wake};
+use crate::types::FencingToken;
+
+/// Settings of the local queues.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalQueueSettings {
+    pub(crate) hand_off: HandOff,
+    pub(crate) timers: Timers,
+    /// Bounds how long a queue may go without progress. After that the steward takes back a notification that was not
+    /// taken, or lets the next waiter ask the store.
+    pub(crate) patience: Duration,
+    /// Tells the steward that a queue has a waiter, so that it looks after `patience`.
+    pub(crate) notify: Arc<Notify>,
+}
 
 /// The local queues of one store.
 pub(crate) struct LocalQueues {
@@ -68,8 +81,10 @@ pub(crate) struct LocalQueues {
     pub(crate) patience: Duration,
     /// Tells the steward that `check_at` has changed from `FAR`.
     pub(crate) notify: Arc<Notify>,
+    /// Itself, for the leaders that it calls.
+    own: Weak<Self>,
     /// Whether `fairness_delays` has an entry. For most clients it has none; this flag saves them the mutex.
-    has_delays: AtomicBool,
+    pub(crate) has_delays: AtomicBool,
 }
 
 /// The state under the lock.
@@ -86,16 +101,16 @@ pub(crate) struct LocalQueuesState {
 /// The local queue of one name.
 #[derive(Default)]
 pub(crate) struct LocalQueue {
-    /// The leader term. `None`: a task leads.
-    pub(crate) term: Option<HolderTerm>,
+    /// What the leader term still allows. `None`: a task leads.
+    pub(crate) term: Option<TermLimits>,
     /// The number of the task that leads, or that led before the term began.
     pub(crate) leader: u64,
     /// The waiters behind the leader. Created for the first one, because most locks never have a waiter.
     pub(crate) waiters: Option<Box<Waiters>>,
 }
 
-/// A leader term: a granted hold that passes from waiter to waiter.
-pub(crate) struct HolderTerm {
+/// What a leader term still allows: the granted hold passes from waiter to waiter.
+pub(crate) struct TermLimits {
     pub(crate) number: u64,
     /// A waiter gets the hold only if its own terms equal these.
     pub(crate) terms: AcquireTerms,
@@ -109,15 +124,9 @@ pub(crate) struct HolderTerm {
 }
 
 /// The result of joining a queue.
-pub(crate) enum Joined {
+pub(crate) enum Joined<R: QueuedRequest> {
     Leads(Leader),
-    Waits(WaiterFuture),
-}
-
-/// The next holder of a hand-off, and its fencing token.
-pub(crate) struct HandOffTarget {
-    pub(crate) request: Arc<AcquireRequest>,
-    pub(crate) token: Option<FencingToken>,
+    Waits(WaiterFuture<R>),
 }
 
 impl LocalQueue {
@@ -150,34 +159,30 @@ impl LocalQueue {
 }
 
 impl LocalQueues {
-    pub(crate) fn new(
-        rules: HandOff,
-        timers: Timers,
-        patience: Duration,
-        notify: &Arc<Notify>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(settings: &LocalQueueSettings) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self {
             inner: Mutex::new(LocalQueuesState {
                 queues: HashMap::default(),
                 fairness_delays: FairnessDelays::default(),
                 next: 0,
                 check_at: BootInstant::FAR,
             }),
-            rules,
-            timers,
-            patience,
-            notify: Arc::clone(notify),
+            rules: settings.hand_off,
+            timers: settings.timers.clone(),
+            patience: settings.patience,
+            notify: Arc::clone(&settings.notify),
+            own: Weak::clone(own),
             has_delays: AtomicBool::new(false),
         })
     }
 
     /// Leads if there is no queue. Otherwise waits: at the end, or at the old position if `number` is given.
-    pub(crate) fn join(
+    pub(crate) fn join<R: QueuedRequest>(
         self: &Arc<Self>,
-        request: &Arc<AcquireRequest>,
+        request: &Arc<R>,
         number: Option<u64>,
-    ) -> Joined {
-        let name = &request.name;
+    ) -> Joined<R> {
+        let name = request.name();
         let mut inner = self.lock();
         inner.next += 1;
         let number = number.unwrap_or(inner.next);
@@ -185,27 +190,21 @@ impl LocalQueues {
             let waiters = queue
                 .waiters
                 .get_or_insert_with(|| Waiters::since(self.timers.now()));
-            waiters.waiting.insert(number, Arc::clone(request));
+            waiters.waiting.insert(number, Arc::clone(request) as _);
             // The first waiter of any queue: from now on the steward must look for queues without progress.
             if inner.check_at == BootInstant::FAR {
                 let now = self.timers.now();
                 self.schedule_check(&mut inner, now);
             }
             drop(inner);
-            return Joined::Waits(WaiterFuture::new(number, Arc::clone(request)));
+            return Joined::Waits(WaiterFuture::new(self, number, request));
         }
         let queue = LocalQueue {
             leader: number,
             ..LocalQueue::default()
         };
         inner.queues.insert(name.clone(), queue);
-        Joined::Leads(Leader::of(LeaderState {
-            queues: Arc::clone(self),
-            name: name.clone(),
-            number,
-            wake: None,
-            alone: true,
-        }))
+        Joined::Leads(Leader::of_new_queue(Arc::clone(self), name, number))
     }
 
     /// Takes leadership: the store has granted the lock to a waiter, so the former leader no longer has an effect.
@@ -217,13 +216,7 @@ impl LocalQueues {
         queue.leader = number;
         queue.term = None;
         drop(inner);
-        Leader::of(LeaderState {
-            queues: Arc::clone(self),
-            name: name.clone(),
-            number,
-            wake: None,
-            alone: false,
-        })
+        Leader::new(Some(Arc::clone(self)), name, number, None)
     }
 
     /// Removes a waiter that has left.
@@ -241,32 +234,6 @@ impl LocalQueues {
         let inner = self.lock();
         let waits = inner.queues.get(name).is_some_and(LocalQueue::waits);
         if waits { self.rules.times } else { 0 }
-    }
-
-    /// The store has freed the lock: starts the fairness delay if other processes wait for it. `trip` is how long the
-    /// release took; `kept` is how long the lock was held, for a hold without a leader term.
-    pub(crate) fn ended(&self, name: &Name, awaited: Awaited, trip: Duration, kept: Duration) {
-        if !awaited.is_anybody() && !self.has_delays.load(Ordering::SeqCst) {
-            return;
-        }
-        let now = self.timers.now();
-        let mut inner = self.lock();
-        let running = inner.queues.get(name).and_then(|queue| queue.term.as_ref());
-        // A hold that is not renewed is never handed off. Its `left` is zero from the start, so we must not count it.
-        let handed_on = |running: &HolderTerm| {
-            let rest = self.rules.times.saturating_sub(running.left);
-            rest * u32::from(running.terms.renewed)
-        };
-        let ended = EndedTurn {
-            now,
-            kept: running.map_or(kept, |running| now.since(running.since)),
-            turns: running.map_or(0, handed_on).saturating_add(1),
-            trip,
-            awaited,
-        };
-        inner.fairness_delays.ended(name, &ended);
-        self.has_delays
-            .store(!inner.fairness_delays.is_empty(), Ordering::SeqCst);
     }
 
     /// How much longer this process must not ask for the lock. `releases_seen` reads what the store knows of the others.
@@ -302,7 +269,7 @@ impl LocalQueues {
 
     /// Takes the first waiter out of the queue, for a hand-off. `None`: no waiter, another number, other terms, or the
     /// limits of the term are reached. The hold must then be released in the store.
-    pub(crate) fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<HandOffTarget> {
+    pub(crate) fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder> {
         let mut inner = self.lock();
         let queue = inner.queues.get_mut(term.name())?;
         let running = queue
@@ -311,7 +278,7 @@ impl LocalQueues {
             .filter(|own| own.number == term.number())?;
         let waiters = queue.waiters.as_mut()?;
         let next = waiters.waiting.first_entry()?;
-        if running.left == 0 || now >= running.until || next.get().terms != running.terms {
+        if running.left == 0 || now >= running.until || *next.get().terms() != running.terms {
             return None;
         }
         let token = match &mut running.tokens {
@@ -325,45 +292,28 @@ impl LocalQueues {
             }
         };
         running.left -= 1;
-        let request = next.remove();
-        let old = waiters.called.replace(Arc::clone(&request));
+        let waiter = next.remove();
+        let old = waiters.called.replace(Arc::clone(&waiter));
         waiters.moved = Some(now);
         drop(inner);
         drop(old);
-        Some(HandOffTarget { request, token })
-    }
-
-    /// Ends a leader term: its hold was released in the store, or is lost. Calls the next waiter to lead.
-    pub(crate) fn over(self: &Arc<Self>, name: &Name, number: u64) {
-        let mut inner = self.lock();
-        let Some(queue) = inner.queues.get_mut(name) else {
-            return;
-        };
-        if queue.term.as_ref().is_none_or(|own| own.number != number) {
-            return;
-        }
-        queue.term = None;
-        self.call_next(inner, name);
+        Some(NextHolder { waiter, token })
     }
 
     /// The lock was released by force: ends the leader term, because its hold does not have the lock any more.
-    pub(crate) fn forced(self: &Arc<Self>, name: &Name) {
+    pub(crate) fn forced(&self, name: &Name) {
         let number = self
             .lock()
             .queues
             .get(name)
             .and_then(|queue| Some(queue.term.as_ref()?.number));
         if let Some(number) = number {
-            self.over(name, number);
+            self.end_term(name, number);
         }
     }
 
     /// The leader is gone: calls the first waiter to lead. Removes the queue if there is none.
-    pub(crate) fn call_next(
-        self: &Arc<Self>,
-        mut inner: MutexGuard<'_, LocalQueuesState>,
-        name: &Name,
-    ) {
+    pub(crate) fn call_next(&self, mut inner: MutexGuard<'_, LocalQueuesState>, name: &Name) {
         let now = self.timers.now();
         inner.next += 1;
         let number = inner.next;
@@ -376,17 +326,9 @@ impl LocalQueues {
                 gone = inner.queues.remove(name);
                 break;
             };
-            let leader = Leader::of(LeaderState {
-                queues: Arc::clone(self),
-                name: name.clone(),
-                number,
-                wake: waiters.wake.take(),
-                alone: false,
-            });
-            match request
-                .waiter
-                .call(Notification::TakeLeadership(Box::new(leader)))
-            {
+            let leader = Leader::new(self.own.upgrade(), name, number, waiters.wake.take());
+            let notification = Notification::TakeLeadership(Box::new(leader));
+            match request.waiter().call(notification) {
                 Ok(asleep) => {
                     late = waiters.called.replace(request);
                     waiters.moved = Some(now);
@@ -395,9 +337,9 @@ impl LocalQueues {
                     break;
                 }
                 // This waiter has just left. We try the one behind it, with the same wake.
-                Err(call) => {
-                    if let Notification::TakeLeadership(leader) = call {
-                        waiters.wake = leader.into_wake();
+                Err(notification) => {
+                    if let Notification::TakeLeadership(leader) = notification {
+                        waiters.wake = leader.give_up();
                     }
                     left.push(request);
                 }
@@ -415,6 +357,6 @@ impl LocalQueues {
 
 impl fmt::Debug for LocalQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
+        f.debug_struct("LocalQueues").finish_non_exhaustive()
     }
 }

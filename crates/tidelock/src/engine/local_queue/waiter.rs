@@ -1,8 +1,8 @@
 //! One waiter of a local queue, and the notifications it gets.
 //!
-//! The side that calls removes the waiter from its queue first, then delivers the call. A waiter that is dropped leaves
-//! the queue first, then drops a call that it has not taken: this passes the leader role or the hold to the next
-//! waiter.
+//! The side that calls removes the waiter from its queue first, then delivers the notification. A waiter that is
+//! dropped leaves the queue first, then drops a notification that it has not taken: this passes the leader role or the
+//! hold to the next waiter.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
-use crate::engine::acquire::request::AcquireRequest;
-use crate::engine::lease::hold::Hold;
+use crate::engine::lease::hold::{Hold, Successor};
 use crate::engine::local_queue::leader::Leader;
+use crate::engine::local_queue::queue::LocalQueues;
+use crate::engine::runtime::wakes::wake_all;
 use crate::error::Error;
-use crate::store::LockKind;
+use crate::store::{LockKind, Name};
 
 /// What was asked for. A hold is handed only to a waiter that asked for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,15 @@ pub(crate) struct AcquireTerms {
     pub(crate) wish: ReplicaAck,
     /// How long no client gets the lock after the hold ends without a release.
     pub(crate) delay: Duration,
+}
+
+/// A request that waits in a local queue. It lies above the queue, which knows it only by this trait.
+pub(crate) trait QueuedRequest: Successor + 'static {
+    fn name(&self) -> &Name;
+
+    fn terms(&self) -> &AcquireTerms;
+
+    fn waiter(&self) -> &Waiter;
 }
 
 /// The notification that ends a wait.
@@ -49,50 +59,69 @@ pub(crate) struct Waiter(Mutex<WaiterState>);
 struct WaiterState {
     waker: Option<Waker>,
     /// Delivered, and not taken yet.
-    call: Option<Notification>,
-    /// The task does not wait any more. Invariant: no call is delivered after that.
+    notification: Option<Notification>,
+    /// The task does not wait any more. Invariant: no notification is delivered after that.
     left: bool,
+    /// Why the last request got no answer. Reported if the wait times out.
+    last_error: Option<Error>,
 }
 
 impl Waiter {
-    /// Delivers a call and returns the task to wake. Wake it after all locks are released: the task may run, or be
-    /// dropped, inside the wake. If the waiter has left, returns the call.
-    pub(crate) fn call(&self, call: Notification) -> Result<Option<Waker>, Notification> {
+    /// Delivers a notification and returns the task to wake. Wake it after all locks are released: the task may run, or
+    /// be dropped, inside the wake. If the waiter has left, returns the notification.
+    pub(crate) fn call(&self, notification: Notification) -> Result<Option<Waker>, Notification> {
         let mut state = self.lock();
         if state.left {
-            return Err(call);
+            return Err(notification);
         }
-        state.call = Some(call);
+        state.notification = Some(notification);
         Ok(state.waker.take())
     }
 
-    /// Whether a call was delivered and not taken yet.
-    pub(crate) fn is_called(&self) -> bool {
-        self.lock().call.is_some()
+    /// Delivers a notification and wakes the task. If the waiter has left, drops the notification, which passes the
+    /// leader role or the hold in it to the waiter behind. Call it without a lock of the engine.
+    pub(crate) fn notify(&self, notification: Notification) {
+        match self.call(notification) {
+            Ok(waker) => wake_all(waker),
+            Err(notification) => drop(notification),
+        }
     }
 
-    /// Takes back a call that was delivered and not taken, and leaves `JoinAgain` in its place. `None`: there is no call
-    /// that another waiter could get.
+    /// Whether a notification was delivered and not taken yet.
+    pub(crate) fn is_called(&self) -> bool {
+        self.lock().notification.is_some()
+    }
+
+    /// Takes back a notification that was delivered and not taken, and leaves `JoinAgain` in its place. `None`: there
+    /// is none that another waiter could get.
     pub(crate) fn call_off(&self) -> Option<Notification> {
         let mut state = self.lock();
         if !matches!(
-            state.call,
+            state.notification,
             Some(Notification::TakeLeadership(_) | Notification::Hold(_) | Notification::Probe)
         ) {
             return None;
         }
-        state.call.replace(Notification::JoinAgain)
+        state.notification.replace(Notification::JoinAgain)
     }
 
-    /// Refuses all later calls, and returns one that was not taken.
+    pub(crate) fn set_last_error(&self, error: Option<Error>) {
+        self.lock().last_error = error;
+    }
+
+    pub(crate) fn take_last_error(&self) -> Option<Error> {
+        self.lock().last_error.take()
+    }
+
+    /// Refuses all later notifications, and returns one that was not taken.
     fn leave(&self) -> Option<Notification> {
         let mut state = self.lock();
         state.left = true;
         let waker = state.waker.take();
-        let call = state.call.take();
+        let notification = state.notification.take();
         drop(state);
         drop(waker); // not under the lock: it may be the last reference to a task
-        call
+        notification
     }
 
     fn lock(&self) -> MutexGuard<'_, WaiterState> {
@@ -100,25 +129,28 @@ impl Waiter {
     }
 }
 
-/// The future of a waiter: resolves to its call. Dropping it leaves the queue, and passes a call that was not taken to
-/// the next waiter.
-pub(crate) struct WaiterFuture {
+/// The future of a waiter: resolves to its notification. Dropping it leaves the queue, and passes a notification that
+/// was not taken to the next waiter.
+pub(crate) struct WaiterFuture<R: QueuedRequest> {
+    queues: Arc<LocalQueues>,
     number: u64,
-    request: Arc<AcquireRequest>,
-    /// The call was taken. The calling side has removed the waiter from the queue before, so the drop does nothing.
-    called: bool,
+    request: Arc<R>,
+    /// The notification was taken. The side that delivered it has removed the waiter from the queue before, so the drop
+    /// does nothing.
+    notified: bool,
 }
 
-impl WaiterFuture {
-    pub(crate) fn new(number: u64, request: Arc<AcquireRequest>) -> Self {
+impl<R: QueuedRequest> WaiterFuture<R> {
+    pub(crate) fn new(queues: &Arc<LocalQueues>, number: u64, request: &Arc<R>) -> Self {
         Self {
+            queues: Arc::clone(queues),
             number,
-            request,
-            called: false,
+            request: Arc::clone(request),
+            notified: false,
         }
     }
 
-    pub(crate) fn request(&self) -> &Arc<AcquireRequest> {
+    pub(crate) fn request(&self) -> &Arc<R> {
         &self.request
     }
 
@@ -128,17 +160,17 @@ impl WaiterFuture {
     }
 }
 
-impl Future for WaiterFuture {
+impl<R: QueuedRequest> Future for WaiterFuture<R> {
     type Output = Notification;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Notification> {
         let Self {
-            request, called, ..
+            request, notified, ..
         } = self.get_mut();
-        let mut state = request.waiter.lock();
-        if let Some(call) = state.call.take() {
-            *called = true;
-            return Poll::Ready(call);
+        let mut state = request.waiter().lock();
+        if let Some(notification) = state.notification.take() {
+            *notified = true;
+            return Poll::Ready(notification);
         }
         if state
             .waker
@@ -154,15 +186,14 @@ impl Future for WaiterFuture {
     }
 }
 
-impl Drop for WaiterFuture {
+impl<R: QueuedRequest> Drop for WaiterFuture<R> {
     fn drop(&mut self) {
-        if self.called {
+        if self.notified {
             return;
         }
-        if let Some(queues) = self.request.context.store.queues() {
-            queues.forget(&self.request.name, self.number);
-        }
-        // After the waiter has left the queue. Otherwise the leader role or the hold in the call could come back to it.
-        drop(self.request.waiter.leave());
+        self.queues.forget(self.request.name(), self.number);
+        // After the waiter has left the queue. Otherwise the leader role or the hold in the notification could come
+        // back to it.
+        drop(self.request.waiter().leave());
     }
 }

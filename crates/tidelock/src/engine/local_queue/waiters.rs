@@ -1,16 +1,15 @@
-//! The waiters of a local queue: what they are told, and how the steward finds queues without progress.
+//! The waiters of a local queue: what they are told.
 //!
-//! Lock order: the lock of the local queues, then the lock of one waiter. Tasks are woken, and unanswered calls
-//! dropped, after both are released: a dropped call passes on the leader role or the hold in it, which takes both
-//! again.
+//! Lock order: the lock of the local queues, then the lock of one waiter. We wake tasks and drop notifications that
+//! were not taken after both are released: a dropped notification passes on the leader role or the hold in it, which
+//! takes both again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::queue::{LocalQueues, LocalQueuesState};
-use crate::engine::local_queue::waiter::Notification;
+use crate::engine::local_queue::waiter::{Notification, QueuedRequest};
 use crate::engine::runtime::wakes::wake_all;
 use crate::error::Error;
 use crate::store::{BootInstant, Name, Wake};
@@ -19,11 +18,11 @@ use crate::store::{BootInstant, Name, Wake};
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// By number, which is the order of arrival.
-    pub(crate) waiting: BTreeMap<u64, Arc<AcquireRequest>>,
+    pub(crate) waiting: BTreeMap<u64, Arc<dyn QueuedRequest>>,
     /// A wake that the store has armed, for the next leader.
     pub(crate) wake: Option<Wake>,
     /// The waiter that was called last.
-    pub(crate) called: Option<Arc<AcquireRequest>>,
+    pub(crate) called: Option<Arc<dyn QueuedRequest>>,
     /// When this queue last made progress: it called a waiter, or its leader was granted the lock.
     pub(crate) moved: Option<BootInstant>,
     /// The waiters have an error of the store, which must be cleared once it answers.
@@ -50,7 +49,7 @@ impl LocalQueues {
         {
             waiters.troubled = error.is_some();
             for request in waiters.waiting.values() {
-                request.set_last_error(error.map(Error::retold));
+                request.waiter().set_last_error(error.map(Error::retold));
             }
         }
     }
@@ -70,8 +69,9 @@ impl LocalQueues {
     /// The client is closed. Calls every waiter, which then finds out.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        let crowds = inner.queues.values_mut().filter_map(|l| l.waiters.as_mut());
-        let mut all: Vec<_> = crowds
+        let queues = inner.queues.values_mut();
+        let mut all: Vec<_> = queues
+            .filter_map(|queue| queue.waiters.as_mut())
             .flat_map(|waiters| std::mem::take(&mut waiters.waiting))
             .collect();
         drop(inner);
@@ -89,67 +89,16 @@ impl LocalQueues {
             self.notify.notify_one();
         }
     }
-
-    /// When the steward looks next. `FAR`: no waiter.
-    pub(crate) fn next_check(&self) -> BootInstant {
-        self.lock().check_at
-    }
-
-    /// Acts on each queue that has made no progress for `patience`: its leader may be a future that is kept and not
-    /// polled. Takes back a call that was not answered. If there is none, the next waiter asks the store for itself,
-    /// and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this process.
-    pub(crate) fn check_stalled(&self, now: BootInstant) {
-        let mut inner = self.lock();
-        if now < inner.check_at {
-            return;
-        }
-        inner.check_at = BootInstant::FAR;
-        let (mut late, mut scouts, mut old) = (Vec::new(), Vec::new(), Vec::new());
-        let mut waiting = false;
-        for (name, queue) in &mut inner.queues {
-            let Some(waiters) = &mut queue.waiters else {
-                continue;
-            };
-            let called = waiters
-                .called
-                .as_ref()
-                .is_some_and(|one| one.waiter.is_called());
-            waiting |= called || !waiters.waiting.is_empty();
-            if now < *waiters.moved.get_or_insert(now) + self.patience {
-                continue;
-            }
-            waiters.moved = Some(now);
-            old.extend(waiters.called.take());
-            if called && let Some(call) = old.last().and_then(|one| one.waiter.call_off()) {
-                late.push((name.clone(), call));
-            } else if let Some((_, request)) = waiters.waiting.pop_first() {
-                match request.waiter.call(Notification::Probe) {
-                    Ok(waker) => {
-                        waiters.called = Some(request);
-                        scouts.push((name.clone(), waker));
-                    }
-                    Err(_) => old.push(request),
-                }
-            }
-        }
-        if waiting {
-            inner.check_at = now + self.patience;
-        }
-        drop(inner);
-        // In the order of names, not of the map. Otherwise a replayed simulation would take another course.
-        late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        // Dropping a call passes the leader role or the hold to the next waiter.
-        drop((late, old));
-        wake_all(scouts.into_iter().filter_map(|(_, waker)| waker));
-    }
 }
 
 /// Calls waiters that have left the queue. We call all of them before we wake the first: a woken task may run at once,
 /// and what it does must not come between two calls.
-fn call_all(all: impl Iterator<Item = Arc<AcquireRequest>>, call: impl Fn() -> Notification) {
+fn call_all(
+    all: impl Iterator<Item = Arc<dyn QueuedRequest>>,
+    notification: impl Fn() -> Notification,
+) {
     let wakers: Vec<Waker> = all
-        .filter_map(|request| request.waiter.call(call()).ok().flatten())
+        .filter_map(|request| request.waiter().call(notification()).ok().flatten())
         .collect();
     wake_all(wakers);
 }

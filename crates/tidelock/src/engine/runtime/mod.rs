@@ -6,6 +6,7 @@ pub(crate) mod background;
 pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod event;
+pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
 pub(crate) mod retry;
 pub(crate) mod timer_queue;

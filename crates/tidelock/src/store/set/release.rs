@@ -3,12 +3,12 @@
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::LostReason;
 use crate::store::set::errors::of_parts;
 use crate::store::set::in_doubt::MemberDoubt;
 use crate::store::set::janitor::Janitor;
 use crate::store::set::{Rule, Shared, Side};
 use crate::store::{Released, Ticket};
+use crate::types::LostReason;
 
 /// Releases or withdraws a ticket at every member. A repeated call asks only the members that have not answered.
 pub(crate) async fn end(

@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::lease::table::*;
-use crate::engine::store_handle::LocalQueueSettings;
-use crate::hand_off::HandOff;
-use crate::owner::OwnerMint;
-use crate::store::{Background, Bond, Clock, Env, LockKind, Timers, TlsFiles, memory};
+use crate::store::{Background, Bond, Clock, Env, Timers, TlsFiles, memory};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -28,29 +25,19 @@ fn store(background: &Background) -> Arc<StoreHandle> {
         tls: TlsFiles::default(),
         create: true,
     };
-    let manners = LocalQueueSettings {
-        hand_off: HandOff::default(),
-        timers: env.timers.clone(),
-        patience: Duration::from_secs(20),
-        notify: Arc::default(),
-    };
-    StoreHandle::home(memory::open("", &env), &manners)
+    StoreHandle::new(memory::open("", &env), None, None)
+}
+
+fn granted() -> GrantedTicket {
+    GrantedTicket::of(Name::new("a").unwrap(), LEASE)
 }
 
 /// An entry that is never renewed.
 fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
     LeaseEntry {
         store: Arc::clone(store),
-        ticket: Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new("a").unwrap(),
-            owner: OwnerMint::new().fresh(),
-        },
         status: Arc::clone(status),
         location: Location::caller(),
-        lease: LEASE,
-        wish: ReplicaAck::Off,
-        unclear: false,
         renew_at: BootInstant::FAR,
         asked: false,
         ends_at: BootInstant::FAR,
@@ -64,7 +51,7 @@ fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
     let store = store(&background);
     let hold = || {
         let until = clock.now() + Duration::from_secs(60);
-        let status = Arc::new(HoldStatus::new(until, clock));
+        let status = Arc::new(HoldStatus::new(granted(), until, clock));
         table.insert(entry(&store, &status));
         status
     };
@@ -85,7 +72,7 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     let ear = Arc::clone(&confirmed);
     let second = Duration::from_secs(1);
     let bond = Bond::new(second * 10, move || BootInstant(ear.load(Ordering::SeqCst)));
-    let status = HoldStatus::new(begun + second * 3600, clock).bound(Some(bond), EXACT);
+    let status = HoldStatus::new(granted(), begun + second * 3600, clock).bound(Some(bond), EXACT);
     let status = Arc::new(status);
     table.insert(entry(&store(&background), &status));
     assert_eq!(table.next_check(begun), begun + second * 10);
@@ -120,7 +107,7 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
     let (store, begun) = (store(&background), clock.now());
     for number in 0..LOCKS {
         let taken = begun + Duration::from_millis(number);
-        let status = Arc::new(HoldStatus::new(taken + LEASE, clock));
+        let status = Arc::new(HoldStatus::new(granted(), taken + LEASE, clock));
         table.insert(LeaseEntry {
             renew_at: taken + period,
             ..entry(&store, &status)
@@ -166,7 +153,7 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     let (background, _stop) = Background::start(clock).unwrap();
     let begun = clock.now();
     let insert = |store: &Arc<StoreHandle>, due: BootInstant| {
-        let status = Arc::new(HoldStatus::new(begun + LEASE, clock));
+        let status = Arc::new(HoldStatus::new(granted(), begun + LEASE, clock));
         table.insert(LeaseEntry {
             renew_at: due,
             ..entry(store, &status)
@@ -187,7 +174,7 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
 fn nothing_is_handed_over_when_nobody_keeps_it() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
-    let mut status = Arc::new(HoldStatus::new(clock.now() + LEASE, clock));
+    let mut status = Arc::new(HoldStatus::new(granted(), clock.now() + LEASE, clock));
     let id = table.insert(entry(&store(&background), &status));
     table.abandon();
     assert!(!table.hand_over(id, &mut status, Location::caller(), BootInstant::FAR));

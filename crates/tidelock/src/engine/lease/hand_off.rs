@@ -1,17 +1,13 @@
 //! Hand-off: a hold passes to the next waiter of this process, without a round trip to the store.
 //!
 //! The order of the steps: take the next waiter from the local queue, pass the entry in the lease table to it, check
-//! for `close`, call the waiter with the hold. If the waiter has left by then, the hold is dropped, and goes to the
-//! next waiter or to the store.
+//! for `close`, give the waiter the hold. If the waiter has left by then, the hold is dropped, and goes to the next
+//! waiter or to the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::engine::acquire::request::AcquireRequest;
-use crate::engine::lease::hold::Hold;
-use crate::engine::local_queue::queue::HandOffTarget;
-use crate::engine::local_queue::waiter::Notification;
-use crate::engine::runtime::wakes::wake_all;
+use crate::engine::lease::hold::{Hold, NextHolder, Successor};
 use crate::store::BootInstant;
 
 impl Hold {
@@ -19,7 +15,7 @@ impl Hold {
     pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
         match Arc::get_mut(&mut hold).and_then(Self::assign_next) {
             Some(next) => {
-                call(&next, hold);
+                next.give(hold);
                 Ok(())
             }
             None => Err(hold),
@@ -34,75 +30,58 @@ impl Hold {
         };
         let hold = Self {
             context: Arc::clone(&self.context),
-            ticket: self.ticket.clone(),
             token: self.token,
             generation: self.generation,
             is_written: AtomicBool::new(false),
             status: Arc::clone(&self.status),
             entry: self.entry,
-            unclear: self.unclear,
-            lease: self.lease,
-            wish: self.wish,
             acknowledged: self.acknowledged,
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             term: self.term.take(),
         };
         *self.disarmed.get_mut() = true;
-        call(&next, Arc::new(hold));
+        next.give(Arc::new(hold));
         true
     }
 
     /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter.
-    fn assign_next(&mut self) -> Option<Arc<AcquireRequest>> {
-        let (now, HandOffTarget { request, token }) = self.next_holder()?;
-        let core = &self.context.core;
-        let ends_at = request
-            .options
-            .max_hold
-            .map_or(BootInstant::FAR, |cap| now + cap);
-        let table = &core.steward.table;
-        if !table.hand_over(self.entry, &mut self.status, request.location, ends_at) {
+    fn assign_next(&mut self) -> Option<Arc<dyn Successor>> {
+        let (now, NextHolder { waiter, token }) = self.next_holder()?;
+        let steward = self.context.steward();
+        let ends_at = waiter.max_hold().map_or(BootInstant::FAR, |cap| now + cap);
+        let table = &steward.table;
+        if !table.hand_over(self.entry, &mut self.status, waiter.location(), ends_at) {
             // The hold was lost in the meantime. The waiter is out of the queue already, so it must join it again; the
             // next leader asks the store.
-            if let Ok(waker) = request.waiter.call(Notification::JoinAgain) {
-                wake_all(waker);
-            }
+            waiter.join_again();
             return None;
         }
         self.token = token;
         // We check for `close` after the lease table has the new status. `close` sets its flag before it reads the
         // table. In the other order a `close` between the two would never reach the new holder.
-        if core.closed.is_set() {
+        if steward.closed.is_set() {
             self.status.announce_close();
         }
-        Some(request)
+        Some(waiter)
     }
 
     /// Takes the next waiter from the local queue. `None` if no more than a third of the lease is proved: the new
     /// holder might not have the time to hear of a loss.
-    fn next_holder(&mut self) -> Option<(BootInstant, HandOffTarget)> {
+    fn next_holder(&mut self) -> Option<(BootInstant, NextHolder)> {
         let term = self.term.as_ref()?;
         if *self.disarmed.get_mut()
             || *self.is_written.get_mut()
             || self.status.is_closing()
             || self.status.is_lost()
-            || self.context.core.closed.is_set()
+            || self.context.steward().closed.is_set()
         {
             return None;
         }
-        let now = self.context.core.timers.now();
-        if self.status.valid_until().since(now) <= self.lease / 3 {
+        let now = self.context.steward().timers.now();
+        if self.status.valid_until().since(now) <= self.granted().lease / 3 {
             return None;
         }
-        Some((now, term.next_holder(now)?))
-    }
-}
-
-fn call(next: &AcquireRequest, hold: Arc<Hold>) {
-    match next.waiter.call(Notification::Hold(hold)) {
-        Ok(waker) => wake_all(waker),
-        // The waiter has just left. Dropping the call drops the hold, which then goes to the waiter behind it.
-        Err(call) => drop(call),
+        Some((now, self.context.next_holder(term, now)?))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::runtime::clock::BootInstant;
 use crate::engine::runtime::event::Event;
-use crate::options::Drift;
+use crate::types::Drift;
 
 /// Something in the store whose end also ends the hold, such as a session. The server ends a session from which it has
 /// heard nothing for a time. A lock with a longer lease is proved only while the session is proved.

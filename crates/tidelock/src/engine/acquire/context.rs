@@ -1,0 +1,56 @@
+//! The context of a lock: its client and its store.
+
+use std::sync::Arc;
+
+use crate::engine::ClientInner;
+use crate::engine::lease::hold::{HoldContext, NextHolder};
+use crate::engine::lease::leader_term::LeaderTerm;
+use crate::engine::lease::steward::StewardHandle;
+use crate::engine::local_queue::queue::LocalQueues;
+use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::store_handle::StoreHandle;
+use crate::store::BootInstant;
+
+/// The context of a lock: its client and its store. Each `Lock` value has its own, shared by its acquisitions. With a
+/// single one per client, all tasks would contend for its reference count, at a higher cost than anything else they do.
+#[derive(Debug)]
+pub(crate) struct LockContext {
+    pub(crate) core: Arc<ClientInner>,
+    pub(crate) store: Arc<StoreHandle>,
+    /// `None`: a set of stores, whose waiters each ask for themselves.
+    pub(crate) queues: Option<Arc<LocalQueues>>,
+}
+
+impl LockContext {
+    pub(crate) fn new(core: Arc<ClientInner>, store: QueuedStore) -> Arc<Self> {
+        let QueuedStore { store, queues } = store;
+        Arc::new(Self {
+            core,
+            store,
+            queues,
+        })
+    }
+
+    /// The same context for another `Lock` value.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        Arc::new(Self {
+            core: Arc::clone(&self.core),
+            store: Arc::clone(&self.store),
+            queues: self.queues.clone(),
+        })
+    }
+}
+
+impl HoldContext for LockContext {
+    fn steward(&self) -> &StewardHandle {
+        &self.core.steward
+    }
+
+    fn store(&self) -> &Arc<StoreHandle> {
+        &self.store
+    }
+
+    fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder> {
+        self.queues.as_ref()?.next_holder(term, now)
+    }
+}

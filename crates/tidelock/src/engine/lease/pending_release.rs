@@ -1,0 +1,137 @@
+//! The release of a ticket in the background: retried until the store confirms it or the lease has ended, with a pause
+//! that doubles from 10 ms to 500 ms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::leader_term::{self, LeaderTerm};
+use crate::engine::runtime::timers::Timers;
+use crate::engine::store_handle::StoreHandle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Awaited, Backend, BootInstant, Released};
+use crate::types::LostReason;
+
+/// A release or withdrawal that the steward executes.
+pub(crate) struct PendingRelease {
+    pub(crate) store: Arc<StoreHandle>,
+    pub(crate) granted: GrantedTicket,
+    /// No caller has this hold, or an earlier release may have freed it. Then the reply "not held" is a success.
+    pub(crate) repeated: bool,
+    /// No retry after this instant: the lease has ended by then.
+    pub(crate) until: BootInstant,
+    /// The leader term. It ends after the first reply or error, which calls the next waiter of this process.
+    pub(crate) term: Option<Arc<LeaderTerm>>,
+    /// How long the lock was held, as far as we know. It bounds the fairness delay.
+    pub(crate) kept: Duration,
+    /// Gets the result.
+    pub(crate) answer: Option<oneshot::Sender<Result<()>>>,
+}
+
+/// Sends one release or withdrawal. Sets `repeated` if it may have taken effect although we have no reply.
+pub(crate) async fn send_once(
+    store: &StoreHandle,
+    backend: &dyn Backend,
+    granted: &GrantedTicket,
+    kept: Duration,
+    repeated: &mut bool,
+    timers: &Timers,
+) -> Result<()> {
+    let GrantedTicket {
+        ticket, unclear, ..
+    } = granted;
+    let sent = timers.now();
+    let answer = if *unclear {
+        backend.withdraw(ticket).await
+    } else {
+        backend.release(ticket).await
+    };
+    match answer {
+        Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
+            let awaited = match freed {
+                Released::Awaited(awaited) => awaited,
+                _ => Awaited::default(),
+            };
+            store.freed(&ticket.name, awaited, timers.now().since(sent), kept);
+            Ok(())
+        }
+        // Our earlier request has freed it. No other client can have taken it from us: the owner id is ours alone.
+        Ok(Released::NotHeld) if *repeated => Ok(()),
+        Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
+        Ok(Released::WrongType) => Err(Error::lost(LostReason::WrongType)),
+        // Another client has overwritten the key, perhaps after an earlier release of ours. In that case we lost
+        // nothing.
+        Err(error) if error.kind() == ErrorKind::WrongType && *repeated => Ok(()),
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            Err(Error::lost(LostReason::WrongType))
+        }
+        Err(error) => {
+            *repeated |= error.outcome_unknown();
+            Err(error)
+        }
+    }
+    .map_err(|error| error.on_lock(&ticket.name))
+}
+
+impl PendingRelease {
+    /// Sends the request until it is answered, or the lease has ended. Reports the result.
+    pub(crate) async fn run(mut self, timers: &Timers) {
+        let answer = self.answer.take();
+        let result = self.persist(timers).await;
+        // A caller that has stopped waiting gives the result back, so that it is at least logged.
+        let unheard = match answer {
+            Some(answer) => answer.send(result).err(),
+            None => Some(result),
+        };
+        unheard.into_iter().for_each(log);
+    }
+
+    async fn persist(mut self, timers: &Timers) -> Result<()> {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let result = send_once(
+                &self.store,
+                self.store.back(),
+                &self.granted,
+                self.kept,
+                &mut self.repeated,
+                timers,
+            )
+            .await;
+            // After the first request, so that the attempt of the next leader comes after it. Not after the last: the
+            // next leader must not wait for our retries.
+            leader_term::end(self.term.take());
+            match result {
+                Err(error) if error.is_retryable() && timers.now() < self.until => {
+                    tracing::debug!(lock = %self.granted.ticket.name, %error, "the store did not answer the release; retrying");
+                    timers.after(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Logs a release that no steward can execute any more, and calls the next waiter of this process.
+    pub(crate) fn give_up(self) {
+        leader_term::end(self.term);
+        let ticket = &self.granted.ticket;
+        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the background task of the client has ended; the lock stays held until its lease ends");
+    }
+}
+
+/// Logs the result of a release that no caller waits for.
+pub(crate) fn log(result: Result<()>) {
+    match result {
+        Ok(()) => {}
+        // The loss signal has told the holder, and the store has no lock of ours to release.
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::debug!(%error, "the lock was already lost, so there is nothing to release");
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the lock could not be released; it stays held until its lease ends");
+        }
+    }
+}

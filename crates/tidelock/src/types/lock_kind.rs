@@ -1,0 +1,51 @@
+//! The kind of a lock.
+
+/// The kind of lock that a name is used as.
+///
+/// # Examples
+/// ```
+/// use tidelock::store::LockKind;
+///
+/// assert_ne!(LockKind::Mutex, LockKind::Fenced);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// One holder.
+    Mutex,
+    /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
+    Fenced,
+    /// Any number of holders, all of this kind. Only for stores with
+    /// [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is [`Write`](Self::Write).
+    Read,
+    /// One holder. Excludes every kind on the same name.
+    Write,
+}
+
+impl LockKind {
+    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
+    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::Read.is_read_write() && !LockKind::Mutex.is_read_write());
+    /// ```
+    pub fn is_read_write(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// True if both kinds may hold the lock at the same time.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::Read.shares_with(LockKind::Read));
+    /// assert!(!LockKind::Read.shares_with(LockKind::Write));
+    /// ```
+    pub fn shares_with(self, other: Self) -> bool {
+        self == Self::Read && other == Self::Read
+    }
+}

@@ -1,0 +1,79 @@
+//! Why a hold was lost.
+
+use std::fmt;
+
+/// The reason why a lock was lost.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::LostReason;
+///
+/// let guard = client.lock("job").acquire().await?;
+/// client.close(std::time::Duration::ZERO).await;
+/// match guard.lost().await {
+///     LostReason::Closed => println!("this program ends"),
+///     reason => panic!("{reason}"),
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease could no longer be proved: it ended, or no renewal was answered in time.
+    Expired,
+    /// According to the store, the lock was freed or taken: by force release, flush, eviction or failover.
+    Taken,
+    /// The hold reached its maximum duration.
+    MaxHold,
+    /// The client is closing.
+    Closed,
+    /// The task that renews the leases has died.
+    Unattended,
+    /// The key now holds something else. Either a client that does not check for our locks, such as Redisson's
+    /// `RReadWriteLock`, took another kind of lock under the same name, or the key was overwritten. The other holder
+    /// may already have entered the critical section. Use a name for one kind of lock only.
+    WrongType,
+}
+
+impl LostReason {
+    const ALL: [Self; 6] = [
+        Self::Expired,
+        Self::Taken,
+        Self::MaxHold,
+        Self::Closed,
+        Self::Unattended,
+        Self::WrongType,
+    ];
+
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Self {
+        Self::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Self::Unattended)
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease could not be proved any longer",
+            Self::Taken => "the store gave it up: force release, flush, eviction or failover",
+            Self::MaxHold => "the cap on the total hold was reached",
+            Self::Closed => "the client is being closed",
+            Self::Unattended => "the task that keeps the leases has died",
+            Self::WrongType => {
+                "another kind of lock was taken on its key, or the key was overwritten; use a name for one kind of lock only"
+            }
+        })
+    }
+}
+
+impl std::error::Error for LostReason {}

@@ -1,0 +1,65 @@
+//! The fencing token.
+
+use std::fmt;
+
+/// A number that grows with every grant of a lock. Pass it to the resource that the lock protects, and let the resource
+/// refuse a smaller number than the largest it has seen. Then even a holder that was frozen past its lease can do no
+/// harm.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let ledger = client.fenced_lock("ledger");
+/// let late = ledger.acquire().await?.token(); // released at once
+/// let now = ledger.acquire().await?.token();
+/// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// Creates a token from a number that was read from a resource or a store.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::FencingToken;
+    ///
+    /// let newest_seen = FencingToken::new(41); // read from the row
+    /// assert!(FencingToken::new(42) > newest_seen);
+    /// ```
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number to store beside the data.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let column: Option<u64> = guard.token().map(|token| token.get());
+    /// assert!(column.is_some());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next token. The largest token has none, and a store never reserves tokens after it.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
