@@ -79,6 +79,25 @@ impl Client {
         Self::build(ClientBuilder::default(), url)
     }
 
+    /// See [`Client::from_env`](crate::Client::from_env).
+    ///
+    /// # Errors
+    /// As [`Client::from_env`](crate::Client::from_env).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn main() -> tidelock::Result<()> {
+    /// // TIDELOCK_STORE=redis://127.0.0.1 TIDELOCK_PREFIX=shop:
+    /// let client = tidelock::blocking::Client::from_env()?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        let settings = ClientBuilder::default().from_env()?;
+        Self::build(settings, &ClientBuilder::store_from_env()?)
+    }
+
     /// Connects with the settings of a builder.
     ///
     /// # Errors
@@ -550,6 +569,26 @@ impl Lock {
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
         let asked = self.lock.acquire_with(self.by_thread(options));
         Ok(self.guard(self.blocker.run(asked)??))
+    }
+
+    /// As [`acquire`](Self::acquire), but waits at most this long.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire_timeout`](crate::Lock::acquire_timeout), and [`Runtime`](ErrorKind::Runtime) inside an async
+    /// runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("report").acquire_timeout(std::time::Duration::from_secs(5))?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
+        self.acquire_with(AcquireOptions::new().wait(limit))
     }
 
     /// See [`Lock::inspect`](crate::Lock::inspect).

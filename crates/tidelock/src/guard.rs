@@ -7,9 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::lease::hold::Hold;
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
 use crate::loss::{Lost, WhileHeld};
 use crate::options;
@@ -66,6 +64,27 @@ impl FencingToken {
     /// ```
     pub fn get(self) -> u64 {
         self.0
+    }
+
+    /// The number as a signed integer, which is what SQL databases store.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) above [`i64::MAX`]. No store of tidelock grants such a token, but
+    /// [`new`](Self::new) takes any number.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::new(42).as_i64()?, 42);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn as_i64(self) -> Result<i64> {
+        i64::try_from(self.0).map_err(|_| {
+            Error::new(ErrorKind::InvalidOptions).because(format!(
+                "the fencing token {self} is larger than a signed 64-bit integer"
+            ))
+        })
     }
 
     /// The next token. The largest token has none, and a store never reserves tokens after it.
@@ -127,6 +146,25 @@ impl LostReason {
         Self::WrongType,
     ];
 
+    /// The name of the reason in `snake_case`, for metrics and structured logs. It never changes.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::LostReason;
+    ///
+    /// assert_eq!(LostReason::MaxHold.as_str(), "max_hold");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::MaxHold => "max_hold",
+            Self::Closed => "closed",
+            Self::Unattended => "unattended",
+            Self::WrongType => "wrong_type",
+        }
+    }
+
     pub(crate) fn number(self) -> u8 {
         self as u8
     }
@@ -174,7 +212,7 @@ impl std::error::Error for LostReason {}
 ///     let sold = guard.while_held(async { 1 }).await; // stops when the lock is lost
 ///     guard.release().await.map(|()| sold)
 /// });
-/// assert_eq!(sold.await.expect("no panic")?, Ok(1));
+/// assert_eq!(sold.await.expect("no panic")??, 1);
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
@@ -374,7 +412,8 @@ impl Guard {
     /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
     ///
     /// # Errors
-    /// The reason, if the lock was lost first. The work was dropped at an await point.
+    /// [`Lost`](ErrorKind::Lost) with the lock's name and [reason](Error::lost_reason), if the lock was lost first. The
+    /// work was dropped at an await point.
     ///
     /// # Cancel safety
     /// As cancel safe as the work.
@@ -384,14 +423,14 @@ impl Guard {
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("report").acquire().await?;
-    /// let pages = guard.while_held(async { 12 }).await.expect("nobody took it");
+    /// let pages = guard.while_held(async { 12 }).await?;
     /// assert_eq!(pages, 12);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
-        WhileHeld::new(self.lost(), work)
+        WhileHeld::new(self.lost(), self.0.ticket.name.clone(), work)
     }
 
     /// Returns one more guard of the same acquisition, without a request. Dropping the last guard releases the lock.
