@@ -468,6 +468,9 @@ impl ClientBuilder {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub async fn connect(self, url: &str) -> Result<Client> {
+        if url.starts_with("memory:") {
+            self.refuse_a_paused_clock()?;
+        }
         let (url, limit) = (url.to_owned(), self.connect_within);
         self.connect_with(async move |env: &Env| {
             retry::within(limit, &env.timers, || registry::connect(&url, env)).await
@@ -609,6 +612,25 @@ impl ClientBuilder {
             options::within("connect_within", self.connect_within, least)?;
         }
         self.hand_off.check()
+    }
+
+    /// Refuses a runtime whose clock is paused, as in `#[tokio::test(start_paused = true)]`, unless the client uses the
+    /// same clock. The timeouts of the test would fire at once while the client still waits in real time, and the test
+    /// would blame the lock.
+    fn refuse_a_paused_clock(&self) -> Result<()> {
+        if !matches!(self.clock, Clock::Boot) {
+            return Ok(());
+        }
+        background::need_runtime()?;
+        let before = tokio::time::Instant::now();
+        std::thread::sleep(Duration::from_micros(100)); // long enough for any clock that runs
+        if tokio::time::Instant::now() > before {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOptions).because(
+            "the runtime's clock is paused (start_paused), but this client would use the real one; connect with \
+             Client::builder().simulated_time(), cargo feature `testing`",
+        ))
     }
 
     /// Logs a lease that is short for the response timeout. A renewal is sent after a third of the lease, so with a

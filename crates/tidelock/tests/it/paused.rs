@@ -229,3 +229,10 @@ async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
     assert_eq!(Arc::strong_count(&part.0), 1);
     drop((taken, late));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_the_real_clock_refuses_a_paused_runtime() {
+    let error = Client::connect("memory:").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    assert!(error.to_string().contains("simulated_time"), "{error}");
+}
