@@ -22,6 +22,9 @@ pub struct Args {
     /// Only these peers, in addition to tidelock and the bare scripts
     #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
     peers: Option<Vec<String>>,
+    /// Another commit's build of `bench-peer`, measured as one more peer: the change itself, side by side
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// The number of rounds; each peer runs once per round
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
@@ -43,10 +46,15 @@ impl Args {
     }
 
     pub(crate) fn peers(&self) -> Result<Vec<Peer>> {
-        let Some(words) = &self.peers else {
-            return Ok(Peer::ALL.to_vec());
-        };
         let mut peers = vec![Peer::Raw, Peer::Tidelock];
+        if let Some(program) = &self.before {
+            Peer::set_before(program.clone());
+            peers.push(Peer::Before);
+        }
+        let Some(words) = &self.peers else {
+            peers.extend(&Peer::ALL[2..]);
+            return Ok(peers);
+        };
         for word in words {
             let peer = Peer::of_word(word)?;
             if !peers.contains(&peer) {

@@ -1,6 +1,8 @@
 //! The peers that are measured, and the facts a reader needs to interpret their figures.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use testkit::foreign::Bench;
@@ -10,11 +12,16 @@ use testkit::foreign::Bench;
 pub(crate) enum Peer {
     Raw,
     Tidelock,
+    /// tidelock of another commit: a `bench-peer` that was built there.
+    Before,
     /// tidelock with hand-off switched off: no lock passes from task to task within a process.
     NoHandOff,
     Mutex,
     Foreign(Bench),
 }
+
+/// The program of [`Peer::Before`], from the command line.
+static BEFORE: OnceLock<PathBuf> = OnceLock::new();
 
 /// The facts for the table of peers.
 pub(crate) struct Facts {
@@ -58,7 +65,7 @@ impl Peer {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
-            Self::Tidelock => "tidelock",
+            Self::Tidelock | Self::Before => "tidelock",
             Self::NoHandOff => "tidelock-no-hand-off",
             Self::Mutex => "mutex",
             Self::Foreign(bench) => bench.word(),
@@ -73,10 +80,19 @@ impl Peer {
         })
     }
 
+    /// Sets the program of [`Peer::Before`].
+    pub(crate) fn set_before(program: PathBuf) {
+        BEFORE.get_or_init(|| program);
+    }
+
     /// The command that starts the peer against the server at `url`. Builds the peer first if necessary.
     pub(crate) fn command(self, url: &str) -> Result<Command> {
         match self {
             Self::Foreign(bench) => bench.command(url),
+            Self::Before => {
+                let program = BEFORE.get().context("--before is missing")?;
+                Ok(process(program, self.word(), url))
+            }
             _ => ours(self.word(), url),
         }
     }
@@ -109,6 +125,11 @@ impl Peer {
                 waits: "woken",
                 renews: true,
                 tuned: "",
+            },
+            Self::Before => Facts {
+                name: "tidelock before",
+                tuned: "another commit's build",
+                ..Self::Tidelock.facts()
             },
             Self::NoHandOff => Facts {
                 name: "tidelock without hand-off",
@@ -196,7 +217,11 @@ pub(crate) fn ours(kind: &str, url: &str) -> Result<Command> {
         "{} is missing: `cargo xtask bench` builds it",
         program.display()
     );
+    Ok(process(&program, kind, url))
+}
+
+fn process(program: &Path, kind: &str, url: &str) -> Command {
     let mut command = Command::new(program);
     command.args([kind, url]);
-    Ok(command)
+    command
 }

@@ -36,13 +36,16 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, and the number of waiters')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
+            [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, since when they are connected, the time left, and the waiters')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
             [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with a lock, and with fencing')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: tidelock man run | man -l -')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -51,6 +54,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
+            [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
@@ -72,6 +77,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
+            [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
@@ -81,6 +88,28 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;hold' {
+            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; default: wait as long as somebody holds the lock')
+            [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Release the lock after it was held for this time, with exit code 76')
+            [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock); a store without tokens is an error')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -203,15 +232,52 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             break
         }
+        'tidelock;completions' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;man' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
         'tidelock;help' {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, and the number of waiters')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
+            [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, since when they are connected, the time left, and the waiters')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
             [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with a lock, and with fencing')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: tidelock man run | man -l -')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -219,6 +285,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;help;try' {
+            break
+        }
+        'tidelock;help;hold' {
             break
         }
         'tidelock;help;show' {
@@ -237,6 +306,12 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;help;demo' {
+            break
+        }
+        'tidelock;help;completions' {
+            break
+        }
+        'tidelock;help;man' {
             break
         }
         'tidelock;help;help' {

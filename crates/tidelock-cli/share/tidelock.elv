@@ -33,13 +33,16 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand -V 'Print version'
             cand --version 'Print version'
             cand run 'Run a command while holding a lock: `flock` across machines'
-            cand try 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
-            cand show 'Show the holders of locks, when they connected, the time left, and the number of waiters'
+            cand try 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+            cand hold 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
+            cand show 'Show the holders of locks, since when they are connected, the time left, and the waiters'
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
             cand demo 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
+            cand completions 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
+            cand man 'Print a man page: tidelock man run | man -l -'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'tidelock;run'= {
@@ -47,6 +50,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --max-hold 'Terminate the command after it has held the lock for this time'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter if the lease ends earlier'
+            cand -E 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
+            cand --conflict-exit-code 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
             cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
@@ -67,6 +72,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --max-hold 'Terminate the command after it has held the lock for this time'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter if the lease ends earlier'
+            cand -E 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
+            cand --conflict-exit-code 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
             cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
@@ -76,6 +83,27 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
             cand --fenced 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
+            cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+        }
+        &'tidelock;hold'= {
+            cand --wait 'Give up after this time, connecting included; default: wait as long as somebody holds the lock'
+            cand --max-hold 'Release the lock after it was held for this time, with exit code 76'
+            cand -E 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
+            cand --conflict-exit-code 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
+            cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
+            cand --user 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file'
+            cand --password-file 'A file that contains the password; read again at every connect'
+            cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
+            cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
+            cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --fenced 'Take a fenced lock (Redisson''s RFencedLock); a store without tokens is an error'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand -h 'Print help (see more with ''--help'')'
@@ -191,20 +219,57 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand -V 'Print version'
             cand --version 'Print version'
         }
+        &'tidelock;completions'= {
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
+            cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
+            cand --user 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file'
+            cand --password-file 'A file that contains the password; read again at every connect'
+            cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
+            cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
+            cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+        }
+        &'tidelock;man'= {
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
+            cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
+            cand --user 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file'
+            cand --password-file 'A file that contains the password; read again at every connect'
+            cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
+            cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
+            cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+        }
         &'tidelock;help'= {
             cand run 'Run a command while holding a lock: `flock` across machines'
-            cand try 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
-            cand show 'Show the holders of locks, when they connected, the time left, and the number of waiters'
+            cand try 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+            cand hold 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
+            cand show 'Show the holders of locks, since when they are connected, the time left, and the waiters'
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
             cand demo 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
+            cand completions 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
+            cand man 'Print a man page: tidelock man run | man -l -'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'tidelock;help;run'= {
         }
         &'tidelock;help;try'= {
+        }
+        &'tidelock;help;hold'= {
         }
         &'tidelock;help;show'= {
         }
@@ -217,6 +282,10 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         &'tidelock;help;doctor'= {
         }
         &'tidelock;help;demo'= {
+        }
+        &'tidelock;help;completions'= {
+        }
+        &'tidelock;help;man'= {
         }
         &'tidelock;help;help'= {
         }

@@ -36,19 +36,23 @@ complete -c tidelock -n "__fish_tidelock_needs_command" -s v -l verbose -d 'Prin
 complete -c tidelock -n "__fish_tidelock_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_needs_command" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, and the number of waiters'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "hold" -d 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, since when they are connected, the time left, and the waiters'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "ls" -d 'List the names of held locks'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "watch" -d 'Print every change of a lock until interrupted'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "unlock" -d 'Release a lock that another process holds, and wake its waiters'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "doctor" -d 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "demo" -d 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "completions" -d 'Print a shell\'s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "man" -d 'Print a man page: tidelock man run | man -l -'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l wait -d 'Give up after this time, connecting included; default: wait without a limit' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l max-hold -d 'Terminate the command after it has held the lock for this time' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l grace -d 'Time between TERM and KILL; shorter if the lease ends earlier' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 75; as `flock -E`' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
@@ -65,6 +69,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l max-hold -d 'T
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l grace -d 'Time between TERM and KILL; shorter if the lease ends earlier' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 75; as `flock -E`' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
@@ -77,6 +82,21 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Acq
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l wait -d 'Give up after this time, connecting included; default: wait as long as somebody holds the lock' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l max-hold -d 'Release the lock after it was held for this time, with exit code 76' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 75; as `flock -E`' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l fenced -d 'Take a fenced lock (Redisson\'s RFencedLock); a store without tokens is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
@@ -155,12 +175,37 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l json -d 'One 
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s V -l version -d 'Print version'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, and the number of waiters'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "ls" -d 'List the names of held locks'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "watch" -d 'Print every change of a lock until interrupted'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "unlock" -d 'Release a lock that another process holds, and wake its waiters'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "doctor" -d 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "demo" -d 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "hold" -d 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "show" -d 'Show the holders of locks, since when they are connected, the time left, and the waiters'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "ls" -d 'List the names of held locks'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "watch" -d 'Print every change of a lock until interrupted'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "unlock" -d 'Break a lock that somebody else holds, and wake its waiters'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "doctor" -d 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "demo" -d 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "completions" -d 'Print a shell\'s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "man" -d 'Print a man page: tidelock man run | man -l -'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try hold show ls watch unlock doctor demo completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

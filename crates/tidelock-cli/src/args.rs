@@ -21,8 +21,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// install -d -m 2770 -g GROUP /var/lib/tidelock
 ///
 /// Exit codes: the child's own (128 plus the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot
-/// be reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126
-/// the command cannot be executed; 127 there is no such command.
+/// be reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 77 the
+/// store refused the user, the password or a permission; 126 the command cannot be executed; 127 there is no such
+/// command.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidelock",
@@ -53,7 +54,7 @@ pub(crate) struct StoreArgs {
     )]
     pub(crate) store: Option<String>,
     /// Length of the lease, which is renewed every third of it while the lock is held; default: 30s
-    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
     pub(crate) lease: Option<Duration>,
     /// Prefix of every lock name [env: TIDELOCK_PREFIX]
     #[arg(long, global = true, value_name = "TEXT")]
@@ -115,6 +116,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached
     Try(TryArgs),
+    /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
+    ///
+    /// Prints one line, `held NAME`, or `held NAME TOKEN` if the store has tokens, as soon as the lock is held. Releases
+    /// the lock when standard input ends. When the lock is lost, prints a message and exits with code 76: the caller
+    /// must stop its work then, because nothing else stops it.
+    Hold(HoldArgs),
     /// Show the holders of locks, when they connected, the time left, and the number of waiters
     Show(ShowArgs),
     /// List the names of held locks
@@ -127,6 +134,10 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Sell one stock from several processes: without a lock, with a lock, and with fencing
     Demo(DemoArgs),
+    /// Print a shell's completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock
+    Completions(CompletionsArgs),
+    /// Print a man page: tidelock man run | man -l -
+    Man(ManArgs),
     /// Supervises a command's process group and its deadline.
     #[command(name = "__supervise", hide = true)]
     Supervise,
@@ -148,7 +159,7 @@ pub(crate) struct RunArgs {
     /// If the store cannot be reached, is starting or is full of clients, the connect is retried within this time, and
     /// for half a minute if there is no limit. The limit does not cut the first attempt short, which ends after
     /// the response timeout, 3s. A wrong URL, user, password or certificate is reported at once.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -160,23 +171,55 @@ pub(crate) struct TryArgs {
     pub(crate) job: JobArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// Name of the lock
+    pub(crate) name: String,
+    /// Give up after this time, connecting included; default: wait as long as somebody holds the lock
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Release the lock after it was held for this time, with exit code 76
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Take a fenced lock (Redisson's RFencedLock); a store without tokens is an error
+    #[arg(long)]
+    pub(crate) fenced: bool,
+    /// Exit code when the lock was not acquired, instead of 75; as `flock -E`
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The subcommand; default: the page of tidelock itself
+    pub(crate) command: Option<String>,
+}
+
 /// The command, and how it is terminated.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Name of the lock
     pub(crate) name: String,
     /// Terminate the command after it has held the lock for this time
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// What to do when the lock is lost while the command runs
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
     /// Time between TERM and KILL; shorter if the lease ends earlier
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) grace: Duration,
     /// Acquire a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error
     #[arg(long)]
     pub(crate) fenced: bool,
+    /// Exit code when the lock was not acquired, instead of 75; as `flock -E`
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -221,7 +264,7 @@ pub(crate) struct WatchArgs {
     /// Name of the lock
     pub(crate) name: String,
     /// Poll interval
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     pub(crate) every: Duration,
     /// One JSON object per change
     #[arg(long)]
@@ -303,12 +346,39 @@ pub(crate) struct PagesArgs {
     pub(crate) folder: PathBuf,
 }
 
+/// A duration such as `10s`, `1m 30s` or `500ms`. A bare number is seconds, as in `flock`, `timeout` and `curl`.
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds)
+            .map_err(|_| "a time is neither negative nor infinite".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_seconds() {
+        for (text, time) in [
+            ("10", Duration::from_secs(10)),
+            ("0.5", Duration::from_millis(500)),
+            ("0", Duration::ZERO),
+            ("1m 30s", Duration::from_secs(90)),
+            ("500ms", Duration::from_millis(500)),
+        ] {
+            assert_eq!(super::duration(text), Ok(time), "{text}");
+        }
+        for wrong in ["-1", "inf", "nan", "soon", "", "10 parsecs"] {
+            assert!(super::duration(wrong).is_err(), "{wrong}");
+        }
     }
 }

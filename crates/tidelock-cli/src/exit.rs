@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tidelock::ErrorKind;
 
+use crate::escape;
+
 /// Wrong usage: flags, names, durations, or an operation that the store does not support (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached or cannot serve (`EX_UNAVAILABLE`).
@@ -19,6 +21,8 @@ pub(crate) const INTERNAL: u8 = 70;
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The lock was lost while the command ran (`EX_PROTOCOL` in sysexits; here it only means this).
 pub(crate) const LOST: u8 = 76;
+/// The store refused the user, the password or a permission (`EX_NOPERM`): a retry cannot help.
+pub(crate) const NO_PERMISSION: u8 = 77;
 /// The command was found but cannot be executed; the code that shells use.
 #[cfg_attr(windows, allow(dead_code))]
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
@@ -67,8 +71,9 @@ impl From<tidelock::Error> for Failure {
             ErrorKind::TimedOut => NOT_ACQUIRED,
             ErrorKind::Lost | ErrorKind::NotHeld => LOST,
             ErrorKind::InvalidName | ErrorKind::InvalidOptions | ErrorKind::Unsupported => USAGE,
+            ErrorKind::Refused => NO_PERMISSION,
             ErrorKind::Runtime | ErrorKind::Closed | ErrorKind::Cancelled => INTERNAL,
-            // Unreachable, silent, refusing, or a foreign value at the key: this store does not serve this lock now.
+            // Unreachable, silent, or a foreign value at the key: this store does not serve this lock now.
             _ => UNAVAILABLE,
         };
         let mut message = error.to_string();
@@ -96,8 +101,7 @@ pub(crate) fn by_signal(number: i32) -> u8 {
 /// Writes one line to stderr, on a thread of its own. The reader of stderr (a pager, a stopped terminal) may have
 /// stopped reading. A caller that blocked on that write would keep no deadline and terminate no command.
 pub(crate) fn say(line: impl fmt::Display) {
-    let mut line = line.to_string().replace('\n', " ");
-    line.push('\n');
+    let line = format!("tidelock: {}\n", escape::one_line(&line.to_string()));
     // Not `eprintln!`, which panics when stderr is closed. We ignore the error: there is no other place to report it.
     let _ = Aside.write_all(line.as_bytes());
 }
@@ -156,6 +160,23 @@ impl Write for Aside {
             }
             None => std::io::stderr().write(text),
         }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As [`Aside`], for the log: an event is one line, whatever the store put into a name.
+#[derive(Debug)]
+pub(crate) struct Log;
+
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = format!("{}\n", escape::one_line(text.trim_end_matches('\n')));
+        Aside.write_all(line.as_bytes())?;
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

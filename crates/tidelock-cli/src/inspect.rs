@@ -8,6 +8,7 @@ use tidelock::{Client, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
 use crate::covers::{self, Shown};
+use crate::escape::one_line;
 use crate::exit::{self, Failure, Outcome, say};
 use crate::store;
 
@@ -66,7 +67,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
             .await?
         {
             let mut object = json!({ "name": name });
-            let mut line = name.clone();
+            let mut line = one_line(&name).into_owned();
             if what.modes {
                 // Listed names already include the prefix.
                 let own = name.strip_prefix(&prefix).unwrap_or(&name);
@@ -74,7 +75,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
                 let mode = mode_of_all(&seen);
                 object["mode"] = json!(mode);
                 object["holders"] = json!(seen.holders.len());
-                line = format!("{name}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
+                line = format!("{line}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
             }
             if what.json {
                 print_object(&store, object)?;
@@ -132,11 +133,13 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
                 let advice = finding
                     .advice
                     .as_ref()
-                    .map(|advice| format!("\n        → {advice}"))
+                    .map(|advice| format!("\n        → {}", one_line(advice)))
                     .unwrap_or_default();
                 print_line(&format!(
                     "{severity:6}  {}: {}: {}{advice}",
-                    finding.subject, finding.found, finding.meaning
+                    one_line(&finding.subject),
+                    one_line(&finding.found),
+                    one_line(&finding.meaning)
                 ))?;
             }
         }
@@ -192,7 +195,7 @@ fn holder_as_json(holder: &Holder) -> Value {
     })
 }
 
-/// Formats a lock as one line for people.
+/// Formats a lock as one line for people, safe for a terminal.
 pub(crate) fn as_text(seen: &Snapshot) -> String {
     let mut parts = Vec::new();
     if seen.is_locked() {
@@ -215,7 +218,8 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
     if let Some(waiters) = seen.waiters {
         parts.push(format!("{waiters} waiting"));
     }
-    format!("{}: {}", seen.name, parts.join(", "))
+    let text = format!("{}: {}", seen.name, parts.join(", "));
+    one_line(&text).into_owned()
 }
 
 /// Rounds to tenths of a second, which is enough for people.

@@ -1,14 +1,18 @@
 //! The `tidelock` command: parses the arguments, runs one subcommand, and maps errors to exit codes.
 
+mod acquire;
 mod args;
 mod covers;
 mod demo;
+mod escape;
 mod exit;
+mod hold;
 mod inspect;
 mod pages;
 mod run;
 mod secret;
 mod store;
+mod waiting;
 mod watch;
 
 use std::future::Future;
@@ -43,12 +47,15 @@ fn act(cli: Cli) -> Outcome {
     match cli.command {
         Command::Run(args) => run::run(&store, args.wait, &args.job),
         Command::Try(args) => run::run(&store, Some(std::time::Duration::ZERO), &args.job),
+        Command::Hold(args) => block_on(hold::hold(&store, args)),
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
         Command::Demo(args) => block_on(demo::demo(&store, args)),
+        Command::Completions(args) => pages::completions(args.shell),
+        Command::Man(args) => pages::man(args.command.as_deref()),
         Command::Supervise => run::supervise(),
         Command::Exec(args) => run::exec(args),
         Command::Seller(args) => block_on(demo::seller::sell(&store, args)),
@@ -73,6 +80,6 @@ fn log_to_stderr(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(|| exit::Aside)
+        .with_writer(|| exit::Log)
         .init();
 }

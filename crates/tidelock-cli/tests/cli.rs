@@ -20,6 +20,8 @@ mod covers;
 mod demo;
 #[path = "cli/faults.rs"]
 mod faults;
+#[path = "cli/hold.rs"]
+mod hold;
 #[path = "cli/inspect.rs"]
 mod inspect;
 #[path = "cli/pages.rs"]

@@ -73,6 +73,21 @@ impl Client {
         Self::from_async(AsyncClient::connect(url))
     }
 
+    /// See [`Client::from_env`](crate::Client::from_env).
+    ///
+    /// # Errors
+    /// As [`Client::from_env`](crate::Client::from_env).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// // TIDELOCK_STORE=redis://127.0.0.1 TIDELOCK_PREFIX=shop:
+    /// let client = tidelock::blocking::Client::from_env()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        Self::from_async(AsyncClient::from_env())
+    }
+
     /// Runs an async connect to its end, for settings other than the defaults and for stores without a URL.
     ///
     /// # Errors
@@ -440,6 +455,25 @@ impl Lock {
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
         let asked = self.lock.acquire_with(self.by_thread(options));
         Ok(self.guard(self.blocker.run(asked)??))
+    }
+
+    /// As [`acquire`](Self::acquire), but waits at most this long.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire_timeout`](crate::Lock::acquire_timeout), and [`Runtime`](ErrorKind::Runtime) inside an async
+    /// runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("report").acquire_timeout(std::time::Duration::from_secs(5))?;
+    /// guard.release()?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
+        self.acquire_with(AcquireOptions::new().wait(limit))
     }
 
     /// See [`Lock::inspect`](crate::Lock::inspect).

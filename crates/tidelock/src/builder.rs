@@ -23,6 +23,10 @@ use crate::store::{Clock, Env, Timers, TlsFiles, registry};
 use crate::types::Drift;
 use crate::types::OwnerMint;
 
+/// Bounds the lease from below, in response timeouts, before the client warns: a renewal that times out must leave the
+/// time for another one.
+const SHORTEST_SAFE_LEASE: u32 = 6;
+
 /// Settings of a client. Each setting documents its default.
 ///
 /// # Examples
@@ -326,7 +330,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Reads settings from the environment: `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
+    /// Reads settings from the environment. [`Client::from_env`] reads the store's URL too. `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
     /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read again at every connect), `TIDELOCK_TLS_CA`,
     /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`, `TIDELOCK_ACKNOWLEDGE` (`off`, `any`, `majority` or `all`),
     /// `TIDELOCK_ACKNOWLEDGE_MS`.
@@ -375,6 +379,14 @@ impl ClientBuilder {
         Ok(self)
     }
 
+    pub(crate) fn store_from_env() -> Result<String> {
+        std::env::var("TIDELOCK_STORE").map_err(|_| {
+            Error::new(ErrorKind::InvalidOptions).because(
+                "TIDELOCK_STORE is not set; set it to the URL of the store, such as redis://127.0.0.1",
+            )
+        })
+    }
+
     /// Runs the client on tokio's clock, which tests can pause, and on the current runtime.
     ///
     /// # Examples
@@ -415,6 +427,9 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<Client> {
+        if url.starts_with("memory:") {
+            self.refuse_a_paused_clock()?;
+        }
         let (url, limit) = (url.to_owned(), self.connect_within);
         self.connect_with(async move |env: &Env| {
             retry::within(limit, &env.timers, || registry::connect(&url, env)).await
@@ -467,6 +482,7 @@ impl ClientBuilder {
         open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
     ) -> Result<Client> {
         self.check()?;
+        self.warn_of_a_short_lease();
         background::need_runtime()?;
         let (background, stop) = Background::start(self.clock)?;
         let timers = Timers::new(self.clock);
@@ -543,6 +559,39 @@ impl ClientBuilder {
             options::within("connect_within", self.connect_within, least)?;
         }
         self.hand_off.check()
+    }
+
+    /// Refuses a runtime whose clock is paused, as in `#[tokio::test(start_paused = true)]`, unless the client uses the
+    /// same clock. The timeouts of the test would fire at once while the client still waits in real time, and the test
+    /// would blame the lock.
+    fn refuse_a_paused_clock(&self) -> Result<()> {
+        if !matches!(self.clock, Clock::Boot) {
+            return Ok(());
+        }
+        background::need_runtime()?;
+        let before = tokio::time::Instant::now();
+        std::thread::sleep(Duration::from_micros(100)); // long enough for any clock that runs
+        if tokio::time::Instant::now() > before {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOptions).because(
+            "the runtime's clock is paused (start_paused), but this client would use the real one; connect with \
+             Client::builder().simulated_time(), cargo feature `testing`",
+        ))
+    }
+
+    /// Logs a lease that is short for the response timeout. A renewal is sent after a third of the lease, so with a
+    /// shorter one a single request that times out leaves no time for another before the lock is lost.
+    fn warn_of_a_short_lease(&self) {
+        let (lease, timeout) = (self.lease, self.response_timeout);
+        if lease < timeout.saturating_mul(SHORTEST_SAFE_LEASE) {
+            tracing::warn!(
+                ?lease,
+                response_timeout = ?timeout,
+                "the lease is shorter than {SHORTEST_SAFE_LEASE} response timeouts: one slow answer of the store can \
+                 cost the lock; set a longer lease or a shorter response timeout"
+            );
+        }
     }
 }
 

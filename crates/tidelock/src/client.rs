@@ -76,6 +76,29 @@ impl Client {
         Self::builder().connect(url).await
     }
 
+    /// Connects to the store of `TIDELOCK_STORE`, with the settings of
+    /// [`ClientBuilder::from_env`](crate::ClientBuilder::from_env).
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) if the variable is not set, and the errors of
+    /// [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// // TIDELOCK_STORE=redis://127.0.0.1 TIDELOCK_PREFIX=shop:
+    /// let client = tidelock::Client::from_env().await?;
+    /// # drop(client);
+    /// # Ok(()) }
+    /// ```
+    pub async fn from_env() -> Result<Self> {
+        let builder = Self::builder().from_env()?;
+        builder.connect(&ClientBuilder::store_from_env()?).await
+    }
+
     /// A builder, for other settings than the defaults.
     ///
     /// # Examples

@@ -67,6 +67,32 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The name of the kind in `snake_case`, for metrics and structured logs. It never changes.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::ErrorKind;
+    ///
+    /// assert_eq!(ErrorKind::TimedOut.as_str(), "timed_out");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+            Self::NotHeld => "not_held",
+            Self::WrongType => "wrong_type",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Closed => "closed",
+            Self::Unsupported => "unsupported",
+            Self::InvalidName => "invalid_name",
+            Self::InvalidOptions => "invalid_options",
+            Self::Runtime => "runtime",
+        }
+    }
+
     fn text(self) -> &'static str {
         match self {
             Self::TimedOut => "not acquired in time",
@@ -105,7 +131,6 @@ impl ErrorKind {
 /// ```
 pub struct Error(Box<ErrorInner>);
 
-#[derive(Debug)]
 struct ErrorInner {
     kind: ErrorKind,
     lock: Option<String>,
@@ -322,14 +347,38 @@ impl fmt::Display for Error {
     }
 }
 
+/// Readable, because `unwrap` and a failing `main` print it: the kind, the message and the source.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        write!(f, "{:?}({:?}", self.0.kind, self.to_string())?;
+        if let Some(source) = &self.0.source {
+            write!(f, ", caused by {source:?}")?;
+        }
+        f.write_str(")")
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_debug_text_of_an_error_is_readable() {
+        let error = Error::new(ErrorKind::TimedOut).on_lock("job");
+        assert_eq!(
+            format!("{error:?}"),
+            r#"TimedOut("job: not acquired in time")"#
+        );
+        let broken = error.caused_by(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert_eq!(
+            format!("{broken:?}"),
+            r#"TimedOut("job: not acquired in time", caused by Kind(BrokenPipe))"#
+        );
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use crate::types::{FencingToken, LostReason};
 ///     let sold = guard.while_held(async { 1 }).await; // stops when the lock is lost
 ///     guard.release().await.map(|()| sold)
 /// });
-/// assert_eq!(sold.await.expect("no panic")?, Ok(1));
+/// assert_eq!(sold.await.expect("no panic")??, 1);
 /// # Ok(()) }
 /// ```
 #[must_use = "if unused, the lock is released at once"]
@@ -101,16 +101,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// match guard.acknowledged() {
     ///     Some(replicas) => println!("{} of at least {}", replicas.reached, replicas.needed),
     ///     None => println!("known to one server only"),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledged(&self) -> Option<Acknowledged> {
         self.0.acknowledged
@@ -252,7 +250,8 @@ impl Guard {
     /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
     ///
     /// # Errors
-    /// The reason, if the lock was lost first. The work was dropped at an await point.
+    /// [`Lost`](ErrorKind::Lost) with the lock's name and [reason](Error::lost_reason), if the lock was lost first. The
+    /// work was dropped at an await point.
     ///
     /// # Cancel safety
     /// As cancel safe as the work.
@@ -262,12 +261,12 @@ impl Guard {
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("report").acquire().await?;
-    /// let pages = guard.while_held(async { 12 }).await.expect("nobody took it");
+    /// let pages = guard.while_held(async { 12 }).await?;
     /// assert_eq!(pages, 12);
     /// # Ok(()) }
     /// ```
     pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
-        WhileHeld::new(self.lost(), work)
+        WhileHeld::new(self.lost(), self.0.granted().ticket.name.clone(), work)
     }
 
     /// Returns one more guard of the same acquisition, without a request. Dropping the last guard releases the lock.

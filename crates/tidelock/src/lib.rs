@@ -1,5 +1,6 @@
 #![doc = include_str!("../../../README.md")]
 #![cfg_attr(doctest, doc = include_str!("../../../docs/recipes.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../docs/testing-your-service.md"))]
 // The store contract is public only with `unstable-backend`. In other builds parts of it are unreachable or unused, so
 // those lints are off there; a build with every feature checks the whole contract.
 #![cfg_attr(

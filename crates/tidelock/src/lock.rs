@@ -255,6 +255,28 @@ impl Lock {
         Acquire(self.acquisition(options))
     }
 
+    /// As [`acquire`](Self::acquire), but waits at most this long: `acquire_with(AcquireOptions::new().wait(limit))`.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut) when another owner held the lock for the
+    /// whole time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. A dropped future leaves no lock and no queue entry behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("report").acquire_timeout(std::time::Duration::from_secs(5)).await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire_timeout(&self, limit: std::time::Duration) -> Acquire {
+        self.acquire_with(AcquireOptions::new().wait(limit))
+    }
+
     #[track_caller]
     fn acquisition(&self, options: AcquireOptions) -> Acquisition {
         let place = Location::caller();

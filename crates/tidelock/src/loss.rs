@@ -8,8 +8,10 @@ use std::task::{Context, Poll};
 
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::event::{Event, EventListener};
+use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::guard::Guard;
+use crate::store::Name;
 use crate::types::LostReason;
 
 /// Future of [`Guard::lost`]. All clones resolve together.
@@ -84,32 +86,34 @@ impl fmt::Debug for Lost {
 /// let briefly = AcquireOptions::new().max_hold(std::time::Duration::from_millis(50));
 /// let guard = client.lock("report").acquire_with(briefly).await?;
 /// let endless = guard.while_held(pending::<()>());
-/// assert_eq!(endless.await, Err(LostReason::MaxHold)); // and the work was dropped
+/// let error = endless.await.unwrap_err(); // and the work was dropped
+/// assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
 /// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct WhileHeld<F> {
     lost: Lost,
+    name: Name,
     /// `None` once the work was dropped.
     work: Option<Pin<Box<F>>>,
 }
 
 impl<F> WhileHeld<F> {
-    pub(crate) fn new(lost: Lost, work: F) -> Self {
+    pub(crate) fn new(lost: Lost, name: Name, work: F) -> Self {
         let work = Some(Box::pin(work));
-        Self { lost, work }
+        Self { lost, name, work }
     }
 }
 
 impl<F: Future> Future for WhileHeld<F> {
-    type Output = Result<F::Output, LostReason>;
+    type Output = Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // We check for the loss first; otherwise the work would take one more step after a freeze.
         match self.lost.poll_reason(cx) {
             Poll::Ready(reason) => {
                 self.work = None; // drops the work now, even if the caller keeps this future
-                Poll::Ready(Err(reason))
+                Poll::Ready(Err(Error::lost(reason).on_lock(self.name.as_str())))
             }
             Poll::Pending => match &mut self.work {
                 Some(work) => work.as_mut().poll(cx).map(Ok),

@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 
-use super::Tally;
+use super::{Tally, consumers};
 use crate::sh::{self, cargo, root};
 use crate::{platforms, servers, tools};
 
@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 15] = [
+pub(crate) const PARTS: [Part; 16] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -72,6 +72,11 @@ pub(crate) const PARTS: [Part; 15] = [
         name: "examples",
         about: "example programs build",
         run: |_| sh::run(cargo(&["build", "--examples", "--quiet"])),
+    },
+    Part {
+        name: "consumers",
+        about: "packages outside the workspace resolve and compile",
+        run: consumers::consumers,
     },
     Part {
         name: "docs",

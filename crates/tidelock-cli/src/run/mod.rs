@@ -14,9 +14,9 @@
 #[cfg(unix)]
 pub(crate) mod boot;
 #[cfg(unix)]
-mod group;
+mod events;
 #[cfg(unix)]
-mod hearing;
+mod group;
 #[cfg(unix)]
 mod link;
 #[cfg(unix)]
@@ -28,7 +28,7 @@ mod running;
 #[cfg(unix)]
 mod shim;
 #[cfg(unix)]
-mod signals;
+pub(crate) mod signals;
 #[cfg(unix)]
 mod supervisor;
 #[cfg(unix)]

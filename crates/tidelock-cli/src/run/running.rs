@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tidelock::{Guard, LostReason};
 
+use super::events::{Event, Events};
 use super::group::{self, Group};
-use super::hearing::{Ears, ReleasesSeen};
 use super::link::{self, News};
 use super::plan::{Plan, Step};
 use super::signals::Signals;
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     name: String,
     supervisor: Child,
     link: UnixStream,
-    ears: Ears,
+    events: Events,
     group: Option<Group>,
     terminal: Turn,
     told_until: u64,
@@ -55,12 +55,12 @@ impl Running {
             super::wrapper::spawn(guard, job, terminal.is_given()).map_err(failed)?;
         let input = io::stdin();
         link::tell_first(&link, until, [input.as_fd(), orders.as_fd()]).map_err(failed)?;
-        let ears = Ears::new(&link).map_err(failed)?;
+        let events = Events::new(&link).map_err(failed)?;
         let grace = nanos(job.grace);
         Ok(Self {
             supervisor,
             link,
-            ears,
+            events,
             group: None,
             terminal,
             told_until: until,
@@ -83,14 +83,14 @@ impl Running {
         loop {
             let next = self.next();
             let heard = tokio::select! {
-                heard = self.ears.next() => Some(heard),
+                heard = self.events.next() => Some(heard),
                 // After a freeze of this process there may be messages. They come first: a newer deadline may be among
                 // them.
-                () = boot::sleep_until(next) => self.ears.now(),
+                () = boot::sleep_until(next) => self.events.now(),
                 _ = tick.tick() => {
                     self.tell_deadline(guard);
                     self.give_terminal();
-                    let Some(heard) = self.ears.now() else { continue };
+                    let Some(heard) = self.events.now() else { continue };
                     Some(heard)
                 }
                 number = signals.next() => {
@@ -103,7 +103,7 @@ impl Running {
                 }
             };
             match heard {
-                Some(ReleasesSeen::SupervisorIsGone) => return self.finish(guard, signals).await,
+                Some(Event::SupervisorIsGone) => return self.finish(guard, signals).await,
                 Some(heard) => self.take(heard),
                 None if self.is_left_alone() => return self.finish(guard, signals).await,
                 None => {}
@@ -128,20 +128,20 @@ impl Running {
         link::tell(&self.link, News::Lost);
     }
 
-    fn take(&mut self, heard: ReleasesSeen) {
+    fn take(&mut self, heard: Event) {
         match heard {
-            ReleasesSeen::News(News::Started(leader)) => self.group = Group::of(leader),
-            ReleasesSeen::News(News::Ending) => {
+            Event::News(News::Started(leader)) => self.group = Group::of(leader),
+            Event::News(News::Ending) => {
                 self.ended_for_loss = true;
                 self.plan.asked(boot::now());
             }
-            ReleasesSeen::News(News::Stopped(signal)) => self.stopped(signal),
-            ReleasesSeen::News(ended @ (News::Exited(_) | News::Killed(_))) => {
+            Event::News(News::Stopped(signal)) => self.stopped(signal),
+            Event::News(ended @ (News::Exited(_) | News::Killed(_))) => {
                 self.ended = Some(ended);
                 self.command_is_dead();
             }
-            ReleasesSeen::CommandIsDead => self.command_is_dead(),
-            ReleasesSeen::News(_) | ReleasesSeen::SupervisorIsGone => {}
+            Event::CommandIsDead => self.command_is_dead(),
+            Event::News(_) | Event::SupervisorIsGone => {}
         }
     }
 

@@ -10,12 +10,13 @@ use std::pin::pin;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use tidelock::{AcquireOptions, Client, ErrorKind, Guard};
+use tidelock::{Client, ErrorKind, Guard};
 
 use super::orders::Orders;
 use super::running::Running;
 use super::signals::Signals;
 use super::{boot, supervisor};
+use crate::acquire::Wanted;
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, covers, secret, store};
@@ -40,9 +41,15 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
-        // The time spent on connecting counts against the caller's wait.
-        let left = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
-        let done = with_lock(&client, left, job, &mut signals).await;
+        let wanted = Wanted {
+            name: &job.name,
+            fenced: job.fenced,
+            wait,
+            begun,
+            max_hold: job.max_hold,
+            conflict_exit_code: job.conflict_exit_code,
+        };
+        let done = with_lock(store, &client, &wanted, job, &mut signals).await;
         let (result, guard) = match done {
             Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
             Err(failure) => (Err(failure), None),
@@ -68,25 +75,14 @@ async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Inf
 
 /// Runs the command. Returns the exit code, and the guard if there is one to release.
 async fn with_lock(
+    store: &StoreArgs,
     client: &Client,
-    wait: Option<Duration>,
+    wanted: &Wanted<'_>,
     job: &JobArgs,
     signals: &mut Signals,
 ) -> Outcome<(u8, Option<Guard>)> {
-    let lock = if job.fenced {
-        client.lock(&job.name).fenced()
-    } else {
-        client.lock(&job.name)
-    };
-    let mut options = AcquireOptions::new();
-    if let Some(limit) = wait {
-        options = options.wait(limit);
-    }
-    if let Some(cap) = job.max_hold {
-        options = options.max_hold(cap);
-    }
     let guard = tokio::select! {
-        guard = lock.acquire_with(options) => guard.map_err(|error| error.on_lock(lock.name()))?,
+        guard = wanted.acquire(store, client) => guard?,
         number = signals.deadly() => return Ok((by_signal(number), None)),
     };
     let running = Running::start(&guard, job)?;

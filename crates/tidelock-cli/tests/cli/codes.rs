@@ -34,7 +34,7 @@ fn a_command_that_is_not_there_or_cannot_be_executed_is_told_as_shells_do() {
     assert!(
         absent
             .stderr
-            .starts_with(b"job: cannot run ./no-such-command: ")
+            .starts_with(b"tidelock: job: cannot run ./no-such-command: ")
     );
     assert_eq!(bench.code(&["run", "job", "--", "/etc/passwd"]), 126);
 }
@@ -77,7 +77,7 @@ fn a_store_out_of_reach_is_69_and_no_password_is_shown() {
     assert!(
         output
             .stderr
-            .starts_with(b"job: the store cannot be reached")
+            .starts_with(b"tidelock: job: the store cannot be reached")
     );
     // Nobody can create a file in `/proc`, not even root.
     let code = bench.code(&[
@@ -98,7 +98,11 @@ fn a_lock_that_is_held_is_75() {
     assert_eq!(holder.line(), "in");
     let tried = bench.output(&["try", "job", "--", "true"]);
     assert_eq!(tried.status.code(), Some(75));
-    assert_eq!(tried.stderr, b"job: not acquired in time\n");
+    let told = String::from_utf8(tried.stderr).unwrap();
+    assert!(
+        told.starts_with("tidelock: job: not acquired: held by tidelock (pid "),
+        "{told}"
+    );
     assert_eq!(
         bench.code(&["run", "--wait", "50ms", "job", "--", "true"]),
         75
@@ -126,4 +130,44 @@ fn a_cap_on_the_hold_is_76() {
     let run = bench.run(&["--max-hold", "200ms"], "exec sleep 1000");
     let (code, messages) = run.end();
     assert_eq!(code, Some(76), "{messages}");
+}
+
+#[test]
+fn a_wait_that_ended_says_how_long_it_was_who_holds_the_lock_and_where() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let waited = bench.output(&["run", "--wait", "0.3", "job", "--", "true"]);
+    assert_eq!(waited.status.code(), Some(75));
+    let told = String::from_utf8(waited.stderr).unwrap();
+    let holder_pid = format!("held by tidelock (pid {} on ", holder.child.id());
+    for part in [
+        "tidelock: job: not acquired within 300ms: ",
+        &holder_pid,
+        "connected since ",
+        "store: sqlite:",
+        "`tidelock watch job`",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn the_exit_code_of_a_conflict_can_be_chosen() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    assert_eq!(bench.code(&["try", "-E", "9", "job", "--", "true"]), 9);
+    let run = [
+        "run",
+        "--wait",
+        "10ms",
+        "--conflict-exit-code",
+        "0",
+        "job",
+        "--",
+        "true",
+    ];
+    assert_eq!(bench.code(&run), 0);
+    assert_eq!(bench.code(&["hold", "--wait", "10ms", "-E", "9", "job"]), 9);
 }

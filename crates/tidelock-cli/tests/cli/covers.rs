@@ -6,7 +6,7 @@ use crate::bench::Bench;
 fn a_store_and_whom_it_covers_are_said_when_asked_for() {
     let bench = Bench::new();
     let told = format!(
-        "store: {} (all who use this file on this machine)",
+        "tidelock: store: {} (all who use this file on this machine)",
         bench.url()
     );
     for command in [

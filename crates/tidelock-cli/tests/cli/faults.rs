@@ -115,7 +115,7 @@ fn a_lost_lock_may_be_told_only() {
     let mut errors = std::io::BufReader::new(run.child.stderr.take().unwrap());
     let mut line = String::new();
     // Two processes report the loss, in either order.
-    while !line.starts_with("job: lost: ") {
+    while !line.starts_with("tidelock: job: lost: ") {
         line.clear();
         let more = std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
         assert!(more > 0, "the reason is told");

@@ -92,7 +92,7 @@ fn unlock_wants_to_be_forced() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"));
     assert_eq!(
         bench.output(&["unlock", "--force", "job"]).stderr,
-        b"job: was free\n"
+        b"tidelock: job: was free\n"
     );
 }
 
@@ -123,4 +123,30 @@ fn the_doctor_finds_a_file_that_everybody_may_write() {
     std::fs::set_permissions(bench.path("locks.db"), open).unwrap();
     let (dangers, code) = dangers(&bench);
     assert_eq!((dangers.len(), code), (1, Some(1)), "{dangers:?}");
+}
+
+#[test]
+fn a_name_cannot_forge_lines_or_colours() {
+    let bench = Bench::new();
+    let name = "evil\nx: free\u{1b}[31mRED";
+    let mut holder =
+        Run::start(bench.tidelock(&["run", name, "--", "sh", "-c", "echo in; read line"]));
+    assert_eq!(holder.line(), "in");
+    for command in [
+        &["ls"][..],
+        &["show"],
+        &["show", name],
+        &["ls", "--modes"],
+        &["try", name, "--", "true"],
+        &["-v", "unlock", name, "--force"],
+    ] {
+        let output = bench.output(command);
+        for text in [output.stdout, output.stderr] {
+            let text = String::from_utf8(text).unwrap();
+            assert!(
+                !text.contains('\u{1b}') && !text.contains("\nx: free"),
+                "{command:?}: {text}"
+            );
+        }
+    }
 }

@@ -35,3 +35,26 @@ fn man_pages_and_completions_are_made_from_the_arguments() {
         assert!(!text.contains("__supervise"), "{name} lists what is hidden");
     }
 }
+
+#[test]
+fn completions_and_man_pages_are_printed() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = bench.output(&["completions", shell]);
+        assert!(output.status.success());
+        assert!(
+            String::from_utf8(output.stdout)
+                .unwrap()
+                .contains("tidelock")
+        );
+    }
+    for page in [&["man"][..], &["man", "run"]] {
+        let output = bench.output(page);
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        for section in [".SH ENVIRONMENT", ".SH FILES", ".SH EXAMPLES"] {
+            assert!(text.contains(section), "{page:?}: {section}");
+        }
+    }
+    assert_eq!(bench.code(&["man", "frobnicate"]), 64);
+}

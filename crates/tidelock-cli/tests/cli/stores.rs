@@ -144,7 +144,7 @@ fn the_users_of_a_group_share_the_store_of_a_machine() {
         .concat();
     assert_eq!(
         said,
-        format!("10001: 69\n10001: 69\n{turn}10002 is in\n10002: 0\n{files}10003: 69\n")
+        format!("10001: 77\n10001: 77\n{turn}10002 is in\n10002: 0\n{files}10003: 77\n")
     );
 }
 
@@ -158,7 +158,7 @@ fn the_store_of_a_machine_says_how_it_is_set_up() {
     "#;
     let own = ["--user", "--map-root-user", "--mount"];
     if let Some(said) = in_a_namespace(&bench, &own, script) {
-        let advice = "install -d -m 2770 -g GROUP /var/lib/tidelock\n69\n";
+        let advice = "install -d -m 2770 -g GROUP /var/lib/tidelock\n77\n";
         assert!(said.ends_with(advice), "{said}");
     }
 }

@@ -44,12 +44,21 @@ impl Shell {
 
     /// Reads lines until one begins with this.
     fn until(&mut self, begin: &str) -> String {
+        self.until_line(begin, |line| line.starts_with(begin))
+    }
+
+    /// Reads lines until one contains this.
+    fn until_containing(&mut self, part: &str) -> String {
+        self.until_line(part, |line| line.contains(part))
+    }
+
+    fn until_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) if line.starts_with(begin) => return line,
+                Ok(line) if is_it(&line) => return line,
                 Ok(line) => seen.push(line),
-                Err(end) => panic!("{begin:?} was not said ({end}): {seen:#?}"),
+                Err(end) => panic!("{what:?} was not said ({end}): {seen:#?}"),
             }
         }
     }
@@ -69,13 +78,13 @@ fn a_command_in_the_background_gets_the_terminal_when_it_is_brought_forward() {
     let mut shell = Shell::open(&bench);
     shell
         .write("$tidelock run job -- sh -c 'read l; echo \"got $l\"; read l; echo \"and $l\"' &\n");
-    shell.until("job: the command waits for the terminal");
+    shell.until("tidelock: job: the command waits for the terminal");
     shell.write("fg\n");
     shell.write("one\n");
     shell.until("got one");
     // The command keeps the terminal: Ctrl-Z cannot suspend it while it holds the lock.
     shell.write("\x1a");
-    shell.until("^Zjob: not stopped");
+    shell.until("^Ztidelock: job: not stopped");
     shell.write("two\n");
     shell.until("and two");
     shell.until("ready");
@@ -129,9 +138,21 @@ fn at_a_terminal_the_store_is_said() {
     let bench = Bench::new();
     let mut shell = Shell::open(&bench);
     shell.write("$tidelock try job -- true\n");
-    let told = shell.until("store: ");
+    let told = shell.until("tidelock: store: ");
     assert!(
         told.ends_with("(all who use this file on this machine)"),
         "{told}"
     );
+}
+
+#[test]
+fn at_a_terminal_a_wait_says_who_holds_the_lock() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock run --wait 3 job -- true\n");
+    // The line is drawn over and over, so it is the part of a longer line of the terminal's output.
+    let told = shell.until_containing("waiting for job: held by tidelock (pid ");
+    assert!(told.contains(&holder.child.id().to_string()), "{told}");
 }

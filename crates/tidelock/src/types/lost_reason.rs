@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// # let client = tidelock::Client::connect("memory:").await?;
 /// use tidelock::LostReason;
 ///
@@ -16,9 +16,7 @@ use std::fmt;
 ///     LostReason::Closed => println!("this program ends"),
 ///     reason => panic!("{reason}"),
 /// }
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -48,6 +46,25 @@ impl LostReason {
         Self::Unattended,
         Self::WrongType,
     ];
+
+    /// The name of the reason in `snake_case`, for metrics and structured logs. It never changes.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::LostReason;
+    ///
+    /// assert_eq!(LostReason::MaxHold.as_str(), "max_hold");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::MaxHold => "max_hold",
+            Self::Closed => "closed",
+            Self::Unattended => "unattended",
+            Self::WrongType => "wrong_type",
+        }
+    }
 
     pub(crate) fn number(self) -> u8 {
         self as u8

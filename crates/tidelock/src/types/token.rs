@@ -8,15 +8,13 @@ use std::fmt;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// # let client = tidelock::Client::connect("memory:").await?;
-/// let ledger = client.fenced_lock("ledger");
+/// let ledger = client.lock("ledger").fenced();
 /// let late = ledger.acquire().await?.token(); // released at once
 /// let now = ledger.acquire().await?.token();
 /// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
@@ -39,17 +37,28 @@ impl FencingToken {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let column: Option<u64> = guard.token().map(|token| token.get());
     /// assert!(column.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn get(self) -> u64 {
         self.0
+    }
+
+    /// The number as a signed integer, which is what SQL databases store. A number above [`i64::MAX`] becomes
+    /// `i64::MAX`; no store grants such a token.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::new(42).as_i64(), 42);
+    /// ```
+    pub fn as_i64(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
     /// The next token. The largest token has none, and a store never reserves tokens after it.

@@ -86,10 +86,11 @@ async fn while_held_drops_the_work_at_the_loss() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
-    assert_eq!(
-        guard.while_held(work).await,
-        Err::<(), _>(LostReason::Expired)
-    );
+    let result: tidelock::Result<()> = guard.while_held(work).await;
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert_eq!(error.lock_name(), Some("a"));
     assert_eq!(steps, 5);
 }
 
@@ -109,10 +110,10 @@ async fn after_a_freeze_the_work_takes_no_step_more() {
         // Neither the steward nor this task runs while the clock passes the end of the lease.
         tokio::time::advance(Duration::from_secs(31)).await;
         go.send(()).unwrap();
-        assert_eq!(
-            futures_util::poll!(held.as_mut()),
-            std::task::Poll::Ready(Err(LostReason::Expired))
-        );
+        let std::task::Poll::Ready(Err(error)) = futures_util::poll!(held.as_mut()) else {
+            panic!("the work took a step after the lease had ended");
+        };
+        assert_eq!(error.lost_reason(), Some(LostReason::Expired));
     }
     assert_eq!(steps, 0);
     assert!(!guard.is_held());
@@ -147,7 +148,8 @@ async fn work_is_dropped_when_the_loss_is_told_and_not_later() {
         let _noted = noted;
         std::future::pending::<()>().await;
     });
-    assert_eq!((&mut kept).await.unwrap_err(), LostReason::Expired);
+    let error = (&mut kept).await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
     assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
     drop(kept);
 }
@@ -230,4 +232,11 @@ async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(Arc::strong_count(&part.0), 1);
     drop((taken, late));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_the_real_clock_refuses_a_paused_runtime() {
+    let error = Client::connect("memory:").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    assert!(error.to_string().contains("simulated_time"), "{error}");
 }

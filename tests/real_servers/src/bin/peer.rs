@@ -156,7 +156,7 @@ impl Peer {
             .get(name)
             .context("nothing of that name")?
             .reenter();
-        let done: Result<Result<Infallible>, _> = guard
+        let done: tidelock::Result<Result<Infallible>> = guard
             .while_held(async {
                 loop {
                     tokio::time::sleep(every).await;
@@ -169,7 +169,8 @@ impl Peer {
         drop(guard);
         match done {
             Ok(end) => end.map(drop),
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.lost_reason().context("not a loss")?;
                 say(&format!("stopped {name} reason={reason:?}"));
                 Ok(())
             }

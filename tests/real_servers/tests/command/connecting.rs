@@ -87,8 +87,8 @@ fn t76_a_wrong_password_is_told_at_once() -> Result<()> {
     let url = format!("redis://:loud@{}", server.addr());
     let begun = Instant::now();
     let wait = ["run", "--wait", "20s", "job", "--", "true"];
-    say(&url, &wait)?.must(69, "check user and password")?;
-    say(&url, &["run", "job", "--", "true"])?.must(69, "check user and password")?;
+    say(&url, &wait)?.must(77, "check user and password")?;
+    say(&url, &["run", "job", "--", "true"])?.must(77, "check user and password")?;
     ensure!(begun.elapsed() < SOON / 4, "{:?}", begun.elapsed());
     Ok(())
 }

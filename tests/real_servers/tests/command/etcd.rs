@@ -18,7 +18,7 @@ fn every_verb_works_on_etcd() -> Result<()> {
     let server = EtcdServer::start()?;
     let url = format!("{}/shop", server.url());
     let mut holder = holder(&url, &["--lease", "3s"], "echo in; read line")?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired in time")?;
+    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(

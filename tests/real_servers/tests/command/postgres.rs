@@ -22,7 +22,7 @@ fn every_verb_works_on_postgres() -> Result<()> {
     ];
     let mut holder = Spawned::start(tidelock(&url, &args)?)?;
     holder.wait_line("in", SOON)?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired in time")?;
+    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(

@@ -28,9 +28,9 @@ fn a_lock_that_is_held_is_75_and_its_release_wakes_a_waiter() -> Result<()> {
     let server = RedisServer::start()?;
     let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
     let url = server.url();
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired in time")?;
+    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
     let wait = ["run", "--wait", "100ms", "job", "--", "true"];
-    say(&url, &wait)?.must(75, "job: not acquired in time")?;
+    say(&url, &wait)?.must(75, "job: not acquired within")?;
     let mut waiter = Spawned::start(tidelock(&url, &["run", "job", "--", "echo", "mine"])?)?;
     let listens = || -> Result<bool> {
         let channel = "redisson_lock__channel:{job}";
@@ -134,7 +134,7 @@ fn a_password_comes_from_the_environment_and_is_shown_to_nobody() -> Result<()> 
     ensure!(!told.out.contains("hush"), "{}", told.out);
     let shop = format!("redis://shop:wrong@{}", server.addr());
     let refused = say(&shop, &["run", "job", "--", "true"])?;
-    refused.must(69, "check user and password")?;
+    refused.must(77, "check user and password")?;
     ensure!(!refused.err.contains("wrong"), "{}", refused.err);
     ensure!(
         refused.err.contains(&server.addr().to_string()),
@@ -142,7 +142,7 @@ fn a_password_comes_from_the_environment_and_is_shown_to_nobody() -> Result<()> 
         refused.err
     );
     let nobody = say(&server.url(), &["run", "job", "--", "true"])?;
-    nobody.must(69, "check user and password")?;
+    nobody.must(77, "check user and password")?;
     ensure!(
         nobody.err.contains(&server.addr().to_string()),
         "which store? {}",

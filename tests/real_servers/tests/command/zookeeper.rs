@@ -18,7 +18,7 @@ fn every_verb_works_on_zookeeper() -> Result<()> {
     let server = ZooKeeperServer::start()?;
     let url = format!("{}/shop", server.url());
     let mut holder = holder(&url, &["--lease", "3s"], "echo in; read line")?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired in time")?;
+    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(
@@ -112,10 +112,10 @@ fn the_doctor_says_what_weakens_zookeeper() -> Result<()> {
     ensure!(told.out.contains("not open to the world"), "{}", told.out);
     let stranger = format!("{}/own", server.url());
     let refused = say(&stranger, &["run", "job", "--", "true"])?;
-    refused.must(69, "refused by the store")?;
+    refused.must(77, "refused by the store")?;
     let wrong = format!("zookeeper://me:hash@{}/own", server.addr());
     let refused = say(&wrong, &["run", "job", "--", "true"])?;
-    refused.must(69, "refused by the store")?;
+    refused.must(77, "refused by the store")?;
     ensure!(!refused.err.contains("hash"), "{}", refused.err);
     server.kill()?;
     say(&url, &["doctor"])?.must(69, "the store cannot be reached")

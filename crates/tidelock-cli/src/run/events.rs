@@ -13,7 +13,7 @@ use super::link::{self, News, Word};
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ReleasesSeen {
+pub(crate) enum Event {
     /// A message from the supervisor.
     News(News),
     /// The kernel reports that the command is dead, whether or not the supervisor reports it.
@@ -23,7 +23,7 @@ pub(crate) enum ReleasesSeen {
 }
 
 /// Listens to the socket to the supervisor and to the pidfd of the command.
-pub(crate) struct Ears {
+pub(crate) struct Events {
     link: UnixStream,
     /// A clone of the socket, registered with the runtime for readiness.
     ready: tokio::net::UnixStream,
@@ -31,7 +31,7 @@ pub(crate) struct Ears {
     command: Option<OwnedFd>,
 }
 
-impl Ears {
+impl Events {
     pub(crate) fn new(link: &UnixStream) -> io::Result<Self> {
         let ready = link.try_clone()?;
         ready.set_nonblocking(true)?;
@@ -44,33 +44,33 @@ impl Ears {
 
     /// The next event that is already there. Messages come first: only the supervisor knows the exit status of the
     /// command.
-    pub(crate) fn now(&mut self) -> Option<ReleasesSeen> {
+    pub(crate) fn now(&mut self) -> Option<Event> {
         match link::hear(&self.link) {
             Word::News(news) => {
                 if let News::Started(leader) = news {
                     self.command = Group::of(leader).and_then(|it| boot::end_of(it.leader()));
                 }
-                return Some(ReleasesSeen::News(news));
+                return Some(Event::News(news));
             }
-            Word::End => return Some(ReleasesSeen::SupervisorIsGone),
+            Word::End => return Some(Event::SupervisorIsGone),
             Word::Nothing => {}
         }
         let dead = self.command.as_ref().is_some_and(is_readable);
         dead.then(|| {
             self.command = None;
-            ReleasesSeen::CommandIsDead
+            Event::CommandIsDead
         })
     }
 
     /// Waits for the next event. Only messages wake it, so call [`now`](Self::now) as well to see the command's death.
     /// Cancel safe: dropped early, it has consumed nothing.
-    pub(crate) async fn next(&mut self) -> ReleasesSeen {
+    pub(crate) async fn next(&mut self) -> Event {
         loop {
             if let Some(heard) = self.now() {
                 return heard;
             }
             if self.ready.readable().await.is_err() {
-                return ReleasesSeen::SupervisorIsGone;
+                return Event::SupervisorIsGone;
             }
             // Clears the readiness, so that the runtime waits for the next message. The call of `now` above has read
             // all that was there before.

@@ -1,0 +1,81 @@
+//! Acquires a lock for a command: says what it waits for, and why it gave up.
+
+use std::time::{Duration, Instant};
+
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock};
+
+use crate::args::StoreArgs;
+use crate::covers::Shown;
+use crate::exit::{self, Failure, Outcome};
+use crate::inspect::as_text;
+use crate::waiting;
+
+/// Bounds the time in which the store must say who holds the lock, once the wait for it has ended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The lock that a command wants, and how.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) fenced: bool,
+    /// `None`: wait as long as somebody holds the lock. Connecting counts too.
+    pub(crate) wait: Option<Duration>,
+    /// When the wait began.
+    pub(crate) begun: Instant,
+    pub(crate) max_hold: Option<Duration>,
+    /// Replaces the exit code of a lock that was not acquired.
+    pub(crate) conflict_exit_code: Option<u8>,
+}
+
+impl Wanted<'_> {
+    pub(crate) async fn acquire(&self, store: &StoreArgs, client: &Client) -> Outcome<Guard> {
+        let lock = if self.fenced {
+            client.lock(self.name).fenced()
+        } else {
+            client.lock(self.name)
+        };
+        let mut options = AcquireOptions::new();
+        if let Some(limit) = self.wait {
+            options = options.wait(limit.saturating_sub(self.begun.elapsed()));
+        }
+        if let Some(cap) = self.max_hold {
+            options = options.max_hold(cap);
+        }
+        let acquired = tokio::select! {
+            biased; // a grant ends the wait before anything is said about it
+            acquired = lock.acquire_with(options) => acquired,
+            never = waiting::explain(store, &lock) => match never {},
+        };
+        match acquired {
+            Ok(guard) => Ok(guard),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                let message = self.not_acquired(store, &lock).await?;
+                let code = self.conflict_exit_code.unwrap_or(exit::NOT_ACQUIRED);
+                Err(Failure::new(code, message))
+            }
+            Err(error) => Err(error.on_lock(lock.name()).into()),
+        }
+    }
+
+    /// Why the lock was not acquired: how long we waited, who holds it, in which store, and what to do next.
+    async fn not_acquired(&self, store: &StoreArgs, lock: &Lock) -> Outcome<String> {
+        let name = lock.name();
+        let within = match self.wait {
+            Some(limit) if !limit.is_zero() => {
+                format!(" within {}", humantime::format_duration(limit))
+            }
+            _ => String::new(),
+        };
+        let seen = match tokio::time::timeout(LOOK, lock.inspect()).await {
+            Ok(Ok(seen)) if seen.is_locked() => as_text(&seen),
+            Ok(Ok(_)) => format!("{name}: free by now"),
+            _ => format!("{name}: the store does not say who holds it"),
+        };
+        // `as_text` begins with the name.
+        let state = seen.strip_prefix(name).unwrap_or(&seen);
+        let store = Shown::of(store)?;
+        Ok(format!(
+            "{name}: not acquired{within}{state}; store: {store}; `tidelock watch {name}` shows each change"
+        ))
+    }
+}

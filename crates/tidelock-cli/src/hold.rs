@@ -1,0 +1,117 @@
+//! `tidelock hold`: holds a lock until standard input ends. The caller is a script or a program in another language.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use tidelock::Guard;
+use tokio::sync::oneshot;
+
+use crate::acquire::Wanted;
+use crate::args::{HoldArgs, StoreArgs};
+use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::inspect::print_line;
+use crate::{covers, escape, store};
+
+/// Acquires the lock, says so on stdout, and releases it at the end of stdin.
+pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
+    let mut signals = Interrupts::catch()?;
+    let begun = Instant::now();
+    let client = tokio::select! {
+        client = store::connect_within(args, what.wait.unwrap_or_default()) => client.map_err(|failure| failure.on_lock(&what.name))?,
+        number = signals.next() => return Ok(ExitCode::from(by_signal(number))),
+    };
+    covers::tell(args)?;
+    let wanted = Wanted {
+        name: &what.name,
+        fenced: what.fenced,
+        wait: what.wait,
+        begun,
+        max_hold: what.max_hold,
+        conflict_exit_code: what.conflict_exit_code,
+    };
+    let acquired = tokio::select! {
+        guard = wanted.acquire(args, &client) => guard.map(Ok),
+        number = signals.next() => Ok(Err(by_signal(number))),
+    };
+    let result = match acquired {
+        Ok(Ok(guard)) => until_the_end(guard, &mut signals).await,
+        Ok(Err(interrupted)) => Ok(ExitCode::from(interrupted)),
+        Err(failure) => Err(failure),
+    };
+    client.close(Duration::ZERO).await;
+    result
+}
+
+/// Says that the lock is held, and releases it at the end of the input.
+async fn until_the_end(guard: Guard, signals: &mut Interrupts) -> Outcome {
+    let token = guard.token().map(|token| format!(" {token}"));
+    let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
+    // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
+    print_line(&escape::one_line(&held))?;
+    let code = tokio::select! {
+        biased; // a loss is reported, even if the input ends at the same moment
+        reason = guard.lost() => {
+            return Err(Failure::new(exit::LOST, format!("{}: lost: {reason}", guard.name())));
+        }
+        () = end_of_input() => ExitCode::SUCCESS,
+        number = signals.next() => ExitCode::from(by_signal(number)),
+    };
+    let name = guard.name().to_owned();
+    guard.release().await.map_err(|error| error.on_lock(name))?;
+    Ok(code)
+}
+
+/// Resolves at the end of standard input. A thread reads it: tokio's own reader would keep the process from exiting
+/// while the input is open.
+async fn end_of_input() {
+    let (ended, end) = oneshot::channel();
+    let read = move || {
+        let mut buffer = [0; 4096];
+        let mut input = std::io::stdin().lock();
+        while let Ok(1..) = input.read(&mut buffer) {}
+        let _ = ended.send(());
+    };
+    if std::thread::Builder::new()
+        .name("stdin".to_owned())
+        .spawn(read)
+        .is_err()
+    {
+        say("standard input cannot be read: releasing the lock");
+        return;
+    }
+    let _ = end.await;
+}
+
+/// The signals that end the command: it releases its lock first.
+#[cfg(unix)]
+struct Interrupts(crate::run::signals::Signals);
+
+#[cfg(unix)]
+impl Interrupts {
+    fn catch() -> Outcome<Self> {
+        let signals = crate::run::signals::Signals::catch();
+        signals.map(Self).map_err(Failure::internal)
+    }
+
+    async fn next(&mut self) -> i32 {
+        self.0.deadly().await
+    }
+}
+
+#[cfg(not(unix))]
+struct Interrupts;
+
+#[cfg(not(unix))]
+impl Interrupts {
+    fn catch() -> Outcome<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> i32 {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => 2,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

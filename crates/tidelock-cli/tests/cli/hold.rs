@@ -1,0 +1,45 @@
+//! `tidelock hold`: a lock for a caller that is not a child of tidelock.
+
+use rustix::process::Signal;
+
+use crate::bench::{Bench, Run};
+
+fn hold(bench: &Bench, flags: &[&str]) -> Run {
+    let mut args = vec!["hold", "job"];
+    args.extend(flags);
+    Run::start(bench.tidelock(&args))
+}
+
+#[test]
+fn the_lock_is_held_until_the_input_ends() {
+    let bench = Bench::new();
+    let mut held = hold(&bench, &["--fenced"]);
+    let line = held.line();
+    assert!(line.starts_with("held job "), "{line}"); // and the token
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    drop(held.child.stdin.take());
+    assert_eq!(held.end().0, Some(0));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_signal_releases_the_lock() {
+    let bench = Bench::new();
+    let mut held = hold(&bench, &[]);
+    assert!(held.line().starts_with("held job"));
+    held.signal(Signal::TERM);
+    assert_eq!(held.end().0, Some(143));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_loss_ends_it_with_76_while_the_input_is_open() {
+    let bench = Bench::new();
+    let mut held = hold(&bench, &["--max-hold", "100ms"]);
+    assert!(held.line().starts_with("held job"));
+    let input = held.child.stdin.take();
+    let (code, messages) = held.end();
+    drop(input);
+    assert_eq!(code, Some(76));
+    assert!(messages.starts_with("tidelock: job: lost: "), "{messages}");
+}

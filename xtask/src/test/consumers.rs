@@ -1,0 +1,94 @@
+//! Programs of users: packages outside this workspace that depend on the library beside what such programs often use.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::Tally;
+use crate::sh::{self, root};
+
+/// Libraries that link the same native libraries or share our dependencies: with each, the library must resolve.
+const BESIDE: [(&str, &str); 6] = [
+    (
+        "sqlx-0-8",
+        r#"sqlx = { version = "0.8", features = ["postgres", "runtime-tokio"] }"#,
+    ),
+    (
+        "sqlx-0-8-sqlite",
+        r#"sqlx = { version = "0.8", features = ["sqlite", "runtime-tokio"] }"#,
+    ),
+    (
+        "sqlx-0-9",
+        r#"sqlx = { version = "0.9", features = ["postgres", "runtime-tokio"] }"#,
+    ),
+    (
+        "diesel",
+        r#"diesel = { version = "2", features = ["postgres"] }"#,
+    ),
+    (
+        "diesel-sqlite",
+        r#"diesel = { version = "2", features = ["sqlite"] }"#,
+    ),
+    (
+        "redis",
+        r#"redis = { version = "1", features = ["tokio-comp"] }"#,
+    ),
+];
+
+pub(super) fn consumers(_: &mut Tally) -> Result<()> {
+    for (name, dependency) in BESIDE {
+        let folder = package(name, dependency, "fn main() {}\n")?;
+        sh::quiet(cargo(&["generate-lockfile", "--quiet"], &folder))
+            .with_context(|| format!("tidelock beside {dependency}"))?;
+    }
+    let readme = fs::read_to_string(root().join("README.md"))?;
+    let program = first_program(&readme).context("README.md has no program")?;
+    let folder = package(
+        "readme",
+        r#"tokio = { version = "1", features = ["full"] }"#,
+        program,
+    )?;
+    sh::run(cargo(&["check", "--quiet"], &folder)).context("the program of README.md")
+}
+
+/// Writes a package that depends on the library with its default features, as `cargo add` does.
+fn package(name: &str, dependency: &str, program: &str) -> Result<PathBuf> {
+    let folder = root().join("target/consumers").join(name);
+    fs::create_dir_all(folder.join("src"))?;
+    let library = root().join("crates/tidelock");
+    // The empty `[workspace]` keeps the package out of ours, whose lock file would hide a conflict.
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
+         tidelock = {{ path = {library:?} }}\n{dependency}\n\n[workspace]\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::write(folder.join("src/main.rs"), program)?;
+    Ok(folder)
+}
+
+fn cargo(args: &[&str], folder: &std::path::Path) -> std::process::Command {
+    let mut cargo = sh::cargo(args);
+    cargo
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", root().join("target/consumers/target"));
+    cargo
+}
+
+/// The first Rust program of a page.
+fn first_program(page: &str) -> Option<&str> {
+    let mut blocks = page.split("```rust\n").skip(1);
+    blocks.find_map(|block| block.split_once("\n```").map(|(program, _)| program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_program_of_a_page_is_found() {
+        let page = "# T\n```console\n$ x\n```\n```rust\nfn main() {}\n```\n```rust\nother\n```\n";
+        assert_eq!(first_program(page), Some("fn main() {}"));
+        assert_eq!(first_program("no code"), None);
+    }
+}
