@@ -477,6 +477,20 @@ impl ClientBuilder {
         self.connect_with(open).await
     }
 
+    /// What the store gets from the client.
+    fn env(&self, timers: &Timers, background: &Background) -> Env {
+        Env {
+            timers: timers.clone(),
+            background: background.clone(),
+            response_timeout: self.response_timeout,
+            lease: self.lease,
+            acknowledge_within: self.acknowledge_within,
+            credentials: self.credentials.clone(),
+            tls: self.tls.clone(),
+            create: self.create,
+        }
+    }
+
     pub(crate) async fn connect_with(
         self,
         open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
@@ -488,26 +502,17 @@ impl ClientBuilder {
         let timers = Timers::new(self.clock);
         // We start the timers first, because a store uses them while it opens.
         background.spawn(timers.clone().drive());
-        let env = Env {
-            timers: timers.clone(),
-            background: background.clone(),
-            response_timeout: self.response_timeout,
-            lease: self.lease,
-            acknowledge_within: self.acknowledge_within,
-            credentials: self.credentials.clone(),
-            tls: self.tls.clone(),
-            create: self.create,
-        };
+        let env = self.env(&timers, &background);
         let notify = Arc::default();
-        let manners = LocalQueueSettings {
+        let queue_settings = LocalQueueSettings {
             hand_off: self.hand_off,
             timers: timers.clone(),
             patience: self.lease / 3,
             notify: Arc::clone(&notify),
         };
         let store = open(&env).await?;
-        let plain = QueuedStore::plain(&store, &manners);
-        let home = QueuedStore::home(store, &manners);
+        let plain = QueuedStore::plain(&store, &queue_settings);
+        let home = QueuedStore::home(store, &queue_settings);
         let mint = OwnerMint::new();
         let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {

@@ -60,7 +60,8 @@ fn package(name: &str, dependency: &str, program: &str) -> Result<PathBuf> {
     // The empty `[workspace]` keeps the package out of ours, whose lock file would hide a conflict.
     let manifest = format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
-         tidelock = {{ path = {library:?} }}\n{dependency}\n\n[workspace]\n"
+         tidelock = {{ path = \"{}\" }}\n{dependency}\n\n[workspace]\n",
+        library.display()
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::write(folder.join("src/main.rs"), program)?;

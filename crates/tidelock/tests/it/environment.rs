@@ -11,10 +11,10 @@ fn passes_with(test: &str, variables: &[(&str, &str)]) {
     command.args(["--ignored", "--exact", &format!("environment::{test}")]);
     command.env_remove("TIDELOCK_STORE");
     let output = command.envs(variables.iter().copied()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
     );
 }
 

@@ -178,7 +178,7 @@ async fn queue(
         answer,
         tally,
     };
-    let wait_connections = connection.extensions().get::<WaitConnections>();
+    let wait_connections = connection.attachments().get::<WaitConnections>();
     wait_connections.of(&demand).send(connection, order)?;
     match connection.timers().until(job.deadline, answered).await {
         Some(Ok(reply)) => {

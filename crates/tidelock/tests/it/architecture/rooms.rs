@@ -105,10 +105,12 @@ fn rooms_of_the_engine_name_lower_ones() {
 
 /// The most files of a room that may import each other in a circle. A file that belongs to none of these rooms is in no
 /// circle. The numbers are what is left; make them smaller.
-const CIRCLES: [(&str, usize); 11] = [
-    // A builder makes a client, and `Client::builder` makes a builder.
-    ("builder", 2),
-    ("client", 2),
+const CIRCLES: [(&str, usize); 12] = [
+    // A builder makes a client, `Client::builder` makes a builder, and `redis::Topology::connect` takes one, while the
+    // builder passes a topology to its store.
+    ("builder", 3),
+    ("client", 3),
+    ("redis", 3),
     // A queue has waiters, a waiter gets a notification, one notification makes it the leader, and a leader has the
     // queue.
     ("engine::local_queue", 4),
@@ -117,7 +119,7 @@ const CIRCLES: [(&str, usize); 11] = [
     ("store::etcd", 2),
     ("store::memcached", 3),
     ("store::postgres", 2),
-    ("store::redis", 20),
+    ("store::redis", 11),
     ("store::set", 2),
     ("store::sqlite", 3),
     ("store::zookeeper", 3),

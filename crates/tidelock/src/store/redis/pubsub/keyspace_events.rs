@@ -215,7 +215,7 @@ pub(crate) fn frees(event: &[u8]) -> bool {
 
 /// The cached event setting of the server behind an endpoint.
 fn settings(endpoint: &Endpoint) -> Arc<EventSettings> {
-    endpoint.extensions.get()
+    endpoint.attachments.get()
 }
 
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::error::Result;
 pub(crate) use crate::store::connect_once::ConnectionRuntime;
 use crate::store::connect_once::{ConnectOnce, MayEnd};
+use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::endpoint::Endpoint;
-use crate::store::redis::topology::extensions::Extensions;
 use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::topology::transaction;
@@ -26,7 +26,7 @@ struct ConnectionInner {
     home: ConnectionRuntime,
     once: ConnectOnce<LiveConnection>,
     /// What higher rooms attach. Dropped with the last clone, or when the connection is closed.
-    extensions: Extensions,
+    attachments: Attachments,
     /// Connections for transactions, used when the user is not allowed to run scripts.
     transactions: TransactionConnection,
 }
@@ -43,7 +43,7 @@ impl Connection {
             endpoint,
             home,
             once: ConnectOnce::new(),
-            extensions: Extensions::default(),
+            attachments: Attachments::default(),
             transactions: TransactionConnection::default(),
         }))
     }
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     pub(crate) fn close(&self) {
-        self.0.extensions.clear();
+        self.0.attachments.clear();
         self.0.once.close();
     }
 
@@ -91,8 +91,8 @@ impl Connection {
         &self.0.home
     }
 
-    pub(crate) fn extensions(&self) -> &Extensions {
-        &self.0.extensions
+    pub(crate) fn attachments(&self) -> &Attachments {
+        &self.0.attachments
     }
 
     pub(crate) fn transactions(&self) -> &TransactionConnection {

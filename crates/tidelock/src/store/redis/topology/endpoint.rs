@@ -16,7 +16,7 @@ use crate::engine::runtime::background;
 use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::topology::extensions::Extensions;
+use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::topology::replication;
 use crate::store::redis::topology::sentinel::Sentinel;
@@ -44,7 +44,7 @@ pub(crate) struct Endpoint {
     /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
     connects: AtomicU64,
     /// What higher rooms know of the server.
-    pub(crate) extensions: Extensions,
+    pub(crate) attachments: Attachments,
     /// The connections opened so far that are still in use.
     made: Mutex<Vec<Weak<Pipeline>>>,
 }
@@ -97,7 +97,7 @@ impl Endpoint {
             limit,
             moves: watch::Sender::default(),
             connects: AtomicU64::new(0),
-            extensions: Extensions::default(),
+            attachments: Attachments::default(),
             made: Mutex::default(),
         }
     }

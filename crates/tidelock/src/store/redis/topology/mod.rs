@@ -1,9 +1,9 @@
 //! Which server has a lock, and the connection to it: endpoints, Sentinel, the slots of a cluster, and redirections.
 
+pub(crate) mod attachments;
 pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
-pub(crate) mod extensions;
 pub(crate) mod job;
 pub(crate) mod live_connection;
 pub(crate) mod replication;

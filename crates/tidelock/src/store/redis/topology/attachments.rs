@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// At most one value of each type.
 #[derive(Default)]
-pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Attachments(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-impl Extensions {
+impl Attachments {
     /// The value of this type. The first call creates it.
     pub(crate) fn get<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
