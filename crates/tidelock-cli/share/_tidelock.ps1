@@ -36,9 +36,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
             [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, since when they are connected, the time left, and the waiters')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, and the number of waiters')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
@@ -268,9 +268,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;help' {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
             [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, since when they are connected, the time left, and the waiters')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, and the number of waiters')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')

@@ -33,9 +33,9 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand -V 'Print version'
             cand --version 'Print version'
             cand run 'Run a command while holding a lock: `flock` across machines'
-            cand try 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+            cand try 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
             cand hold 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
-            cand show 'Show the holders of locks, since when they are connected, the time left, and the waiters'
+            cand show 'Show the holders of locks, when they connected, the time left, and the number of waiters'
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
@@ -253,9 +253,9 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         }
         &'tidelock;help'= {
             cand run 'Run a command while holding a lock: `flock` across machines'
-            cand try 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
+            cand try 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
             cand hold 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
-            cand show 'Show the holders of locks, since when they are connected, the time left, and the waiters'
+            cand show 'Show the holders of locks, when they connected, the time left, and the number of waiters'
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'

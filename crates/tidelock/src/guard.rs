@@ -20,7 +20,7 @@ use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
 use crate::store::{LockKind, Renewed};
-pub(crate) use crate::types::{FencingToken, LostReason};
+use crate::types::{FencingToken, LostReason};
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) waits for the release.
 ///

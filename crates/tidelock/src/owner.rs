@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::engine::lease::hold::Hold;
+use crate::engine::runtime::sync::Mutex;
 use crate::store::{LockKind, Name};
 use crate::types::ClientId;
-#[cfg(any(test, feature = "fuzzing", feature = "redis"))]
-pub(crate) use crate::types::OwnerMint;
 
 /// An owner that can acquire a lock again while it holds it. Cheap to clone; all clones are the same owner.
 ///
@@ -70,7 +69,7 @@ impl Owner {
             LockKind::Read => LockKind::Write,
             other => other,
         };
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock();
         // We remove unused slots without guards. Otherwise one slot would remain for every name that was ever locked.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
@@ -97,22 +96,18 @@ pub(crate) struct OwnerSlot {
 impl OwnerSlot {
     /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
-        let hold = self
-            .hold
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade()?;
+        let hold = self.hold.lock().upgrade()?;
         hold.is_held().then_some(hold)
     }
 
     /// True if a guard of the hold exists. We only count references and never upgrade: a guard that is released at this
     /// moment must see that it is the last one.
     fn has_guards(&self) -> bool {
-        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.hold.lock();
         hold.strong_count() > 0
     }
 
     pub(crate) fn put(&self, hold: &Arc<Hold>) {
-        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(hold);
+        *self.hold.lock() = Arc::downgrade(hold);
     }
 }

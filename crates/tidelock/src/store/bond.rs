@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::runtime::clock::BootInstant;
 use crate::engine::runtime::event::Event;
+use crate::engine::runtime::sync::Mutex;
 use crate::types::Drift;
 
 /// Something in the store whose end also ends the hold, such as a session. The server ends a session from which it has
@@ -62,7 +63,7 @@ impl Bond {
         } = &*self.0
         {
             severed.store(true, Ordering::SeqCst);
-            let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut listeners = listeners.lock();
             let told = std::mem::take(&mut *listeners);
             drop(listeners);
             for event in told.iter().filter_map(Weak::upgrade) {
@@ -87,7 +88,7 @@ impl Bond {
     pub(crate) fn listen(&self, event: &Arc<Event>) {
         match &*self.0 {
             BondKind::One { listeners, .. } => {
-                let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut listeners = listeners.lock();
                 // We remove the dropped ones only when the list is full. Each registration then costs constant time on
                 // average, and the list stays within about twice the number of listeners.
                 if listeners.len() == listeners.capacity() {

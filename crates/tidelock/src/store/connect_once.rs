@@ -15,7 +15,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::runtime::background;
 use crate::engine::runtime::event::Flag;
+use crate::engine::runtime::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::store::errors::unsent;
 use crate::store::{Background, BootInstant, BoxFuture, Timers};
@@ -182,11 +183,11 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ConnectSlot<C>> {
-        self.slot.read().unwrap_or_else(PoisonError::into_inner)
+        self.slot.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, ConnectSlot<C>> {
-        self.slot.write().unwrap_or_else(PoisonError::into_inner)
+        self.slot.write()
     }
 }
 
@@ -229,7 +230,7 @@ fn settle<C>(
 
 /// Ends the attempt with this id, unless it was given up, or a close came before.
 fn end<C>(slot: &RwLock<ConnectSlot<C>>, id: &Arc<()>, new: ConnectSlot<C>) {
-    let mut slot = slot.write().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = slot.write();
     if matches!(&*slot, ConnectSlot::Connecting(own) if Arc::ptr_eq(&own.id, id)) {
         *slot = new;
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::error::Result;
-use crate::guard::FencingToken;
 use crate::name::Name;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket,
 };
 use crate::types::ClientId;
+use crate::types::FencingToken;
 
 /// A boxed future. It makes [`Backend`] usable as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

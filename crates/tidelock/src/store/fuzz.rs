@@ -42,6 +42,7 @@ pub(crate) fn redis_url(text: &str) {
 
 /// The first character selects the store.
 pub(crate) fn other_url(text: &str) {
+    #[allow(unused_variables, reason = "a build without stores has no parser")]
     let (which, text) = pick(&[0, 1, 2, 3, 4, 5], text);
     match which {
         #[cfg(feature = "mysql")]

@@ -6,12 +6,12 @@
 mod queue;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use self::queue::{LockQueue, QueuedHold};
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::Result;
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::{
@@ -19,6 +19,7 @@ use crate::store::{
     Env, Extensions, Grant, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Store,
     Ticket, Timers, VerifySequencers, WakeChannels, ready,
 };
+use crate::types::FencingToken;
 
 /// The shared stores, by name. They live until the process ends.
 static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
@@ -44,7 +45,7 @@ pub(crate) fn open(name: &str, env: &Env) -> Store {
     let world = if name.is_empty() {
         Arc::new(World::new(env.timers.clone()))
     } else {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         Arc::clone(
             shared
                 .entry(name.to_owned())
@@ -88,7 +89,7 @@ impl World {
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

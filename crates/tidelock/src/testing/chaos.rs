@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
@@ -13,6 +12,7 @@ use crate::store::{
     VerifySequencers,
 };
 use crate::testing::faults::{Fate, Faults, Matter, about};
+use crate::types::FencingToken;
 
 /// Manual control of a connection's faults. All clones share one state.
 #[derive(Debug, Clone, Default)]

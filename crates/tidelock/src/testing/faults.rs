@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::store::Ticket;
 
 /// The rate of each fault. The same seed gives the same sequence of faults; the scheduler decides which request meets
@@ -101,7 +102,7 @@ impl Faults {
     /// Decides the fate of a request. A request about several locks succeeds if one of them has met enough faults in a
     /// row.
     pub(super) fn roll(&self, about: &[Matter]) -> Fate {
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.lock();
         let Dice { rng, in_a_row } = &mut *dice;
         let pick = rng.u8(..100);
         let mut delay = || self.delay.mul_f64(rng.f64());

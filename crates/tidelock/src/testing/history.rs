@@ -1,9 +1,9 @@
 //! The history checker: records holds and finds overlaps.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::guard::FencingToken;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
+use crate::types::FencingToken;
 
 /// Records on one clock when each holder believed that it held the lock, and checks that no two periods overlap.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Period>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::threads::{self, ThreadHeld};
 use crate::client::Client;
 use crate::error::Result;
-use crate::guard::{FencingToken, Guard, LostReason};
+use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::Sequencer;
 use crate::state::HoldState;
+use crate::types::{FencingToken, LostReason};
 
 /// A client, used through the async or the blocking API. Clones share one client.
 #[derive(Debug, Clone)]

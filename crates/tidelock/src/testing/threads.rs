@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 
 use crate::blocking::Guard;
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::options::{AcquireOptions, CancelToken};
+use crate::types::LostReason;
 
 type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
 

@@ -72,8 +72,8 @@ fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
     let own = format!("store::{store}");
     match first {
-        "error" | "fence" | "guard" | "name" | "owner" | "redis" | "snapshot" | "types" => true,
-        "engine" => ["backoff", "clock", "event", "wakes"]
+        "error" | "fence" | "name" | "redis" | "snapshot" | "types" => true,
+        "engine" => ["backoff", "clock", "event", "sync", "wakes"]
             .iter()
             .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),
         "store" => {

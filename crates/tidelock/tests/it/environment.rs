@@ -5,10 +5,10 @@ use std::process::Command;
 
 use tidelock::{Client, ErrorKind};
 
-/// Runs an ignored test of this file in a process with these variables.
-fn passes_with(test: &str, variables: &[(&str, &str)]) {
+/// Runs an ignored test in a process of its own with these variables.
+pub(crate) fn passes_with(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", &format!("environment::{test}")]);
+    command.args(["--ignored", "--exact", test]);
     command.env_remove("TIDELOCK_STORE");
     let output = command.envs(variables.iter().copied()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -21,7 +21,7 @@ fn passes_with(test: &str, variables: &[(&str, &str)]) {
 #[test]
 fn the_environment_names_the_store() {
     let variables = [("TIDELOCK_STORE", "memory:"), ("TIDELOCK_PREFIX", "shop:")];
-    passes_with("in_a_shop", &variables);
+    passes_with("environment::in_a_shop", &variables);
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn in_a_shop() {
 
 #[test]
 fn without_a_store_in_the_environment_the_error_names_the_variable() {
-    passes_with("without_a_store", &[]);
+    passes_with("environment::without_a_store", &[]);
 }
 
 #[tokio::test]

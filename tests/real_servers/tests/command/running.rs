@@ -69,7 +69,8 @@ fn loses(take_away: impl FnOnce(&RedisServer) -> Result<()>) -> Result<()> {
     ensure!(
         run.seen()
             .iter()
-            .any(|line| line.starts_with("job: lost: ") || line.starts_with("job: no renewal")),
+            .any(|line| line.starts_with("tidelock: job: lost: ")
+                || line.starts_with("tidelock: job: no renewal")),
         "{:?}",
         run.seen()
     );

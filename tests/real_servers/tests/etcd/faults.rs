@@ -1,5 +1,5 @@
-//! Faults on etcd (T60): leases that end early, compacted history, late unlocks, and server failures. A reply is lost
-//! with a `testkit::proxy::Proxy` between the client and the server, as in `zookeeper/faults.rs`.
+//! Faults on etcd (T60): leases that end early, compacted history, late unlocks, and server failures. To lose a
+//! reply, put a `testkit::proxy::Proxy` between client and server; `zookeeper/faults.rs` has an example.
 
 use std::time::Instant;
 

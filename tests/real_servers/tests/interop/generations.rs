@@ -22,8 +22,8 @@ with_each_redisson!(
 );
 
 fn t71_in_a_cluster_each_generation_takes_turns_with_the_defaults(version: RedissonVersion) {
-    // A lost wake-up costs the rest of a lease; a busy machine costs less than a tenth of one.
-    take_turns(version, 75, LEASE / 10);
+    // A lost wake-up costs the rest of a lease; a busy machine costs less than a fifth of one.
+    take_turns(version, 75, LEASE / 5);
 }
 
 /// Two JVMs and two Rust processes, with two threads or tasks each, take `rounds` turns. A waiter that is not woken

@@ -67,7 +67,10 @@ async fn the_least_rights_are_enough() -> Result<()> {
     let error = client(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     let text = error.to_string();
-    let sql = text.split_once("run:\n").context("the SQL to run")?.1;
+    let sql = text
+        .split_once("with that right:\n")
+        .context("the SQL to run")?
+        .1;
     server.query(sql)?;
     server.user("least", RIGHTS)?;
     let least = client(&server.url_at(server.addr(), "least")).await?;

@@ -49,9 +49,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::acquire::backoff::Backoff;
 use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::grant::ProvedGrant;
+use crate::engine::acquire::outage::StoreOutage;
 use crate::engine::acquire::pending_ticket::PendingTicket;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::acquire::wait_state::WaitState;
@@ -106,7 +106,7 @@ pub(crate) async fn probe(
 /// On a cancellation the fields are dropped in their order, which is the order of [`end`](Self::end).
 struct AcquireLoop<'a> {
     request: &'a Arc<AcquireRequest>,
-    backoff: Backoff,
+    backoff: StoreOutage,
     waiting: WaitState,
     pending: PendingTicket<'a>,
     /// Set from before an attempt is sent until the loop has acted on its answer.
@@ -139,7 +139,7 @@ impl<'a> AcquireLoop<'a> {
         }
         Self {
             request,
-            backoff: Backoff::default(),
+            backoff: StoreOutage::default(),
             waiting,
             pending,
             in_flight: None,
@@ -188,7 +188,7 @@ impl<'a> AcquireLoop<'a> {
             match decide(answer, self.request.only_asks(), gone) {
                 Next::Return(hold) => return Ok(hold),
                 Next::WaitForTurn(wait) => {
-                    self.backoff = Backoff::default();
+                    self.backoff = StoreOutage::default();
                     self.end_attempt(doubt).await;
                     self.wait_for_turn(wait).await;
                 }
@@ -252,7 +252,7 @@ impl<'a> AcquireLoop<'a> {
         self.request.in_flight.store(true, Ordering::SeqCst);
         let AttemptReply { outcome, in_doubt } = front.attempt(&pending.ask).await;
         self.request.in_flight.store(false, Ordering::SeqCst);
-        pending.unclear |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
+        pending.in_doubt |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
         AttemptOutcome {
             sent,
             doubt: in_doubt,

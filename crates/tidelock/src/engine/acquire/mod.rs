@@ -5,9 +5,9 @@
 
 pub(crate) mod acquisition;
 pub(crate) mod attempt_loop;
-pub(crate) mod backoff;
 pub(crate) mod context;
 pub(crate) mod grant;
+pub(crate) mod outage;
 pub(crate) mod path;
 pub(crate) mod pending_ticket;
 pub(crate) mod request;

@@ -19,7 +19,7 @@ pub(crate) struct PendingTicket<'a> {
     request: &'a Arc<AcquireRequest>,
     pub(crate) ask: AttemptRequest,
     /// A request of this ticket has an unknown outcome: the ticket may hold the lock, or may still be granted it.
-    pub(crate) unclear: bool,
+    pub(crate) in_doubt: bool,
     /// A hold has the ticket, or its withdrawal is with the steward. Then the end does nothing.
     settled: bool,
 }
@@ -41,7 +41,7 @@ impl<'a> PendingTicket<'a> {
         Self {
             request,
             ask,
-            unclear: false,
+            in_doubt: false,
             settled: false,
         }
     }
@@ -57,7 +57,7 @@ impl<'a> PendingTicket<'a> {
             ticket: self.ask.ticket.clone(),
             lease: self.ask.lease,
             wish: self.ask.wish,
-            unclear: self.unclear,
+            in_doubt: self.in_doubt,
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> PendingTicket<'a> {
     /// Withdraws the ticket if the store may know it. Does nothing if a hold has it.
     pub(crate) fn end(&mut self) {
         let store = &self.request.context.store;
-        let known = self.unclear || store.queues_in_store(self.ask.ticket.kind);
+        let known = self.in_doubt || store.queues_in_store(self.ask.ticket.kind);
         if known && !self.settled {
             self.withdraw(None);
         }
@@ -84,7 +84,7 @@ impl<'a> PendingTicket<'a> {
     /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
     fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>) {
         self.settled = true;
-        self.unclear = true; // the withdrawal leaves a tombstone
+        self.in_doubt = true; // the withdrawal leaves a tombstone
         let steward = &self.request.context.core.steward;
         // We retry for twice the lease. The acquire may lie in the buffers of a frozen server, and may be granted for a
         // whole lease when that server resumes.

@@ -14,7 +14,7 @@ pub(crate) struct GrantedTicket {
     pub(crate) wish: ReplicaAck,
     /// An earlier request of this ticket may still arrive at the store. We then withdraw the ticket instead of
     /// releasing it: the withdrawal leaves a tombstone.
-    pub(crate) unclear: bool,
+    pub(crate) in_doubt: bool,
 }
 
 impl GrantedTicket {
@@ -40,7 +40,7 @@ impl GrantedTicket {
             },
             lease,
             wish: ReplicaAck::Off,
-            unclear: false,
+            in_doubt: false,
         }
     }
 }

@@ -40,10 +40,10 @@ pub(crate) async fn send_once(
     timers: &Timers,
 ) -> Result<()> {
     let GrantedTicket {
-        ticket, unclear, ..
+        ticket, in_doubt, ..
     } = granted;
     let sent = timers.now();
-    let answer = if *unclear {
+    let answer = if *in_doubt {
         backend.withdraw(ticket).await
     } else {
         backend.release(ticket).await

@@ -43,7 +43,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::ops::Bound::{Excluded, Included};
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -53,6 +53,7 @@ use crate::engine::lease::renewal_batch::{BATCH, Batch, Batches};
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::event::Event;
 use crate::engine::runtime::id_hasher::IdHasher;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::store_handle::StoreHandle;
 use crate::store::{BootInstant, Name, Ticket};
 use crate::types::Drift;
@@ -332,7 +333,7 @@ impl LeaseTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, LeaseTableState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

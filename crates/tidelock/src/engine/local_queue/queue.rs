@@ -43,7 +43,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -55,6 +55,7 @@ use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, WaiterFuture};
 use crate::engine::local_queue::waiters::Waiters;
 use crate::engine::runtime::id_hasher::IdHasher;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakes::wake_all;
 use crate::hand_off::HandOff;
 use crate::store::{BootInstant, Name, ReleasesSeen, Timers, Wake};
@@ -351,7 +352,7 @@ impl LocalQueues {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LocalQueuesState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 //! hold to the next waiter.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::hold::{Hold, Successor};
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::LocalQueues;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakes::wake_all;
 use crate::error::Error;
 use crate::store::{LockKind, Name};
@@ -125,7 +126,7 @@ impl Waiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, WaiterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::future::Future;
 use std::io;
-#[cfg(feature = "blocking")]
-use std::sync::RwLock;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "blocking")]
@@ -13,6 +11,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::engine::runtime::clock::{BootInstant, Clock};
+#[cfg(feature = "blocking")]
+use crate::engine::runtime::sync::RwLock;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The thread on which the steward and a store's background connections run. It is their own, so that a blocked
@@ -60,7 +61,7 @@ impl Background {
     }
 
     fn handle(&self) -> MutexGuard<'_, Option<Handle>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Runs a future in the background. It is dropped when the thread ends; after that it does not start at all.
@@ -203,19 +204,12 @@ impl Blocker {
 
     /// The client is closed. The worker ends when the last call in flight ends.
     pub(crate) fn close(&self) {
-        let runtime = self
-            .0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let runtime = self.0.write().take();
         drop(runtime); // not under the lock: it may be the last reference, whose drop shuts the runtime down
     }
 
     fn runtime(&self) -> Option<Arc<BlockingRuntime>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.read().clone()
     }
 }
 

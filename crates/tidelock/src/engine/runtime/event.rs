@@ -10,9 +10,9 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakes::wake_all;
 
 /// Wakes the tasks that wait for a change of some state. It has no state of its own, so a notification that finds no
@@ -54,7 +54,7 @@ impl Event {
     }
 
     fn lock(&self) -> MutexGuard<'_, EventListeners> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

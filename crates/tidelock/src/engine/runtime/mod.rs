@@ -9,6 +9,7 @@ pub(crate) mod event;
 pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
 pub(crate) mod retry;
+pub(crate) mod sync;
 pub(crate) mod timer_queue;
 pub(crate) mod timers;
 pub(crate) mod wakes;

@@ -34,8 +34,8 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ use tokio::sync::Notify;
 
 use crate::engine::runtime::background::Alarm;
 use crate::engine::runtime::clock::{BootInstant, Clock};
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::timer_queue;
 use crate::engine::runtime::timer_queue::TimerQueue;
 use crate::engine::runtime::wakes::wake;
@@ -184,7 +185,7 @@ impl Timers {
 impl TimersInner {
     fn lock(&self, shard: usize) -> MutexGuard<'_, TimerShardState> {
         let TimerShard(due) = &self.shards[shard % DESKS];
-        due.lock().unwrap_or_else(PoisonError::into_inner)
+        due.lock()
     }
 }
 

@@ -40,11 +40,12 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::engine::runtime::clock::BootInstant;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::timers::{Timer, Timers};
 
 type IdleHook = Box<dyn Fn(&Arc<str>) + Send + Sync>;
@@ -186,10 +187,7 @@ impl WakeChannels {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, WakeChannel>> {
-        self.0
-            .entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.entries.lock()
     }
 }
 
@@ -385,7 +383,7 @@ mod tests {
 
     impl Task for Dropped {
         fn wake(self: Arc<Self>) {
-            drop(self.0.lock().unwrap().take());
+            drop(self.0.lock().take());
         }
     }
 

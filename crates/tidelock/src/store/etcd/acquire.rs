@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
 use crate::store::etcd::calls::{
@@ -19,6 +18,7 @@ use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Ticket, Wait, Wake};
+use crate::types::FencingToken;
 
 /// A ticket's position in the queue.
 pub(crate) enum QueuePosition {
@@ -53,7 +53,9 @@ pub(crate) fn decide(
         }
         let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
         let before = last.iter().find(|kv| !is_own(kv));
-        let before = before.ok_or_else(|| unexpected("a queue without a first key"))?;
+        let before = before.ok_or_else(|| {
+            unexpected("the key of the ticket is not the first, but the reply has no earlier key")
+        })?;
         return Ok(QueuePosition::Behind(before.clone(), now));
     }
     let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
@@ -62,7 +64,9 @@ pub(crate) fn decide(
         return if ask.patience.is_zero() {
             Ok(QueuePosition::Nowhere)
         } else {
-            Err(unexpected("the key exists and does not exist"))
+            Err(unexpected(
+                "the comparison found the key of the ticket, but the read did not return it",
+            ))
         };
     };
     if own.value != ask.ticket.owner.text().as_bytes() {
@@ -84,15 +88,15 @@ impl Etcd {
     /// See [`Backend::attempt`](crate::store::Backend::attempt).
     pub(crate) async fn acquire(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let deadline = self.connection.deadline();
-        let claims = &self.shared.claims;
+        let ticket_leases = &self.shared.ticket_leases;
         let mut wake = None;
         if self.looks_taken(ask, deadline).await? {
             return Ok(Attempt::Held(Wait::default()));
         }
-        // We retry if a known lease turns out to have expired, and our key with it, or if the key is under the lease of
+        // We retry in two cases: the reused lease has expired, and the key with it, or the key is under the lease of
         // another attempt of this ticket.
         for round in 0..3 {
-            let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
+            let (lease, fresh) = self.lease_for_ticket(ask, round == 0, deadline).await?;
             let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
             if ask.wants_wake() && wake.is_none() {
@@ -107,14 +111,14 @@ impl Etcd {
             };
             let txn = self.transaction(ask, &queue_keys, lease.id, marker);
             if !ask.delay.is_zero() {
-                claims.marking(&ask.ticket, ask.delay);
+                ticket_leases.marking(&ask.ticket, ask.delay);
             }
-            claims.sending(&ask.ticket)?;
+            ticket_leases.sending(&ask.ticket)?;
             let (kept, answer) = self
                 .send(ask, &queue_keys, txn, (lease, fresh), deadline)
                 .await;
             if answer.as_ref().err().is_none_or(RequestError::is_certain) {
-                claims.answered(&ask.ticket);
+                ticket_leases.answered(&ask.ticket);
             }
             match (kept, answer) {
                 (_, Err(failure)) if failure.is_lease_gone() => {}
@@ -123,18 +127,18 @@ impl Etcd {
                 (Err(failure), Ok(_)) => return Err(unclear(failure)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
-                    if let Some(id) = stands_under(&answer, ask, lease) {
-                        claims.stands_under(&ask.ticket, id);
+                    if let Some(id) = record_key_lease(&answer, ask, lease) {
+                        ticket_leases.record_key_lease(&ask.ticket, id);
                         if id != lease.id {
                             continue;
                         }
                     }
                     return self
-                        .judge(ask, &queue_keys, &answer, lease, wake, deadline)
+                        .attempt_from(ask, &queue_keys, &answer, lease, wake, deadline)
                         .await;
                 }
             }
-            claims.ended(&ask.ticket, lease.id);
+            ticket_leases.ended(&ask.ticket, lease.id);
         }
         Err(unsent(
             "the server ended every lease right after it had granted it",
@@ -158,7 +162,7 @@ impl Etcd {
         if fresh {
             return (Ok(true), asked.await);
         }
-        if ask.armed_by.is_some() || !self.shared.claims.is_taken(&ask.ticket.name) {
+        if ask.armed_by.is_some() || !self.shared.ticket_leases.is_taken(&ask.ticket.name) {
             // Run both concurrently: whichever executes first, both key and lease exist at that instant.
             return join(self.alive(lease, deadline), asked).await;
         }
@@ -174,8 +178,10 @@ impl Etcd {
     /// For a `try_acquire` of a lock that was just found taken: reads the queue before it writes. A read costs the
     /// server much less than a refused transaction.
     async fn looks_taken(&self, ask: &AttemptRequest, deadline: BootInstant) -> Result<bool> {
-        let (claims, name) = (&self.shared.claims, &ask.ticket.name);
-        if !ask.patience.is_zero() || !claims.is_taken(name) || claims.lease(&ask.ticket)?.is_some()
+        let (ticket_leases, name) = (&self.shared.ticket_leases, &ask.ticket.name);
+        if !ask.patience.is_zero()
+            || !ticket_leases.is_taken(name)
+            || ticket_leases.lease(&ask.ticket)?.is_some()
         {
             return Ok(false);
         }
@@ -186,23 +192,23 @@ impl Etcd {
             .await
             .map_err(untouched)?;
         if first.count > 0 {
-            claims.taken(name);
+            ticket_leases.taken(name);
         }
         Ok(first.count > 0)
     }
 
     /// The lease of a ticket, and whether it was granted by this call. With `reuse`, a spare lease may be taken.
-    async fn a_lease(
+    async fn lease_for_ticket(
         &self,
         ask: &AttemptRequest,
         reuse: bool,
         deadline: BootInstant,
     ) -> Result<(Lease, bool)> {
-        let claims = &self.shared.claims;
-        if let Some(lease) = claims.lease(&ask.ticket)? {
+        let ticket_leases = &self.shared.ticket_leases;
+        if let Some(lease) = ticket_leases.lease(&ask.ticket)? {
             return Ok((lease, false));
         }
-        if reuse && let Some(lease) = claims.reuse(&ask.ticket, whole_seconds(ask.lease))? {
+        if reuse && let Some(lease) = ticket_leases.reuse(&ask.ticket, whole_seconds(ask.lease))? {
             return Ok((lease, false));
         }
         let lease = self.lease(&ask.ticket, ask.lease, deadline).await?;
@@ -219,10 +225,10 @@ impl Etcd {
         // The lease has no keys yet. So no lock is affected, even if the outcome of this request is unknown.
         let granted = self.connection.grant(whole_seconds(length), deadline).await;
         let lease = granted.map_err(untouched)?;
-        match self.shared.claims.granted(ticket, lease) {
+        match self.shared.ticket_leases.granted(ticket, lease) {
             Ok(()) => Ok(lease),
             Err(withdrawn) => {
-                self.let_go(vec![lease.id]);
+                self.revoke_in_background(vec![lease.id]);
                 Err(withdrawn)
             }
         }
@@ -260,7 +266,7 @@ impl Etcd {
             };
         }
         let mut look = vec![Op::Range(get(key)), first.clone()];
-        if let Some(revision) = self.shared.claims.revision(&ask.ticket) {
+        if let Some(revision) = self.shared.ticket_leases.revision(&ask.ticket) {
             look.push(Op::Range(newest(folder, 1, revision.saturating_sub(1))));
         }
         TxnRequest {
@@ -294,7 +300,7 @@ impl Etcd {
     }
 
     /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
-    async fn judge(
+    async fn attempt_from(
         &self,
         ask: &AttemptRequest,
         queue_keys: &QueueKeys,
@@ -303,13 +309,13 @@ impl Etcd {
         wake: Option<Wake>,
         deadline: BootInstant,
     ) -> Result<Attempt> {
-        let claims = &self.shared.claims;
+        let ticket_leases = &self.shared.ticket_leases;
         if answer.succeeded {
-            claims.created(&ask.ticket, now(answer));
+            ticket_leases.created(&ask.ticket, now(answer));
         }
-        let mut position = decide(ask, queue_keys, answer, claims.revision(&ask.ticket))?;
+        let mut position = decide(ask, queue_keys, answer, ticket_leases.revision(&ask.ticket))?;
         if let QueuePosition::Somewhere(own) = position {
-            claims.created(&ask.ticket, own);
+            ticket_leases.created(&ask.ticket, own);
             let Some(behind) = self.predecessor(queue_keys, own, deadline).await? else {
                 // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
                 return Ok(Attempt::held(wake, Duration::ZERO));
@@ -318,7 +324,7 @@ impl Etcd {
         }
         match position {
             QueuePosition::First(revision) => {
-                claims.created(&ask.ticket, revision);
+                ticket_leases.created(&ask.ticket, revision);
                 // The marker must outlive the key before we report the grant. Otherwise the hold could expire without
                 // a lock-delay. `try_acquire` has written its marker under a lease that is long enough.
                 let marked = ask.delay.is_zero() || answer.succeeded && ask.patience.is_zero();
@@ -330,12 +336,12 @@ impl Etcd {
                     return Ok(Attempt::held(wake, Duration::ZERO));
                 }
                 if !ask.delay.is_zero() {
-                    claims.holds(&ask.ticket);
+                    ticket_leases.holds(&ask.ticket);
                 }
                 Ok(Attempt::Acquired(granted(revision)))
             }
             QueuePosition::Behind(before, revision) => {
-                claims.taken(&ask.ticket.name);
+                ticket_leases.taken(&ask.ticket.name);
                 if !ask.patience.is_zero() {
                     self.shared
                         .watcher
@@ -345,8 +351,8 @@ impl Etcd {
                 Ok(Attempt::held(wake, lease.ttl / 3))
             }
             QueuePosition::Nowhere | QueuePosition::Somewhere(_) => {
-                claims.taken(&ask.ticket.name);
-                claims.absent(&ask.ticket);
+                ticket_leases.taken(&ask.ticket.name);
+                ticket_leases.absent(&ask.ticket);
                 Ok(Attempt::Held(Wait::default()))
             }
         }
@@ -362,7 +368,7 @@ pub(crate) struct QueueKeys {
 impl QueueKeys {
     /// `None`: the ticket never had a lease, so no request can have created a key.
     pub(crate) fn of(store: &Etcd, ticket: &Ticket) -> Option<Self> {
-        let id = store.shared.claims.id(ticket)?;
+        let id = store.shared.ticket_leases.id(ticket)?;
         Some(Self {
             key: store.shared.keys.own(&ticket.name, id),
             folder: store.shared.keys.folder(&ticket.name),
@@ -382,7 +388,7 @@ impl QueueKeys {
 
 /// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of
 /// the ticket wrote the key; then the other lease needs the keep-alive.
-fn stands_under(answer: &TxnResponse, ask: &AttemptRequest, lease: Lease) -> Option<i64> {
+fn record_key_lease(answer: &TxnResponse, ask: &AttemptRequest, lease: Lease) -> Option<i64> {
     if answer.succeeded {
         return Some(lease.id);
     }

@@ -33,14 +33,14 @@ impl Etcd {
         if ask.delay.is_zero() {
             return Ok(None);
         }
-        let claims = &self.shared.claims;
-        if let Some(&id) = claims.markers(&ask.ticket).last() {
+        let ticket_leases = &self.shared.ticket_leases;
+        if let Some(&id) = ticket_leases.markers(&ask.ticket).last() {
             let kept = self.connection.keep_alive(&[id], deadline).await;
             if kept.map_err(untouched)?.contains_key(&id) {
                 return Ok(Some(id));
             }
             // The known lease has expired: grant a new one.
-            claims.ended(&ask.ticket, id);
+            ticket_leases.ended(&ask.ticket, id);
         }
         let granted = self.new_marker_lease(&ask.ticket, lease, ask.delay, deadline);
         granted.await.map(Some)
@@ -57,10 +57,10 @@ impl Etcd {
         let length = whole_seconds(lease.ttl + delay + SLACK);
         let granted = self.connection.grant(length, deadline).await;
         let marker = granted.map_err(untouched)?;
-        match self.shared.claims.marked(ticket, marker) {
+        match self.shared.ticket_leases.marked(ticket, marker) {
             Ok(()) => Ok(marker.id),
             Err(withdrawn) => {
-                self.let_go(vec![marker.id]);
+                self.revoke_in_background(vec![marker.id]);
                 Err(withdrawn)
             }
         }

@@ -74,7 +74,7 @@ fn stand(answer: &TxnResponse) {
     let ticket = Ticket {
         kind: LockKind::Mutex,
         name: Name::new("stock").expect("a name"),
-        owner: crate::owner::OwnerMint::new().fresh(),
+        owner: crate::types::OwnerMint::new().fresh(),
     };
     for patience in [Duration::ZERO, Duration::from_secs(1)] {
         let lease = Duration::from_secs(30);

@@ -4,7 +4,6 @@
 use std::time::{Duration, SystemTime};
 
 use crate::error::Result;
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{
@@ -16,6 +15,7 @@ use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
 use crate::store::glob::matches_glob;
 use crate::store::{BootInstant, ClientId, Name, Page};
+use crate::types::FencingToken;
 
 /// Bounds the keys that one page of the list reads.
 const PAGE_SIZE: i64 = 250;

@@ -33,13 +33,13 @@ use ticket_leases::TicketLeases;
 use wake::Watcher;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
     VerifySequencers, WakeChannels, certain, ready, tls,
 };
+use crate::types::FencingToken;
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -107,7 +107,7 @@ fn missing_certificate(error: Error, none_shown: bool) -> Error {
 /// State that the store's two handles share: one serves callers, one serves the steward.
 struct Shared {
     keys: Keys,
-    claims: TicketLeases,
+    ticket_leases: TicketLeases,
     signals: WakeChannels,
     watcher: Arc<Watcher>,
     background: Background,
@@ -131,7 +131,7 @@ impl Shared {
         let _ = known.set(Arc::downgrade(&watcher));
         Arc::new(Self {
             keys,
-            claims: TicketLeases::new(env.timers.clone()),
+            ticket_leases: TicketLeases::new(env.timers.clone()),
             signals,
             watcher,
             background: env.background.clone(),

@@ -25,7 +25,7 @@ impl Etcd {
         let removed = self
             .remove(ticket, &queue_keys, self.connection.deadline())
             .await?;
-        self.let_go(self.shared.claims.settle(ticket, removed.is_some()));
+        self.revoke_in_background(self.shared.ticket_leases.settle(ticket, removed.is_some()));
         Ok(released(removed))
     }
 
@@ -33,26 +33,26 @@ impl Etcd {
     /// request finds no lease to write its key under.
     pub(crate) async fn take_back(&self, ticket: &Ticket) -> Result<Released> {
         let deadline = self.connection.deadline();
-        let claims = &self.shared.claims;
-        let remains = claims.withdraw(ticket);
+        let ticket_leases = &self.shared.ticket_leases;
+        let remains = ticket_leases.withdraw(ticket);
         let queue_keys = QueueKeys::of(self, ticket).filter(|_| remains != Remains::Nothing);
         let Some(queue_keys) = queue_keys else {
-            self.let_go(claims.settle(ticket, true));
+            self.revoke_in_background(ticket_leases.settle(ticket, true));
             return Ok(Released::NotHeld);
         };
         // Delete the key before we revoke. A revocation does not tell whether the key still existed.
         let removed = self.remove(ticket, &queue_keys, deadline).await?;
         match remains {
             Remains::Requests(mut leases) => {
-                leases.extend(claims.needless(ticket, removed.is_some()));
+                leases.extend(ticket_leases.needless(ticket, removed.is_some()));
                 for id in leases {
                     let revoked = self.connection.revoke(id, deadline).await;
                     // A retry of the withdrawal revokes the leases that remain.
                     revoked.map_err(RequestError::error)?;
-                    claims.ended(ticket, id);
+                    ticket_leases.ended(ticket, id);
                 }
             }
-            _ => self.let_go(claims.settle(ticket, removed.is_some())),
+            _ => self.revoke_in_background(ticket_leases.settle(ticket, removed.is_some())),
         }
         Ok(released(removed))
     }
@@ -67,10 +67,10 @@ impl Etcd {
     ) -> Result<Option<bool>> {
         let QueueKeys { key, folder } = queue_keys;
         // This is an orderly end, so there is no lock-delay: the marker goes with the key.
-        let marks = !self.shared.claims.delay(ticket).is_zero();
+        let marks = !self.shared.ticket_leases.delay(ticket).is_zero();
         let marker = marks.then(|| delete(queue_keys.marker().as_bytes()));
         let mut compare = vec![says(key, ticket.owner.text())];
-        if let Some(revision) = self.shared.claims.revision(ticket) {
+        if let Some(revision) = self.shared.ticket_leases.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
         }
         let txn = TxnRequest {
@@ -88,7 +88,7 @@ impl Etcd {
     }
 
     /// Revokes unused leases in the background. On an error they expire by themselves.
-    pub(crate) fn let_go(&self, leases: Vec<i64>) {
+    pub(crate) fn revoke_in_background(&self, leases: Vec<i64>) {
         if leases.is_empty() {
             return;
         }

@@ -31,12 +31,14 @@ impl Etcd {
     }
 
     async fn keep_some(&self, batch: &[Renewal], deadline: BootInstant) -> Result<Vec<Renewed>> {
-        let claims = &self.shared.claims;
+        let ticket_leases = &self.shared.ticket_leases;
         let places = batch.iter().map(|one| QueueKeys::of(self, &one.ticket));
         let places: Vec<Option<QueueKeys>> = places.collect();
-        let lease = |one: &Renewal| claims.lease(&one.ticket).ok().flatten();
+        let lease = |one: &Renewal| ticket_leases.lease(&one.ticket).ok().flatten();
         let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
-        let markers = batch.iter().flat_map(|one| claims.markers(&one.ticket));
+        let markers = batch
+            .iter()
+            .flat_map(|one| ticket_leases.markers(&one.ticket));
         let markers: Vec<i64> = markers.collect();
         let (alive, seen) = join(
             self.begin_anew(&markers, &leases, deadline),
@@ -125,19 +127,19 @@ impl Etcd {
         lease: Option<Lease>,
         length: Option<Duration>,
     ) -> HoldFate {
-        let claims = &self.shared.claims;
+        let ticket_leases = &self.shared.ticket_leases;
         let Some(key) = key.filter(|key| key.value == one.ticket.owner.text().as_bytes()) else {
             return HoldFate::Gone;
         };
         // A key that was created again has lost its place in the queue, and the hold with it.
-        if claims
+        if ticket_leases
             .revision(&one.ticket)
             .is_some_and(|known| known != key.create_revision)
         {
             return HoldFate::Gone;
         }
         if lease.is_none_or(|lease| lease.id != key.lease) {
-            claims.stands_under(&one.ticket, key.lease);
+            ticket_leases.record_key_lease(&one.ticket, key.lease);
             return HoldFate::Elsewhere;
         }
         match length {
@@ -164,13 +166,13 @@ impl Etcd {
         length: Duration,
         deadline: BootInstant,
     ) -> Result<bool> {
-        let claims = &self.shared.claims;
-        let old = claims.lease(ticket)?;
+        let ticket_leases = &self.shared.ticket_leases;
+        let old = ticket_leases.lease(ticket)?;
         let new = self.lease(ticket, length, deadline).await?;
         let place = QueueKeys::of(self, ticket);
         let place = place.ok_or_else(|| unexpected("the hold has no key"))?;
         let (key, owner) = (&place.key, ticket.owner.text());
-        let (markers, delay) = (claims.markers(ticket), claims.delay(ticket));
+        let (markers, delay) = (ticket_leases.markers(ticket), ticket_leases.delay(ticket));
         let marker = if delay.is_zero() {
             None
         } else {
@@ -178,7 +180,7 @@ impl Etcd {
         };
         let beside = marker.map(|id| put(&place.marker(), owner, id));
         let mut compare = vec![says(key, owner)];
-        if let Some(revision) = claims.revision(ticket) {
+        if let Some(revision) = ticket_leases.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
         }
         let txn = TxnRequest {
@@ -186,11 +188,11 @@ impl Etcd {
             success: ops([put(key, owner, new.id)].into_iter().chain(beside)),
             failure: Vec::new(),
         };
-        claims.sending(ticket)?;
+        ticket_leases.sending(ticket)?;
         let moved = self.connection.txn(txn, deadline).await;
         // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
         if moved.as_ref().err().is_none_or(RequestError::is_certain) {
-            claims.answered(ticket);
+            ticket_leases.answered(ticket);
         }
         let moved = moved.map_err(RequestError::error)?.succeeded;
         let needless: Vec<i64> = if moved {
@@ -199,9 +201,9 @@ impl Etcd {
             [new.id].into_iter().chain(marker).collect()
         };
         for id in &needless {
-            claims.ended(ticket, *id);
+            ticket_leases.ended(ticket, *id);
         }
-        self.let_go(needless);
+        self.revoke_in_background(needless);
         Ok(moved)
     }
 

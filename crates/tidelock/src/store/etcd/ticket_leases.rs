@@ -5,9 +5,9 @@
 //! can arrive late, and the lease is reused for the next acquisition.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, Name, OwnerId, Ticket, Timers};
 
@@ -224,7 +224,7 @@ impl TicketLeases {
     }
 
     /// Records the lease its key is under. It is not the newest lease if moving the key to that one has failed.
-    pub(crate) fn stands_under(&self, ticket: &Ticket, id: i64) {
+    pub(crate) fn record_key_lease(&self, ticket: &Ticket, id: i64) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.leases.sort_by_key(|lease| lease.id == id);
         }
@@ -318,7 +318,7 @@ impl TicketLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, TicketLeasesState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 
@@ -362,12 +362,12 @@ impl TicketRecord {
 mod tests {
     use super::*;
     use crate::engine::runtime::clock::Clock;
-    use crate::owner::OwnerMint;
     use crate::store::LockKind;
+    use crate::types::OwnerMint;
 
     #[test]
     fn a_lease_that_is_being_revoked_serves_nobody_else() {
-        let claims = TicketLeases::new(Timers::new(Clock::Boot));
+        let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
         let mint = OwnerMint::new();
         let ticket = |name: &str| Ticket {
             kind: LockKind::Mutex,
@@ -381,19 +381,19 @@ mod tests {
         };
         for (id, is_answered) in [(1, true), (2, false)] {
             let late = ticket("late");
-            claims.granted(&late, lease(id)).unwrap();
-            claims.sending(&late).unwrap();
+            ticket_leases.granted(&late, lease(id)).unwrap();
+            ticket_leases.sending(&late).unwrap();
             if is_answered {
-                claims.answered(&late);
-                assert_eq!(claims.withdraw(&late), Remains::Key);
+                ticket_leases.answered(&late);
+                assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
             } else {
-                assert_eq!(claims.withdraw(&late), Remains::Requests(vec![id]));
+                assert_eq!(ticket_leases.withdraw(&late), Remains::Requests(vec![id]));
                 // The answer arrives late, and a second withdrawal finds the key.
-                claims.answered(&late);
-                assert_eq!(claims.withdraw(&late), Remains::Key);
+                ticket_leases.answered(&late);
+                assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
             }
-            claims.settle(&late, true);
-            let served = claims.reuse(&ticket("next"), 3).unwrap();
+            ticket_leases.settle(&late, true);
+            let served = ticket_leases.reuse(&ticket("next"), 3).unwrap();
             assert_eq!(served, is_answered.then(|| lease(id)));
         }
     }

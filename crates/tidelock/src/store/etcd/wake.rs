@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures_util::stream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::event::Flag;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::WakeChannels;
 use crate::store::etcd::api::{
     LeaseRequest, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching,
@@ -228,7 +229,7 @@ impl Watcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, WatcherState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

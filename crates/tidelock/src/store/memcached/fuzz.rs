@@ -93,7 +93,7 @@ pub(crate) fn name(name: &Name) {
     let key = keys::lock(name);
     assert!(key.len() <= 250 && !key.bytes().any(|byte| byte <= b' ' || byte == 0x7f));
     assert!(key == name.as_str() || key.starts_with(keys::HASHED));
-    let owner = crate::owner::OwnerMint::new().fresh();
+    let owner = crate::types::OwnerMint::new().fresh();
     let value = keys::value(owner.text(), name);
     assert_eq!(keys::read(&value), Some((owner.text(), name.as_str())));
     // The form in which the server's item list shows a key.

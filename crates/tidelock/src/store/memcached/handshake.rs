@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_servers_and_strangers_are_told_apart() {
+    fn only_memcached_1_6_and_later_is_accepted() {
         for (text, good) in [
             ("VERSION 1.6.18", true),
             ("VERSION 1.10.0-rc1", true),

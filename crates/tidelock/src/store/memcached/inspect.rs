@@ -14,10 +14,10 @@ use crate::store::percent;
 use crate::store::{BootInstant, ClientId, Name, Page};
 
 /// Bounds the items that one request of the list reads.
-const AT_ONCE: usize = 100;
+const BATCH_SIZE: usize = 100;
 
 /// Upper bound of the size of a lock's item, in bytes: a name, a hashed key, an owner, and memcached's overhead.
-const HEAVIEST: u64 = 1000;
+const MAX_ITEM_BYTES: u64 = 1000;
 
 /// Lower bound of the remaining time that is shown for a held lock.
 const MIN_SHOWN_TTL: Duration = Duration::from_millis(1);
@@ -67,7 +67,7 @@ impl Memcached {
         });
         let wanted: Vec<String> = wanted.collect();
         let mut names = Vec::new();
-        for some in wanted.chunks(AT_ONCE) {
+        for some in wanted.chunks(BATCH_SIZE) {
             names.extend(self.names(some, deadline).await?);
         }
         names.retain(|name| matches_glob(pattern, name));
@@ -85,8 +85,8 @@ impl Memcached {
         Ok(values.map(|(_, name)| name.to_owned()).collect())
     }
 
-    /// Writes a client's details as one item, which expires after `keep`.
-    pub(crate) async fn introduce(
+    /// Writes a client's details as one item, which expires after `lifetime`.
+    pub(crate) async fn publish_client_info(
         &self,
         id: &ClientId,
         info: &ClientInfo,
@@ -113,7 +113,7 @@ impl Memcached {
     }
 
     /// Deletes a client's details. Succeeds if there are none.
-    pub(crate) async fn forget_client(&self, id: &ClientId) -> Result<()> {
+    pub(crate) async fn remove_client_info(&self, id: &ClientId) -> Result<()> {
         let delete = Command::delete_any(&keys::client(id));
         let deadline = self.connection.deadline();
         self.connection
@@ -148,7 +148,7 @@ pub(crate) fn client(value: &[u8]) -> Option<ClientInfo> {
 pub(crate) fn may_be_a_lock(line: &str) -> bool {
     let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
     let size = field("size=").and_then(|size| size.parse().ok());
-    field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= HEAVIEST)
+    field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= MAX_ITEM_BYTES)
 }
 
 /// The key in a line of the item list. The list writes special bytes in the form `%41`.

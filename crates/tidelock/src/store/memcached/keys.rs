@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn names_that_make_no_key_are_hashed_and_told_in_the_value() {
-        let owner = crate::owner::OwnerMint::new().fresh();
+        let owner = crate::types::OwnerMint::new().fresh();
         for (given, raw) in [
             ("stock:42", true),
             ("äöü漢", true),

@@ -165,8 +165,8 @@ impl Operate for Memcached {
         info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
         match info {
-            Some(info) => Box::pin(self.introduce(client, info, CLIENT_INFO_TTL)),
-            None => Box::pin(self.forget_client(client)),
+            Some(info) => Box::pin(self.publish_client_info(client, info, CLIENT_INFO_TTL)),
+            None => Box::pin(self.remove_client_info(client)),
         }
     }
 

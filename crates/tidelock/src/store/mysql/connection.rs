@@ -4,13 +4,14 @@
 //! whose answer was read to its end returns to the pool.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use crate::Credentials;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::Address;
 use crate::store::mysql::errors::{RequestError, unanswered, unsent};
@@ -116,7 +117,7 @@ impl Pool {
 
 impl PoolInner {
     fn idle(&self) -> MutexGuard<'_, Vec<(RawConnection, BootInstant)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     async fn serve(

@@ -16,13 +16,13 @@ mod schema;
 mod sql;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
 use crate::store::glob::matches_glob;
 use crate::store::mysql::address::Address;
@@ -35,6 +35,7 @@ use crate::store::{
     Capabilities, ClientId, Env, Extensions, Liveness, Name, Operate, Page, Released, Renewal,
     Renewed, Store, Ticket, certain, ready, tls,
 };
+use crate::types::FencingToken;
 
 /// Bounds the connections of the callers. A request in flight needs one for itself.
 const FRONT: usize = 8;
@@ -164,7 +165,7 @@ impl Mysql {
     }
 
     fn apart(&self) -> MutexGuard<'_, Option<BootInstant>> {
-        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
+        self.apart.lock()
     }
 
     async fn renew_together(

@@ -30,7 +30,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::errors::unexpected;
 use crate::store::postgres::address::Address;
@@ -43,6 +42,7 @@ use crate::store::{
     ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
     certain, ready,
 };
+use crate::types::FencingToken;
 
 /// The polling interval of a waiter that has no wake.
 const POLL: Duration = Duration::from_millis(50);

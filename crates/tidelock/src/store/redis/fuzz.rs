@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::ClientInfo;
 use crate::store::fuzz::{FuzzLogin, escaped};
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
@@ -23,6 +22,7 @@ use crate::store::redis::wire::errors::{Redirect, ServerError};
 use crate::store::redis::wire::reply::{Push, Reply};
 use crate::store::redis::{doctor, inspect};
 use crate::store::{BootInstant, LockKind, Name};
+use crate::types::FencingToken;
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
     let target = Address::parse(text)?;
@@ -183,7 +183,7 @@ fn seed() -> HostAddress {
 }
 
 pub(crate) fn name(name: &Name) {
-    let owner = crate::owner::OwnerMint::new().fresh();
+    let owner = crate::types::OwnerMint::new().fresh();
     let text = name.as_str();
     let ours = [
         keys::channel(name),

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::{Layout, scripts};
@@ -19,6 +18,7 @@ use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::{BootInstant, ClientId, Name, Page};
+use crate::types::FencingToken;
 
 /// The suffix of the hash field of a thread that holds a read-write lock for writing.
 const WRITER: &str = ":write";

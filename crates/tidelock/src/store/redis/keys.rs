@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_tombstone_lies_in_the_slot_of_its_lock() {
-        let owner = crate::owner::OwnerMint::new().fresh();
+        let owner = crate::types::OwnerMint::new().fresh();
         for (given, tag) in [("abc", "{abc}"), ("{a}:b", "{a}"), ("x{y}z", "{y}")] {
             assert_eq!(
                 tombstone(&name(given), owner.text()),
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn braces_that_make_no_tag_part_the_keys_of_a_lock() {
         for good in ["abc", "{a}:b", "x{y}z", "{a{b}c", "x}{y}", "ä 漢"] {
-            let owner = crate::owner::OwnerMint::new().fresh();
+            let owner = crate::types::OwnerMint::new().fresh();
             let tombstone = tombstone(&name(good), owner.text());
             assert_eq!(hashed(&tombstone), hashed(good));
             assert!(share_a_slot(&name(good)), "{good}");

@@ -17,12 +17,13 @@ pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(crate) use self::open::{connect, connect_topology};
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 pub(crate) use crate::store::redis::layouts::Layout;

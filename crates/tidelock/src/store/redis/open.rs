@@ -1,9 +1,10 @@
 //! Opens the store: from a URL or its parts to the two store handles.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::redis::topology::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};

@@ -1,9 +1,9 @@
 //! The in-doubt log: what a set remembers of a ticket. It is empty as long as every member answers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::{BootInstant, OwnerId};
 
 /// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
@@ -147,7 +147,7 @@ impl InDoubtLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, InDoubtEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

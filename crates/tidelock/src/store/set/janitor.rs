@@ -4,10 +4,11 @@
 //! that hour at once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::runtime::backoff::RECONNECT;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, Result};
 use crate::store::set::member::Member;
 use crate::store::set::{Rule, Shared};
@@ -66,7 +67,7 @@ impl Janitor {
     }
 
     fn lock(&self) -> MutexGuard<'_, JanitorQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

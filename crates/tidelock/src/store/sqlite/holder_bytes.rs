@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::sqlite::byte_locks::ByteLocks;
 use crate::store::sqlite::queue_place::NameBytes;
 
@@ -68,6 +68,6 @@ impl HolderBytes {
     }
 
     fn lock(&self) -> MutexGuard<'_, HolderBytesInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

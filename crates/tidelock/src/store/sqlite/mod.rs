@@ -29,7 +29,7 @@ mod timebase;
 mod wake;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::files::DatabasePaths;
@@ -37,8 +37,8 @@ use self::records::{Decision, LockTransaction};
 use self::rows::ForeignRows;
 use self::timebase::Timebase;
 use self::worker::{Idle, Worker};
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState};
@@ -49,6 +49,7 @@ use crate::store::{
     Capabilities, ClientId, Clock, Env, Extensions, Grant, Name, Operate, Page, Released, Renewal,
     Renewed, Store, Ticket, WakeChannels, certain, ready,
 };
+use crate::types::FencingToken;
 
 /// Bounds the rows that one page of a list reads.
 const PAGE_SIZE: i64 = 1000;
@@ -351,10 +352,7 @@ impl Backend for Sqlite {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.listening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.listening.lock().take();
         self.worker.close();
         ready(())
     }

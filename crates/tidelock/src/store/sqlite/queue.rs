@@ -12,9 +12,10 @@
 //! others attempts the lock: every few seconds they check whether any process has locked *held*.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::sqlite::byte_locks::ByteLocks;
 use crate::store::sqlite::queue_place::{NameBytes, QueueListener, QueuePlace, QueueRank};
 
@@ -114,7 +115,7 @@ impl ProcessQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<QueuePlace>>> {
-        self.spots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spots.lock()
     }
 }
 
@@ -159,11 +160,11 @@ mod tests {
 
     impl QueueListener for Told {
         fn called(&self, _: &str) {
-            let _ = self.0.lock().unwrap().send("called");
+            let _ = self.0.lock().send("called");
         }
 
         fn look(&self) {
-            let _ = self.0.lock().unwrap().send("look");
+            let _ = self.0.lock().send("look");
         }
     }
 

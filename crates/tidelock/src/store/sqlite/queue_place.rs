@@ -1,8 +1,9 @@
 //! The position of this process in the queue of one lock, and the thread that waits there: see [`queue`](crate::store::sqlite::queue).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::engine::runtime::sync::{Condvar, Mutex, MutexGuard};
 use crate::store::sqlite::byte_locks::ByteLocks;
 
 /// Bounds how long an idle thread stays, so that the next waiter need not start one.
@@ -235,15 +236,14 @@ impl QueuePlace {
     /// Keeps the idle thread for a while. Returns true if a waiter comes.
     fn is_wanted(&self) -> bool {
         let state = self.lock();
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, IDLE_THREAD_LIFETIME, |state| !state.wanted)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) =
+            self.changed
+                .wait_timeout_while(state, IDLE_THREAD_LIFETIME, |state| !state.wanted);
         state.over = !state.wanted;
         state.wanted
     }
 
     fn lock(&self) -> MutexGuard<'_, QueuePlaceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

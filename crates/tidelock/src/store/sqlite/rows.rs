@@ -1,8 +1,9 @@
 //! The lease in a row: decides from a lock's row whether an owner holds the lock. Contains no SQL.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 
 /// Bounds the names whose rows of another clock are remembered. At the limit all are forgotten, which only makes
 /// waiters wait longer.
@@ -127,7 +128,7 @@ impl ForeignRows {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ForeignRow>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

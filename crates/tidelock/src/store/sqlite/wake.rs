@@ -8,10 +8,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::engine::runtime::backoff::with_jitter;
+use crate::engine::runtime::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::Result;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::byte_locks::ByteLocks;
@@ -83,7 +84,7 @@ impl FileWatch {
     /// Returns the watch of a file. The process has only one for each file.
     pub(crate) fn of(paths: &Arc<DatabasePaths>) -> Arc<Self> {
         let key = Id::of(&paths.main).map_or_else(|| Key::Path(paths.main.clone()), Key::File);
-        let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = WATCHES.lock();
         if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
             return watch;
         }
@@ -265,8 +266,7 @@ impl FileWatch {
             let state = self.lock();
             let (mut state, waited) = self
                 .condvar
-                .wait_timeout_while(state, pause, |state| !state.look && !state.changed)
-                .unwrap_or_else(PoisonError::into_inner);
+                .wait_timeout_while(state, pause, |state| !state.look && !state.changed);
             state.changed = false;
             if std::mem::take(&mut state.look) {
                 return Some(true);
@@ -332,7 +332,7 @@ impl FileWatch {
     }
 
     fn lock(&self) -> MutexGuard<'_, FileWatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

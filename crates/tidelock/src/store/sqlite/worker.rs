@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::busy::be_patient_for;
 use crate::store::sqlite::connection::Database;
@@ -38,7 +39,7 @@ impl IdleAlarm {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<mpsc::Sender<Job>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -128,11 +129,11 @@ impl Worker {
 
     /// Refuses later calls. The thread ends after the jobs that are already queued.
     pub(crate) fn close(&self) {
-        *self.how.lock().unwrap_or_else(PoisonError::into_inner) = WorkerMode::Closed;
+        *self.how.lock() = WorkerMode::Closed;
     }
 
     fn submit(&self, job: Job) -> Result<()> {
-        match &mut *self.how.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.how.lock() {
             WorkerMode::Here(database) => {
                 job(database);
                 Ok(())

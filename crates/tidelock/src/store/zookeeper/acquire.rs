@@ -14,7 +14,6 @@ use futures_util::future::{AbortHandle, Abortable};
 use zookeeper_client as zk;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::delay;
 use crate::store::zookeeper::delay::{DelayDecision, DelayMark, FirstInQueue};
@@ -24,6 +23,7 @@ use crate::store::zookeeper::queue::{read, some};
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::{Shared, errors};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, LockKind};
+use crate::types::FencingToken;
 
 /// What the queue of a lock means for one of its nodes.
 enum QueueDecision<'a> {
@@ -328,7 +328,7 @@ impl QueueAttempt<'_> {
         }
         session.confirmed(sent);
         let ends = sent + self.ask.lease;
-        let granted = registry.grant(owner, node, ends, session.next_sign(ends));
+        let granted = registry.grant(owner, node, ends, session.next_keep_alive(ends));
         Ok(if granted {
             Step::Granted(node.clone())
         } else {

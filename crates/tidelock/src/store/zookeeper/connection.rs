@@ -6,13 +6,14 @@
 //! it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zookeeper_client as zk;
 
 use crate::engine::runtime::event::Event;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::errors;
@@ -94,7 +95,7 @@ impl ZooKeeperSession {
 
     /// When the leader must hear from this session again, so that a node lives until `ends`. `FAR`: no keep-alive is
     /// needed.
-    pub(crate) fn next_sign(&self, ends: BootInstant) -> BootInstant {
+    pub(crate) fn next_keep_alive(&self, ends: BootInstant) -> BootInstant {
         let last_confirmed = BootInstant(self.last_confirmed.load(Ordering::SeqCst));
         if ends <= last_confirmed + self.span() {
             return BootInstant::FAR;
@@ -262,7 +263,7 @@ impl Connection {
 
 impl ConnectionSlot {
     fn lock(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn settle(&self, outcome: Result<zk::Client>) {

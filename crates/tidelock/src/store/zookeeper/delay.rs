@@ -12,12 +12,12 @@
 //! end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use zookeeper_client as zk;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{ErrorKind, Result};
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
@@ -51,7 +51,7 @@ pub(crate) struct DelaySightings(Mutex<HashMap<Name, (i64, BootInstant)>>);
 impl DelaySightings {
     /// How long this process has known the delay node.
     fn since(&self, name: &Name, generation: i64, now: BootInstant) -> Duration {
-        let mut sightings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sightings = self.0.lock();
         match sightings.get(name) {
             Some((known, at)) if *known == generation => now.since(*at),
             _ => {
@@ -65,7 +65,7 @@ impl DelaySightings {
     }
 
     fn forget(&self, name: &Name) {
-        let mut sightings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sightings = self.0.lock();
         sightings.remove(name);
     }
 }

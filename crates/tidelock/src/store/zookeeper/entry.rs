@@ -13,7 +13,7 @@ pub(crate) struct TicketEntry {
     pub(crate) connection: Arc<Connection>,
     /// The session that created the node. In a later session the node is not ours (CURATOR-604).
     pub(crate) session: i64,
-    /// The number of the create this entry stands for. A late reply to an older create must not change the entry.
+    /// The sequence number of the create request that this entry records. A late reply to an older create must not change the entry.
     pub(crate) create: u64,
     pub(crate) node: Option<QueueNode>,
     pub(crate) granted: bool,
@@ -73,12 +73,12 @@ pub(crate) struct Ended<T> {
     pub(crate) how: EndCause<T>,
 }
 
-/// How its node is deleted.
+/// How its node ends.
 pub(crate) enum EndCause<T> {
-    /// By this request, for this path.
-    Asked(Arc<ZooKeeperSession>, String, T),
-    /// It went with its session.
-    Over,
+    /// We send this request for this path.
+    Delete(Arc<ZooKeeperSession>, String, T),
+    /// The server removed it with its session.
+    SessionEnded,
     /// Its name is unknown, because the reply to its create has not arrived.
     Unknown,
 }
@@ -91,8 +91,8 @@ impl TicketEntry {
     }
 
     /// When this hold needs a keep-alive of its session. `None`: it is no live hold.
-    pub(crate) fn sign(&self) -> Option<(BootInstant, Arc<ZooKeeperSession>)> {
+    pub(crate) fn keep_alive_due(&self) -> Option<(BootInstant, Arc<ZooKeeperSession>)> {
         let session = self.granted.then(|| self.session()).flatten()?;
-        Some((session.next_sign(self.ends), session))
+        Some((session.next_keep_alive(self.ends), session))
     }
 }

@@ -59,13 +59,13 @@ pub(crate) fn node(text: &str) {
 
 /// The client details with that start time, as they are parsed from a node.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
-    let owner = crate::owner::OwnerMint::new().fresh();
+    let owner = crate::types::OwnerMint::new().fresh();
     let text = format!("{}\nhost\n7\nshop\n{since}", owner.text());
     note::read("node", text.as_bytes()).client
 }
 
 fn written(text: &str) {
-    let owner = crate::owner::OwnerMint::new().fresh();
+    let owner = crate::types::OwnerMint::new().fresh();
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(5);
     let info = ClientInfo::new(text, 7, text, since);
     let holder = note::read("node", &note::write(owner.text(), Some(&info)));

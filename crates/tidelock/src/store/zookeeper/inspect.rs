@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::Snapshot;
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::matches_glob;
 use crate::store::zookeeper::queue::{read, some};
 use crate::store::zookeeper::{Shared, delay, errors, note};
 use crate::store::{BootInstant, Name, Page};
+use crate::types::FencingToken;
 
 /// Bounds how many names one page of a list reads.
 const PAGE_SIZE: usize = 500;

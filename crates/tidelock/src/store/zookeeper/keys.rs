@@ -133,8 +133,8 @@ pub(crate) fn holders(queue: &[String]) -> &[String] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::OwnerMint;
     use crate::store::Name;
+    use crate::types::OwnerMint;
 
     #[test]
     fn names_are_one_segment_each_and_come_back() {

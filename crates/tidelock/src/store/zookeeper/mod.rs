@@ -28,13 +28,13 @@ mod renew;
 mod single_flight;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::zookeeper::address::Address;
@@ -46,6 +46,7 @@ use crate::store::{
     Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers, TlsFiles,
     VerifySequencers, WakeChannels, certain, ready,
 };
+use crate::types::FencingToken;
 
 /// Bounds the number of extra sessions for short leases: the n-th one serves leases up to the client's lease / 2^n.
 const HALVINGS: u32 = 5;
@@ -148,7 +149,7 @@ impl Shared {
     }
 
     fn note(&self, ticket: &Ticket) -> Vec<u8> {
-        let info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        let info = self.info.lock();
         note::write(ticket.owner.text(), info.as_ref())
     }
 }
@@ -243,7 +244,7 @@ impl Operate for ZooKeeper {
     ) -> BoxFuture<'a, Result<()>> {
         // The details are in the nodes of the held locks and disappear with them, so there is nothing to remove.
         if let Some(info) = info {
-            *self.0.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
+            *self.0.info.lock() = Some(info.clone());
         }
         ready(Ok(()))
     }

@@ -5,11 +5,12 @@
 //! it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{
@@ -54,7 +55,7 @@ impl Default for NodeRegistryState {
 
 impl NodeRegistry {
     fn lock(&self) -> MutexGuard<'_, NodeRegistryState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The connection on which the ticket has sent a create.
@@ -167,14 +168,14 @@ impl NodeRegistry {
         }
     }
 
-    /// Records that the ticket holds the lock until `ends`, and wakes the lease task by `sign` for a keep-alive.
+    /// Records that the ticket holds the lock until `ends`, and wakes the lease task by `keep_alive_due` for a keep-alive.
     /// False: the ticket was withdrawn or has lost the node meanwhile.
     pub(crate) fn grant(
         &self,
         owner: &OwnerId,
         node: &QueueNode,
         ends: BootInstant,
-        sign: BootInstant,
+        keep_alive_due: BootInstant,
     ) -> bool {
         let mut inner = self.lock();
         if inner.withdrawn.contains_key(owner) {
@@ -192,7 +193,7 @@ impl NodeRegistry {
         entry.granted = true;
         let watch = entry.watch.take();
         let ends = entry.ends;
-        self.look_by(inner, ends.min(sign));
+        self.look_by(inner, ends.min(keep_alive_due));
         drop(watch);
         true
     }
@@ -223,13 +224,13 @@ impl NodeRegistry {
         owner: &OwnerId,
         node: &QueueNode,
         ends: BootInstant,
-        sign: BootInstant,
+        keep_alive_due: BootInstant,
     ) -> bool {
         let mut inner = self.lock();
         match inner.at(owner, node) {
             Some(entry) if entry.granted => {
                 entry.ends = entry.ends.max(ends);
-                self.look_by(inner, sign);
+                self.look_by(inner, keep_alive_due);
                 true
             }
             _ => false,
@@ -286,9 +287,9 @@ impl NodeRegistry {
                 (Some(node), Some(session)) => {
                     let path = format!("{}/{}", entry.path, node.name);
                     let request = remove(&session, &path);
-                    EndCause::Asked(session, path, request)
+                    EndCause::Delete(session, path, request)
                 }
-                (Some(_), None) => EndCause::Over,
+                (Some(_), None) => EndCause::SessionEnded,
                 (None, _) => EndCause::Unknown,
             };
             if matches!(how, EndCause::Unknown) {
@@ -306,8 +307,10 @@ impl NodeRegistry {
     pub(crate) fn next_check(&self) -> BootInstant {
         let mut inner = self.lock();
         let next = inner.entries.values().map(|entry| {
-            let sign = entry.sign().map_or(BootInstant::FAR, |(at, _)| at);
-            entry.ends.min(sign)
+            let keep_alive_due = entry
+                .keep_alive_due()
+                .map_or(BootInstant::FAR, |(at, _)| at);
+            entry.ends.min(keep_alive_due)
         });
         inner.next_check_at = next.min().unwrap_or(BootInstant::FAR);
         inner.next_check_at
@@ -316,7 +319,10 @@ impl NodeRegistry {
     /// The sessions that need a keep-alive now.
     pub(crate) fn silent(&self, now: BootInstant) -> Vec<Arc<ZooKeeperSession>> {
         let inner = self.lock();
-        let signs = inner.entries.values().filter_map(TicketEntry::sign);
+        let signs = inner
+            .entries
+            .values()
+            .filter_map(TicketEntry::keep_alive_due);
         let mut silent: Vec<Arc<ZooKeeperSession>> = Vec::new();
         for (at, session) in signs {
             if at <= now && !silent.iter().any(|known| Arc::ptr_eq(known, &session)) {

@@ -103,7 +103,7 @@ async fn renew_on(
             let (owner, ends) = (&renewal.ticket.owner, sent + renewal.lease);
             shared
                 .registry
-                .extend(owner, &node, ends, session.next_sign(ends))
+                .extend(owner, &node, ends, session.next_keep_alive(ends))
         })
     });
     Ok(each.collect())
@@ -162,7 +162,7 @@ fn end_due(shared: &Arc<Shared>) {
         let keeper = Arc::clone(shared);
         shared.background.spawn(async move {
             match one.how {
-                EndCause::Asked(session, path, request) => {
+                EndCause::Delete(session, path, request) => {
                     let mut answer = request.await;
                     // The connection broke while the delete was in flight. We retry until the session ends, which
                     // deletes the node.
@@ -174,7 +174,7 @@ fn end_due(shared: &Arc<Shared>) {
                         answer = session.client.delete(&path, None).await;
                     }
                 }
-                EndCause::Over => {}
+                EndCause::SessionEnded => {}
                 EndCause::Unknown => withdraw(&keeper, &one.ticket).await,
             }
         });

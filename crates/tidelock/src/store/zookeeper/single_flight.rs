@@ -9,10 +9,11 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::Background;
 
 /// For each key, the callers that wait for the next read. An entry exists while a read is in flight.
@@ -105,7 +106,7 @@ impl<K: Eq + Hash, T> Drop for Flight<K, T> {
 fn lock<K, T>(
     waiting: &Mutex<SingleFlightWaiters<K, T>>,
 ) -> MutexGuard<'_, SingleFlightWaiters<K, T>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    waiting.lock()
 }
 
 impl<K, T> Default for SingleFlight<K, T> {

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
-use crate::guard::LostReason;
 use crate::testing::fixture::{Fixture, unique, within};
+use crate::types::LostReason;
 
 /// A closed client refuses every request.
 pub async fn a_closed_client_refuses(fixture: &Fixture) {

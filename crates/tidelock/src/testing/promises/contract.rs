@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::owner::OwnerMint;
 use crate::store::{
     Attempt, AttemptRequest, Backend, LockKind, Name, Released, Renewal, Renewed, ReplicaAck,
     Ticket,
 };
 use crate::testing::fixture::{Fixture, unique};
+use crate::types::OwnerMint;
 
 /// How often we repeat a test whose result depends on timing.
 const ROUNDS: u32 = 20;

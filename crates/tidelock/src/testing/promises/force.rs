@@ -1,8 +1,8 @@
 //! Promises about force release.
 
 use crate::error::ErrorKind;
-use crate::guard::LostReason;
 use crate::testing::fixture::{Fixture, unique, within};
+use crate::types::LostReason;
 
 /// A force release wakes the waiters, and the holder learns of its loss at the next renewal.
 pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {

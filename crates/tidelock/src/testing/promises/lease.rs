@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
-use crate::guard::LostReason;
 use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::party::Held;
+use crate::types::LostReason;
 
 /// The share of the lease that holders do not rely on. It gives a busy test machine time to report a loss.
 const DRIFT: f64 = 0.15;

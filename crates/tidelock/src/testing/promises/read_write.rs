@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::error::ErrorKind;
-use crate::guard::LostReason;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::party::{Held, Party, PartyMember};
 use crate::testing::polls::poll_times;
+use crate::types::LostReason;
 
 /// The share of the lease that holders do not rely on.
 const DRIFT: f64 = 0.01;

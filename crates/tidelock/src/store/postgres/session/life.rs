@@ -1,14 +1,15 @@
 //! One session: a connection, and the locks that the server keeps until that connection ends.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::store::postgres::connection::{Connection, Param};
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::session::probe;
@@ -184,7 +185,7 @@ impl Session {
         }
         let rows = self.ask(KEY, Some((&name, Type::TEXT)), deadline).await?;
         let key = rows.first().map_or(0, |row| row.get(1));
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         if keys.len() >= KEYS {
             keys.retain(|_, key| self.slots.is_in_use(*key));
         }
@@ -194,7 +195,7 @@ impl Session {
 
     /// The cached key of a name. Every held lock has one.
     pub(crate) fn known_key(&self, name: &str) -> Option<i64> {
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock();
         keys.get(name).copied()
     }
 }

@@ -18,12 +18,13 @@ mod verbs;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use self::life::Session;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::postgres::connection::Connection;
@@ -107,7 +108,7 @@ impl Shared {
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock()
     }
 
     /// The current session. If it has ended, it is dropped, which closes its connection.
@@ -146,10 +147,7 @@ impl Shared {
 
     fn withdraw(&self, owner: &OwnerId) {
         let now = self.timers.now();
-        let mut all = self
-            .withdrawn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.withdrawn.lock();
         // We remove old entries only when the map would grow: the cost per insert stays constant on average.
         if all.len() == all.capacity() {
             all.retain(|_, since| now.since(*since) < WITHDRAWN_TTL);
@@ -158,10 +156,7 @@ impl Shared {
     }
 
     fn is_withdrawn(&self, owner: &OwnerId) -> bool {
-        let all = self
-            .withdrawn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let all = self.withdrawn.lock();
         all.contains_key(owner)
     }
 }

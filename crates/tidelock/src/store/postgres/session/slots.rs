@@ -2,8 +2,9 @@
 //! to the session that already has it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::{BootInstant, Name, OwnerId, Ticket};
 
 /// One advisory lock of the server. Names with the same key share a slot, so they exclude each other.
@@ -41,7 +42,7 @@ impl ServerLock {
     }
 
     fn state(&self) -> MutexGuard<'_, ServerLockState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Extends the owner's lease to `until`; never shortens it. `false`: the owner does not hold the lock.
@@ -102,7 +103,7 @@ pub(crate) struct ServerLocks(Mutex<HashMap<i64, Arc<ServerLock>>>);
 
 impl ServerLocks {
     fn all(&self) -> MutexGuard<'_, HashMap<i64, Arc<ServerLock>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn slot(&self, key: i64) -> Arc<ServerLock> {

@@ -38,7 +38,7 @@ impl ServerAddress {
         sharded: PubSubMode,
     ) -> UrlResult<Self> {
         if db != 0 {
-            return Err("a cluster has only the database 0".into());
+            return Err("Redis Cluster supports only database 0".into());
         }
         let places = some_of(places)?;
         Ok(Self::Cluster(ClusterNodes { places, sharded }))
@@ -49,7 +49,7 @@ impl Address {
     /// Like a parsed URL. The user and the password come from the client's options.
     pub(crate) fn of(servers: &Topology) -> Result<Self> {
         Self::from_parts(servers).map_err(|UrlRefusal { kind, why }| {
-            Error::new(kind).because(format!("the servers cannot be connected to: {why}"))
+            Error::new(kind).because(format!("invalid Redis topology: {why}"))
         })
     }
 
@@ -61,7 +61,7 @@ impl Address {
         if servers.pubsub_mode.is_some()
             && !matches!(servers.way, servers::TopologyKind::Cluster(_))
         {
-            return Err("how messages are told is chosen for a cluster only".into());
+            return Err("pubsub_mode applies only to a cluster".into());
         }
         let login = servers.sentinel_credentials.clone();
         if login.is_some() && !matches!(servers.way, servers::TopologyKind::Sentinels { .. }) {
@@ -69,7 +69,9 @@ impl Address {
         }
         let way = match &servers.way {
             servers::TopologyKind::One(host) => ServerAddress::One(address(host, 6379, tls)?),
-            servers::TopologyKind::Socket(_) if tls => return Err("a socket speaks no TLS".into()),
+            servers::TopologyKind::Socket(_) if tls => {
+                return Err("TLS is not supported on a Unix socket".into());
+            }
             servers::TopologyKind::Socket(path) if path.as_os_str().is_empty() => {
                 return Err("the path of the socket is missing".into());
             }
@@ -121,7 +123,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn what_a_url_says_can_be_said_in_parts() {
+    fn a_topology_equals_its_url() {
         let watcher = Credentials::new("w", "x&y");
         let hosts = ["a", "b:7", "[::1]:9"];
         for (url, servers) in [

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::owner::OwnerMint;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::redis::Redis;
@@ -13,6 +12,7 @@ use crate::store::redis::pubsub::keyspace_events;
 use crate::store::{
     AttemptRequest, Backend, ClientId, LockKind, Name, Renewal, ReplicaAck, Ticket,
 };
+use crate::types::OwnerMint;
 
 use Severity::{Advice, Danger, Good};
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::redis::layouts::plain::PlainLockWords;
 use crate::store::redis::layouts::{plain, scripts};
@@ -14,6 +13,7 @@ use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Redis, inspect, keys};
 use crate::store::{BootInstant, Name};
+use crate::types::FencingToken;
 
 /// In bytes. A longer value is not the owner of a lock; the clients named above write 16 to 46 bytes.
 const LONGEST_OWNER: i64 = 128;

@@ -1,6 +1,5 @@
 //! What follows the reply to an attempt, in both layouts.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -86,11 +85,7 @@ impl Redis {
     }
 
     fn warn_of_no_limit(&self, name: &Name) {
-        let mut warned = self
-            .shared
-            .warned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.shared.warned.lock();
         if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
             tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
         }

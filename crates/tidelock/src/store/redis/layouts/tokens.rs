@@ -1,9 +1,9 @@
 //! Fencing tokens of a grant.
 
 use crate::error::Result;
-use crate::guard::FencingToken;
 use crate::store::LockKind;
 use crate::store::redis::layouts::answer::no_token;
+use crate::types::FencingToken;
 
 /// The first token of a grant; `last` is the last one, and `more` come before it. `None`: the lock is not fenced.
 pub(crate) fn first(

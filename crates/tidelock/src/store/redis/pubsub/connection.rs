@@ -33,7 +33,7 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
     let mut failures = 0;
     while registry.goes_on(&session) {
         let (push_handler, own) = (Arc::clone(&registry), Arc::clone(&session));
-        let push_handler = Arc::new(move |push| push_handler.hear(&own, push));
+        let push_handler = Arc::new(move |push| push_handler.on_push(&own, push));
         match session.endpoint.enter(Some(push_handler)).await {
             Ok(conn) => {
                 failures = 0;
@@ -93,8 +93,13 @@ async fn serve(
     let mut look = timers.after(CHECK_INTERVAL);
     let (mut idle, mut looks) = (0, 0_u32);
     while !registry.is_closed() && conn.alive() {
-        for order in session.orders() {
-            calls.push(Box::pin(send(registry, session, Arc::clone(&conn), order)));
+        for command in session.orders() {
+            calls.push(Box::pin(send(
+                registry,
+                session,
+                Arc::clone(&conn),
+                command,
+            )));
         }
         tokio::select! {
             () = session.notify.notified() => {}
@@ -134,9 +139,9 @@ async fn send(
     registry: &SubscriptionRegistry,
     session: &PubSubConnection,
     conn: Arc<LiveConnection>,
-    order: SubscribeCommand,
+    command: SubscribeCommand,
 ) -> Sent {
-    let SubscribeCommand { of, channel, own } = order;
+    let SubscribeCommand { of, channel, own } = command;
     let form = of.form;
     let sent = conn.subscription(of, &channel);
     let endpoint = &session.endpoint;

@@ -4,9 +4,10 @@
 //! often. We ask the server for its setting, cache the reply for a while, and ask again after each reconnect.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::Result;
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
@@ -57,20 +58,14 @@ impl KeyspaceEvents {
             return;
         }
         let now = self.channel_router.timers().now();
-        let mut seen = self
-            .strangers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.strangers.lock();
         seen.retain(|_, at| now.since(*at) < STAYS);
         seen.insert(name.clone(), now);
     }
 
     fn is_polled(&self, name: &Name) -> bool {
         let now = self.channel_router.timers().now();
-        let seen = self
-            .strangers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let seen = self.strangers.lock();
         seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
     }
 
@@ -239,7 +234,7 @@ impl EventSettingsState {
 
 impl EventSettings {
     fn lock(&self) -> MutexGuard<'_, EventSettingsState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Whether events are on, as far as we know.

@@ -38,19 +38,20 @@
 //! waiters only after we have left the state lock. `notify_one` is the exception: it wakes only the pub/sub task. The
 //! idle hook of the signals takes the state lock; it runs after the signals' lock is released.
 
-mod hear;
 mod moves;
+mod on_push;
 mod own;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use self::own::ListenerCount;
 use self::own::OwnChannel;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::connection;
 use crate::store::redis::topology::endpoint::Endpoint;
@@ -177,8 +178,8 @@ impl Channel {
         Arc::ptr_eq(&self.session, session)
     }
 
-    fn order(&self, form: MessageForm, ends: bool, channel: &Arc<str>) {
-        self.session.order(SubscribeCommand {
+    fn queue_command(&self, form: MessageForm, ends: bool, channel: &Arc<str>) {
+        self.session.queue_command(SubscribeCommand {
             of: Subscription { form, ends },
             channel: Arc::clone(channel),
             own: false,
@@ -187,13 +188,13 @@ impl Channel {
 }
 
 impl PubSubConnection {
-    fn order(&self, order: SubscribeCommand) {
-        self.todo().push(order);
+    fn queue_command(&self, queue_command: SubscribeCommand) {
+        self.todo().push(queue_command);
         self.notify.notify_one();
     }
 
     fn todo(&self) -> MutexGuard<'_, Vec<SubscribeCommand>> {
-        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+        self.todo.lock()
     }
 
     /// Takes the commands to send.
@@ -221,7 +222,7 @@ impl SubscriptionRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn forms(&self) -> &'static [MessageForm] {
@@ -299,7 +300,11 @@ impl SubscriptionRegistry {
     }
 
     /// Subscribes to a channel, unless it is live or was refused recently.
-    pub(crate) fn want(self: &Arc<Self>, form: MessageForm, channel: &str) -> SubscribeOutcome {
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        form: MessageForm,
+        channel: &str,
+    ) -> SubscribeOutcome {
         let now = self.timers().now();
         let mut state = self.lock();
         if state.closed {
@@ -317,7 +322,7 @@ impl SubscriptionRegistry {
                 ChannelPhase::Refused(until) if now < until => return SubscribeOutcome::Settled,
                 ChannelPhase::Refused(_) | ChannelPhase::Leaving => {
                     entry.phase = ChannelPhase::Pending;
-                    entry.order(form, false, &channel);
+                    entry.queue_command(form, false, &channel);
                 }
                 ChannelPhase::Pending => {}
             }
@@ -341,7 +346,7 @@ impl SubscriptionRegistry {
             releases_seen: 0,
             last: now,
         };
-        entry.order(form, false, &channel);
+        entry.queue_command(form, false, &channel);
         state.channels.of_mut(form).insert(channel, entry);
         self.count(&state);
         SubscribeOutcome::Pending(subscribed)

@@ -118,7 +118,7 @@ impl Subscriber {
     pub(crate) async fn arm(&self, channel: &str, limit: Duration) -> Option<Wake> {
         let mut pending = Vec::new();
         for &form in self.registry.forms() {
-            if let SubscribeOutcome::Pending(subscribed) = self.registry.want(form, channel) {
+            if let SubscribeOutcome::Pending(subscribed) = self.registry.subscribe(form, channel) {
                 pending.push(subscribed);
             }
         }
@@ -133,7 +133,7 @@ impl Subscriber {
     /// waiter comes, and this process must notice that.
     pub(crate) fn listen(&self, channel: &str) {
         for &form in self.registry.forms() {
-            drop(self.registry.want(form, channel));
+            drop(self.registry.subscribe(form, channel));
         }
     }
 

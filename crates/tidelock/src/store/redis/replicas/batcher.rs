@@ -3,12 +3,12 @@
 //! One task owns the queue. It gives a batch to each idle `WAIT` connection. If all connections are busy for longer
 //! than a bound while scripts wait, the task opens another connection, up to a maximum.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::store::BootInstant;
 use crate::store::redis::replicas::wait_connection::WaitConnection;
@@ -48,7 +48,7 @@ pub(crate) struct AckBatcher(Mutex<Option<mpsc::UnboundedSender<AckRequest>>>);
 
 impl AckBatcher {
     pub(crate) fn send(&self, connection: &Connection, order: AckRequest) -> Result<()> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.0.lock();
         let order = match &*slot {
             Some(orders) => match orders.send(order) {
                 Ok(()) => return Ok(()),

@@ -1,17 +1,18 @@
 //! The replica history: which replicas each server had, and when they left.
 //!
-//! A primary that is partitioned, or that is being replaced, sees its replicas disconnect. By its own count the rest
-//! are then all replicas there are, or it has none, and it accepts every write. The history prevents two failures:
+//! A primary that is partitioned, or that is being replaced, sees its replicas disconnect. It then counts
+//! only the rest, or none, so every write seems to satisfy the ack policy. The history prevents two failures:
 //!
 //! - The old primary renews a lease while the new one grants the lock to another owner. If a replica has acknowledged
 //!   something within the lease, the primary alone cannot renew.
 //! - `Majority` and `All` shrink to the remaining replicas. A replica that left recently still counts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::store::BootInstant;
 use crate::store::redis::replicas::Purpose;
 use crate::store::redis::topology::replication::Replicas;
@@ -20,8 +21,9 @@ use crate::store::redis::topology::replication::Replicas;
 const MAX_SERVERS: usize = 100;
 
 /// How long a replica counts after it has disconnected. Sentinels promote a replica first and reconfigure the old
-/// primary some ten seconds later. What the old primary grants in between, with the rest of its replicas, is lost.
-const MISSED: Duration = Duration::from_secs(30);
+/// primary some ten seconds later. Locks that the old primary grants in that time are lost, even if its
+/// remaining replicas acknowledge them.
+const DISCONNECTED_REPLICA_TTL: Duration = Duration::from_secs(30);
 
 /// The history by replication id. A promoted replica has a new id.
 #[derive(Debug, Default)]
@@ -63,7 +65,7 @@ impl ReplicaHistory {
             return;
         }
         self.ever.store(true, Ordering::SeqCst);
-        let mut all = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.servers.lock();
         if all.len() >= MAX_SERVERS && !all.contains_key(server) {
             all.clear();
         }
@@ -89,8 +91,11 @@ impl ReplicaHistory {
             };
             seen.known.insert(Arc::clone(addr), known);
         }
-        seen.known
-            .retain(|_, known| known.gone.is_none_or(|at| now.since(at) < MISSED));
+        seen.known.retain(|_, known| {
+            known
+                .gone
+                .is_none_or(|at| now.since(at) < DISCONNECTED_REPLICA_TTL)
+        });
     }
 
     /// Whether a replica of that server has acknowledged a write within that time.
@@ -98,7 +103,7 @@ impl ReplicaHistory {
         if !self.ever.load(Ordering::SeqCst) {
             return false;
         }
-        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.servers.lock();
         let at = seen.get(server).and_then(|seen| seen.acknowledged);
         at.is_some_and(|at| now.since(at) < within)
     }
@@ -109,13 +114,13 @@ impl ReplicaHistory {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
         }
-        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.servers.lock();
         seen.get(server).map_or(0, |seen| seen.missed(purpose, now))
     }
 
     /// The addresses of these replicas, for the error message.
     pub(crate) fn who_left(&self, server: &str, purpose: Purpose, now: BootInstant) -> String {
-        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.servers.lock();
         let left = seen.get(server).into_iter();
         let mut left: Vec<&str> = left
             .flat_map(|seen| seen.left(purpose, now))
@@ -131,7 +136,7 @@ impl ReplicaHistory {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
         }
-        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.servers.lock();
         let now = now();
         let missed = seen.values().map(|seen| seen.missed(purpose, now));
         missed.max().unwrap_or(0)
@@ -147,7 +152,7 @@ impl ServerReplicas {
                 Purpose::Acquire => known.gone,
                 Purpose::Renew => known.out_of_sync.filter(|_| known.had_all),
             };
-            since.is_some_and(|at| now.since(at) < MISSED)
+            since.is_some_and(|at| now.since(at) < DISCONNECTED_REPLICA_TTL)
         });
         left.map(|(addr, _)| addr)
     }
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_does_not_stand_for_one_that_has_gone() {
+    fn a_new_replica_does_not_replace_a_disconnected_one() {
         let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
         replica_history.note(&server, &with(&["b", "c"], &[]), 2, start());
         let missed = || {

@@ -3,7 +3,9 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use crate::engine::runtime::sync::Mutex;
 
 /// At most one value of each type.
 #[derive(Default)]
@@ -12,7 +14,7 @@ pub(crate) struct Attachments(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>
 impl Attachments {
     /// The value of this type. The first call creates it.
     pub(crate) fn get<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let value = all
             .entry(TypeId::of::<T>())
             .or_insert_with(|| Arc::<T>::default());
@@ -21,7 +23,7 @@ impl Attachments {
     }
 
     pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *self.0.lock());
         // Outside the lock: the values may end tasks.
         drop(all);
     }

@@ -12,12 +12,13 @@ pub(crate) mod slot_ranges;
 pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
+use crate::engine::runtime::sync::{Mutex, RwLock};
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots::SLOTS;
@@ -113,7 +114,7 @@ impl Cluster {
     }
 
     fn map(&self) -> Arc<SlotMap> {
-        Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.map.read())
     }
 
     /// The owner of a slot. `None`: no node has it, or the map is not known yet.
@@ -162,7 +163,7 @@ impl Cluster {
     /// Applies a `MOVED` redirect to the map.
     pub(crate) fn moved(&self, slot: u16, address: &HostAddress) {
         self.doubt();
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         let known = map.nodes.iter().position(|node| node.address == *address);
         let own = map.owners.get(usize::from(slot)).copied();
         if known.is_some() && own.map(usize::from) == known {
@@ -190,10 +191,7 @@ impl Cluster {
     /// Records that the map may be outdated. Triggers a refresh, and more frequent refreshes for a while.
     pub(crate) fn doubt(&self) {
         let until = self.timers.now() + IN_DOUBT;
-        *self
-            .doubtful_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *self.doubtful_until.lock() = Some(until);
         self.refresh.notify_one();
     }
 
@@ -210,17 +208,14 @@ impl Cluster {
 
     fn is_in_doubt(&self) -> bool {
         let now = self.timers.now();
-        let until = *self
-            .doubtful_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let until = *self.doubtful_until.lock();
         until.is_some_and(|until| now < until)
     }
 
     /// Replaces the map. Closes the connections to nodes that were replaced, also those with requests in flight: a
     /// partitioned node may never reply.
     fn take(&self, view: NodeView) {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
         let mut replicas = Vec::new();

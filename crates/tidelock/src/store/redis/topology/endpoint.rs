@@ -5,7 +5,7 @@ mod refusal;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::Credentials;
 use crate::engine::runtime::background;
 use crate::engine::runtime::backoff::ExponentialBackoff;
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::attachments::Attachments;
@@ -131,7 +132,7 @@ impl Endpoint {
     }
 
     fn made(&self) -> MutexGuard<'_, Vec<Weak<Pipeline>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 
     fn note(&self, conn: &LiveConnection) {

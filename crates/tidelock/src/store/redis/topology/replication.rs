@@ -1,9 +1,10 @@
 //! The replication status: the replicas of a server, as `INFO replication` reports them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::Error;
 use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::wire::errors::forbids;
@@ -51,10 +52,7 @@ pub(crate) enum ReplicaView {
 impl ReplicationStatus {
     /// The last status. `None`: not read yet, or the server did not report it.
     pub(crate) fn view(&self) -> Option<(ReplicaView, BootInstant)> {
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.seen.lock().clone()
     }
 
     /// Whether a recent check found no replicas. `deadline - limit` is the moment of the request, so this reads no
@@ -67,7 +65,7 @@ impl ReplicationStatus {
     pub(crate) fn set(&self, view: ReplicaView, at: BootInstant) {
         let alone = matches!(&view, ReplicaView::Replicas(replicas) if replicas.count == 0);
         let until = if alone { (at + NO_REPLICAS_TTL).0 } else { 0 };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         *seen = Some((view, at));
         // Under the lock. Otherwise two concurrent calls could leave the view of one and the moment of the other.
         self.alone_until.store(until, Ordering::Relaxed);

@@ -196,7 +196,7 @@ impl<'a> RoutedRequest<'a> {
                 Ok((connection, asking)) => self.attend(job.run(&connection, asking)).await,
                 Err(error) => Err(error),
             };
-            if let Some(answer) = self.judge(answer).await {
+            if let Some(answer) = self.follow_redirect_or_fail(answer).await {
                 return answer;
             }
         }
@@ -230,7 +230,7 @@ impl<'a> RoutedRequest<'a> {
     }
 
     /// Decides about a reply. `None`: the request must be sent again.
-    async fn judge<T>(&mut self, answer: Result<T>) -> Option<Result<T>> {
+    async fn follow_redirect_or_fail<T>(&mut self, answer: Result<T>) -> Option<Result<T>> {
         let error = match answer {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,

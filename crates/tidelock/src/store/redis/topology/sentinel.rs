@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
+use crate::engine::runtime::sync::{Mutex, RwLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
@@ -90,7 +91,7 @@ impl Sentinel {
     }
 
     fn add(&self, address: HostAddress) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if known.len() >= MAX_SENTINELS || known.iter().any(|(other, _)| *other == address) {
             return;
         }
@@ -107,7 +108,7 @@ impl Sentinel {
     }
 
     fn known(&self) -> Vec<(HostAddress, Connection)> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         known.clone()
     }
 
@@ -215,7 +216,7 @@ impl Sentinel {
 
     /// Stores the address of the primary. `true`: it differs from the previous one.
     pub(crate) fn note(&self, address: &HostAddress) -> bool {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.as_ref() == Some(address) {
             return false;
         }
@@ -224,7 +225,7 @@ impl Sentinel {
 
     /// Whether this is the last known address of the primary.
     pub(crate) fn is_at(&self, address: &HostAddress) -> bool {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.lock();
         current.as_ref() == Some(address)
     }
 
@@ -251,7 +252,7 @@ impl Sentinel {
         };
         // Only a first connect fails for good. A sentinel that was reset or has lost its configuration must not break
         // a client that has worked until now.
-        let never = self.current.lock().is_ok_and(|current| current.is_none());
+        let never = self.current.lock().is_none();
         let kind = if never && strangers == self.known().len() {
             ErrorKind::InvalidOptions
         } else {

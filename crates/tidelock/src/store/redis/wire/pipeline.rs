@@ -6,12 +6,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
+use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakes::wake;
 use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
@@ -222,7 +223,7 @@ impl Pipeline {
     }
 
     fn lock(&self) -> MutexGuard<'_, PipelineState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -61,7 +61,7 @@ impl Reply {
     }
 }
 
-/// Why a request has no reply.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestError {
     /// The server replied with an error.
@@ -79,7 +79,7 @@ impl RequestError {
     }
 }
 
-/// The kind of a channel. A message of one kind does not reach subscribers of the other.
+/// The form in which a message is published. A message of one form does not reach subscribers of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageForm {
     /// `PUBLISH`, `SUBSCRIBE`: a cluster forwards the message to all of its nodes.

@@ -81,7 +81,7 @@ impl Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::OwnerMint;
+    use crate::types::OwnerMint;
 
     #[test]
     fn clients_do_not_look_at_the_same_moments() {

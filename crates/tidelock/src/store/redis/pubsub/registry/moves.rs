@@ -77,7 +77,7 @@ impl SubscriptionRegistry {
             if let Some(session) = self.session_for(state, &channel) {
                 entry.session = session;
             }
-            entry.order(form, false, &channel);
+            entry.queue_command(form, false, &channel);
         }
         state.channels.of_mut(form).insert(channel, entry);
     }
@@ -123,7 +123,7 @@ impl SubscriptionRegistry {
             && entry.is_on(session)
         {
             // The server ends a sharded subscription itself when the slot leaves. A plain one must be unsubscribed.
-            entry.order(form, true, channel);
+            entry.queue_command(form, true, channel);
         }
         drop(state);
         self.again(session, form, channel);
@@ -144,10 +144,10 @@ impl SubscriptionRegistry {
         if watched {
             entry.idle_since = None;
             if matches!(entry.phase, ChannelPhase::Refused(until) if now >= until) {
-                // The waiter armed its wake before the refusal and does not call `want` again, so we retry for it.
+                // The waiter armed its wake before the refusal and does not call `subscribe` again, so we retry for it.
                 entry.phase = ChannelPhase::Pending;
                 entry.missed = true;
-                entry.order(form, false, channel);
+                entry.queue_command(form, false, channel);
             }
             let here = self.channel_router.of(channel);
             return match here {
@@ -170,7 +170,7 @@ impl SubscriptionRegistry {
                 if let Some(entry) = state.channels.get_mut(form, channel) {
                     entry.phase = ChannelPhase::Leaving;
                     entry.leaving += 1;
-                    entry.order(form, true, channel);
+                    entry.queue_command(form, true, channel);
                 }
                 ChannelCheck::Stays
             }
@@ -202,7 +202,7 @@ impl SubscriptionRegistry {
             }
             // The channel is wanted again, and we may have ignored the confirmation of the new SUBSCRIBE as an older
             // one. We send SUBSCRIBE once more to get another confirmation.
-            ChannelPhase::Pending => entry.order(form, false, channel),
+            ChannelPhase::Pending => entry.queue_command(form, false, channel),
             _ => {}
         }
     }

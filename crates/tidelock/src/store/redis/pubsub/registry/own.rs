@@ -51,7 +51,7 @@ impl SubscriptionRegistry {
 
     fn order_own(session: &PubSubConnection, form: MessageForm, ends: bool, channel: &str) {
         if let Some(own) = keys::own_channel(channel) {
-            session.order(SubscribeCommand {
+            session.queue_command(SubscribeCommand {
                 of: Subscription { form, ends },
                 channel: own.into(),
                 own: true,

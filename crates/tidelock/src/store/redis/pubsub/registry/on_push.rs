@@ -13,7 +13,7 @@ use crate::store::redis::wire::reply::{MessageForm, Push};
 const TOLD_IN_BOTH: &[u8] = b"00";
 
 impl SubscriptionRegistry {
-    pub(crate) fn hear(self: &Arc<Self>, session: &Arc<PubSubConnection>, push: Push) {
+    pub(crate) fn on_push(self: &Arc<Self>, session: &Arc<PubSubConnection>, push: Push) {
         match push {
             Push::Message {
                 form,

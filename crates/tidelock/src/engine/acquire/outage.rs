@@ -11,7 +11,7 @@ use crate::store::{BootInstant, NotYet};
 /// How long the store has not answered. It counts only time in which this process ran: a process that is frozen for
 /// longer than a lease gets no answer either, and that says nothing about the store.
 #[derive(Default)]
-pub(crate) struct Backoff {
+pub(crate) struct StoreOutage {
     /// The length of the outage so far.
     lasted: Duration,
     /// When the last attempt failed, and how long the pause after it was.
@@ -21,7 +21,7 @@ pub(crate) struct Backoff {
     tries: u32,
 }
 
-impl Backoff {
+impl StoreOutage {
     /// Records a failed attempt, and returns how long to pause before the next. If the outage begins with this error,
     /// it began at `from`.
     ///
