@@ -18,7 +18,7 @@ const EXCLUSIVE: &str = "exclusive";
 /// Identifies a hold as text: the lock's name, the mode, and the number of the grant. It contains no secret.
 ///
 /// A holder sends it with its requests to a server, in a header or a column. That server has its own [`Client`] on the
-/// same store and uses [`check`](crate::Client::check) to ask whether that hold has the lock now. If the lock can
+/// same store and uses [`verify`](crate::Client::verify) to ask whether that hold has the lock now. If the lock can
 /// change hands between the check and the action, compare [`token`](crate::Guard::token)s at the resource, instead or
 /// in addition.
 ///
