@@ -51,7 +51,10 @@ impl Shop {
     /// The rest of the lock's lease on the server. `None`: there is no such key.
     pub(crate) fn time_left(&self, name: &str) -> Result<Option<Duration>> {
         let left: i64 = self.server.query(&["PTTL", name])?;
-        ensure!(left != -1, "{name} would stay for ever");
+        ensure!(
+            left != -1,
+            "{name} has no time to live, so it would never expire"
+        );
         Ok(u64::try_from(left).ok().map(Duration::from_millis))
     }
 

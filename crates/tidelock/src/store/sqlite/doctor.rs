@@ -19,9 +19,9 @@ const JOURNAL: DoctorCheck = DoctorCheck {
 
 const LOG: DoctorCheck = DoctorCheck {
     subject: "log",
-    good: "started anew now and again",
+    good: "restarted regularly",
     severity: Severity::Advice,
-    bad: "somebody reads the file in one long transaction, so the log cannot be started anew",
+    bad: "somebody reads the file in one long transaction, so the log cannot be restarted",
     advice: "end the tool that has the file open",
 };
 
