@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::ClientInner;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 use crate::lock::Lock;
 use crate::store::LockKind;
 
@@ -54,10 +56,11 @@ impl ReadWriteLock {
     pub(crate) fn new(core: &Arc<ClientInner>, name: &str) -> Result<Self> {
         let side = |kind| Lock::new(core, kind, name);
         let name = side(LockKind::Write).checked_name()?;
-        if !core.home.store.front().capabilities().read_write {
-            return Err(Error::new(ErrorKind::Unsupported)
-                .on_lock(&name)
-                .because("this store has no read-write locks; use ZooKeeper"));
+        for kind in [LockKind::Read, LockKind::Write] {
+            core.home
+                .store
+                .need(kind)
+                .map_err(|error| error.on_lock(&name))?;
         }
         Ok(Self {
             read: side(LockKind::Read),

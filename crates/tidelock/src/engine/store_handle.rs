@@ -4,6 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::lease::leader_term::Queues;
+use crate::error::Result;
+use crate::store::kinds::unsupported;
 use crate::store::{Awaited, Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
 
 /// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
@@ -58,6 +60,14 @@ impl StoreHandle {
     /// sets that were made the same way have the same text.
     pub(crate) fn set(&self) -> Option<&Arc<str>> {
         self.set.as_ref()
+    }
+
+    /// Refuses a kind of lock that the store does not have.
+    pub(crate) fn need(&self, kind: LockKind) -> Result<()> {
+        if self.front().capabilities().has(kind) {
+            return Ok(());
+        }
+        Err(unsupported(kind))
     }
 
     /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,

@@ -14,8 +14,7 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket,
 };
-use crate::types::ClientId;
-use crate::types::FencingToken;
+use crate::types::{ClientId, FencingToken, LockKind};
 
 /// A boxed future. It makes [`Backend`] usable as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -148,10 +147,10 @@ pub trait HearReleases: Send + Sync {
     reason = "a table of abilities, not a state"
 )]
 pub struct Capabilities {
+    /// The kinds of lock that the store has. A request for any other kind fails before any traffic.
+    pub kinds: &'static [LockKind],
     /// The store wakes waiters. Otherwise the acquire loop polls.
     pub wakes: bool,
-    /// Grants carry fencing tokens for [`LockKind::Fenced`](crate::store::LockKind::Fenced).
-    pub tokens: bool,
     /// A refused ticket keeps a position in a queue of the store until it is withdrawn.
     pub queues: bool,
     /// Processes of other machines can share the locks.
@@ -162,23 +161,24 @@ pub struct Capabilities {
     pub delays: bool,
     /// The store can tell whether a given grant has the lock now. True exactly if it has [`Extensions::sequencers`].
     pub sequencers: bool,
-    /// The store supports [`LockKind::Read`](crate::store::LockKind::Read) and
-    /// [`LockKind::Write`](crate::store::LockKind::Write).
-    pub read_write: bool,
 }
 
 impl Capabilities {
-    /// Grants and refusals, nothing else.
+    /// Grants and refusals of locks without tokens, nothing else.
     pub const NONE: Self = Self {
+        kinds: &[LockKind::Mutex],
         wakes: false,
-        tokens: false,
         queues: false,
         shared: false,
         durable: false,
         delays: false,
         sequencers: false,
-        read_write: false,
     };
+
+    /// Whether the store has this kind of lock.
+    pub fn has(&self, kind: LockKind) -> bool {
+        self.kinds.contains(&kind)
+    }
 }
 
 /// One page of [`Operate::list`].

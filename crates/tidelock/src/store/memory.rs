@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use self::queue::{LockQueue, QueuedHold};
+use self::queue::{LockQueue, QueuedHold, channel};
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
-    Env, Extensions, Grant, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Store,
-    Ticket, Timers, VerifySequencers, WakeChannels, ready,
+    Env, Extensions, Grant, LockKind, Name, Operate, OwnerId, Page, Released, Renewal, Renewed,
+    Store, Ticket, Timers, VerifySequencers, WakeChannels, ready,
 };
 use crate::types::FencingToken;
 
@@ -26,14 +26,18 @@ static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mute
 
 /// What this store can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Read,
+        LockKind::Write,
+    ],
     wakes: true,
-    tokens: true,
     queues: false,
     shared: false,
     durable: false,
     delays: true,
     sequencers: true,
-    read_write: true,
 };
 
 /// How many leases of the client the queue keeps a waiter that does not ask again. A live waiter asks at least once per
@@ -162,16 +166,6 @@ impl Records {
 fn tell(told: &[(WakeChannels, Box<str>)]) {
     for (signals, channel) in told {
         signals.wake_one(channel);
-    }
-}
-
-/// The channel on which a ticket is woken. Waiters for a side of a read-write lock have a channel each, because the
-/// queue decides which one is next.
-fn channel(ticket: &Ticket) -> &str {
-    if ticket.kind.is_read_write() {
-        ticket.owner.text()
-    } else {
-        ticket.name.as_str()
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod glob;
+pub(crate) mod kinds;
 mod liveness;
 #[cfg(feature = "memcached")]
 pub(crate) mod memcached;

@@ -1,6 +1,7 @@
 //! The kind of a lock.
 
-/// The kind of lock that a name is used as.
+/// The kind of lock that a name is used as. [`Capabilities::kinds`](crate::store::Capabilities::kinds) lists those of a
+/// store.
 ///
 /// # Examples
 /// ```
@@ -15,8 +16,7 @@ pub enum LockKind {
     Mutex,
     /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
     Fenced,
-    /// Any number of holders, all of this kind. Only for stores with
-    /// [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is [`Write`](Self::Write).
+    /// Any number of holders, all of this kind. A store that has this kind has [`Write`](Self::Write) too.
     Read,
     /// One holder. Excludes every kind on the same name.
     Write,

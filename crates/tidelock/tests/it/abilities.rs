@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use tidelock::store::Capabilities;
-use tidelock::testing::abilities;
+use tidelock::store::{Capabilities, LockKind};
+use tidelock::testing::{Fixture, abilities};
 
 fn row((store, can): &(&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
@@ -14,10 +14,10 @@ fn row((store, can): &(&str, Capabilities)) -> String {
         word(can.durable),
         word(can.wakes),
         word(can.queues),
-        word(can.tokens),
+        word(can.has(LockKind::Fenced)),
         word(can.sequencers),
         word(can.delays),
-        word(can.read_write)
+        word(can.has(LockKind::Read) && can.has(LockKind::Write))
     )
 }
 
@@ -47,5 +47,27 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     }
     if rows.len() == 10 {
         assert_eq!(table.lines().count(), 10, "the docs have a row too many");
+    }
+}
+
+/// The error of a store without a kind of lock names exactly the stores that have it.
+#[tokio::test]
+async fn the_error_names_every_store_that_has_the_kind() {
+    // A set has no kind of lock but the plain one.
+    let client = Fixture::all_of([Fixture::memory()]);
+    let client = client.client(client.builder()).await;
+    let fenced = client.lock("x").fenced().try_acquire().await.map(drop);
+    let sides = client.read_write_lock("x").map(drop);
+    for (kinds, error) in [
+        (&[LockKind::Fenced][..], fenced.unwrap_err()),
+        (&[LockKind::Read, LockKind::Write], sides.unwrap_err()),
+    ] {
+        let said = error.to_string();
+        let (_, named) = said.split_once("these have: ").unwrap();
+        let named: Vec<&str> = named.split(", ").collect();
+        for (store, can) in abilities() {
+            let has = kinds.iter().all(|kind| can.has(*kind));
+            assert_eq!(named.contains(store), has, "{store}: {said}");
+        }
     }
 }

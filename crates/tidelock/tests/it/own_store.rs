@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tidelock::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
-    Extensions, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Ticket, Timers,
+    Extensions, LockKind, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Ticket, Timers,
     matches_glob, ready,
 };
 use tidelock::testing::Fixture;
@@ -90,7 +90,7 @@ impl TableStore {
 impl Backend for TableStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            tokens: true,
+            kinds: &[LockKind::Mutex, LockKind::Fenced],
             ..Capabilities::NONE
         }
     }

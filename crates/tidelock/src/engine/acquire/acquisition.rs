@@ -137,9 +137,7 @@ fn check(request: &AcquireRequest) -> Result<()> {
     );
     core.refuse_if_closed()?;
     background::need_runtime()?;
-    if request.terms.kind == LockKind::Fenced && !store.front().capabilities().tokens {
-        return Err(Error::new(ErrorKind::Unsupported).because("this store has no fencing tokens"));
-    }
+    store.need(request.terms.kind)?;
     // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
         && !(store.front().capabilities().delays

@@ -36,21 +36,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
-    ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
-    VerifySequencers, WakeChannels, certain, ready, tls,
+    ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
+    Ticket, VerifySequencers, WakeChannels, certain, ready, tls,
 };
 use crate::types::FencingToken;
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex, LockKind::Fenced],
     wakes: true,
-    tokens: true,
     queues: true,
     shared: true,
     durable: true,
     delays: true,
     sequencers: true,
-    read_write: false,
 };
 
 /// Connects, and checks the connection with one request.

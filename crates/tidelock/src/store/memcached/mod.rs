@@ -35,8 +35,8 @@ use crate::store::memcached::address::Address;
 use crate::store::memcached::connection::{Connection, Endpoint};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
-    ClientId, Env, Extensions, Incarnation, Name, Operate, Page, Released, Renewal, Renewed,
-    ServerRuns, Store, Ticket, certain, ready,
+    ClientId, Env, Extensions, Incarnation, LockKind, Name, Operate, Page, Released, Renewal,
+    Renewed, ServerRuns, Store, Ticket, certain, ready,
 };
 
 /// One handle of the store, with a connection of its own.
@@ -48,14 +48,13 @@ struct Memcached {
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex],
     wakes: false,
-    tokens: false,
     queues: false,
     shared: true,
     durable: false,
     delays: false,
     sequencers: false,
-    read_write: false,
 };
 
 /// Connects, and checks the connection with one request.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::{BootInstant, LockKind, OwnerId};
+use crate::store::{BootInstant, LockKind, OwnerId, Ticket};
 
 /// Entries in order of arrival. A mutex has an entry only while it is held; its waiters are in the client's signals.
 #[derive(Debug, Default)]
@@ -92,5 +92,15 @@ impl LockQueue {
         first
             .filter(|place| place.token.is_none())
             .map(|place| &place.owner)
+    }
+}
+
+/// The channel on which a ticket is woken. Waiters for a side of a read-write lock have a channel each, because the
+/// queue decides which one is next.
+pub(crate) fn channel(ticket: &Ticket) -> &str {
+    if ticket.kind.is_read_write() {
+        ticket.owner.text()
+    } else {
+        ticket.name.as_str()
     }
 }

@@ -32,8 +32,8 @@ use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::raw_connection::TextRow;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
-    Capabilities, ClientId, Env, Extensions, Liveness, Name, Operate, Page, Released, Renewal,
-    Renewed, Store, Ticket, certain, ready, tls,
+    Capabilities, ClientId, Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released,
+    Renewal, Renewed, Store, Ticket, certain, ready, tls,
 };
 use crate::types::FencingToken;
 
@@ -46,14 +46,13 @@ const APART: Duration = Duration::from_secs(60);
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex, LockKind::Fenced],
     wakes: false,
-    tokens: true,
     queues: false,
     shared: true,
     durable: true,
     delays: false,
     sequencers: false,
-    read_write: false,
 };
 
 /// Connects, and creates the tables if they are missing.

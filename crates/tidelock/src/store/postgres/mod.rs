@@ -39,8 +39,8 @@ use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
-    ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
-    certain, ready,
+    ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
+    Ticket, certain, ready,
 };
 use crate::types::FencingToken;
 
@@ -49,14 +49,13 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// What this store can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex, LockKind::Fenced],
     wakes: true,
-    tokens: true,
     queues: false,
     shared: true,
     durable: true,
     delays: false,
     sequencers: false,
-    read_write: false,
 };
 
 /// Opens the store, and creates its tables if they are missing.

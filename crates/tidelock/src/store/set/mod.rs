@@ -26,8 +26,8 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::set::in_doubt::InDoubtLog;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities,
-    ClientId, Extensions, Grant, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
-    Timers,
+    ClientId, Extensions, Grant, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
+    Ticket, Timers,
 };
 
 /// Bounds from below the range of the first pause after a collision.
@@ -181,16 +181,14 @@ impl Backend for Set {
                 .map(|m| m.store.front.capabilities())
         };
         Capabilities {
+            // Token counters of independent stores have no common order, and neither have readers of several stores.
+            kinds: &[LockKind::Mutex],
             wakes: each().all(|can| can.wakes),
-            // Token counters of independent stores have no common order.
-            tokens: false,
             queues: each().any(|can| can.queues),
             shared: each().all(|can| can.shared),
             durable: each().all(|can| can.durable),
             delays: false,
             sequencers: false,
-            // Readers of several stores have no common order.
-            read_write: false,
         }
     }
 

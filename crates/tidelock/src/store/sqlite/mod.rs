@@ -46,8 +46,8 @@ use crate::store::sqlite::holder_bytes::HolderBytes;
 use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
-    Capabilities, ClientId, Clock, Env, Extensions, Grant, Name, Operate, Page, Released, Renewal,
-    Renewed, Store, Ticket, WakeChannels, certain, ready,
+    Capabilities, ClientId, Clock, Env, Extensions, Grant, LockKind, Name, Operate, Page, Released,
+    Renewal, Renewed, Store, Ticket, WakeChannels, certain, ready,
 };
 use crate::types::FencingToken;
 
@@ -60,14 +60,13 @@ const MOST_IDLE: Duration = Duration::from_secs(3);
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex, LockKind::Fenced],
     wakes: true,
-    tokens: true,
     queues: false,
     shared: false,
     durable: true,
     delays: false,
     sequencers: false,
-    read_write: false,
 };
 
 /// Opens `sqlite:PATH`. Creates the file if it does not exist, but never a folder.

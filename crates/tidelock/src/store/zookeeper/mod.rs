@@ -43,8 +43,8 @@ use crate::store::zookeeper::registry::NodeRegistry;
 use crate::store::zookeeper::single_flight::SingleFlight;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
-    Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers, TlsFiles,
-    VerifySequencers, WakeChannels, certain, ready,
+    Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    TlsFiles, VerifySequencers, WakeChannels, certain, ready,
 };
 use crate::types::FencingToken;
 
@@ -53,14 +53,18 @@ const HALVINGS: u32 = 5;
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Read,
+        LockKind::Write,
+    ],
     wakes: true,
-    tokens: true,
     queues: true,
     shared: true,
     durable: true,
     delays: true,
     sequencers: true,
-    read_write: true,
 };
 
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.

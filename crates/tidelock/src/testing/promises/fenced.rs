@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::ErrorKind;
+use crate::store::LockKind;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::history::History;
 
@@ -11,7 +12,7 @@ use crate::testing::history::History;
 pub async fn tokens_only_grow(fixture: &Fixture) {
     let (name, history) = (unique("ledger"), Arc::new(History::default()));
     let (a, b) = (fixture.party().await, fixture.party().await);
-    if !fixture.capabilities().await.tokens {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
         let error = a
             .lock(&name)
             .fenced()
@@ -19,6 +20,7 @@ pub async fn tokens_only_grow(fixture: &Fixture) {
             .await
             .expect_err("no tokens");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("these have: memory:"), "{error}");
         return;
     }
     let mut tasks = tokio::task::JoinSet::new();
@@ -41,7 +43,7 @@ pub async fn tokens_only_grow(fixture: &Fixture) {
 
 /// A fenced lock and a plain lock with the same name exclude each other.
 pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
-    if !fixture.capabilities().await.tokens {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
         return tokens_only_grow(fixture).await;
     }
     let name = unique("ledger");
@@ -70,7 +72,7 @@ pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
 /// Re-entry keeps the token, and so does a retry after a lost reply.
 pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
     let client = fixture.client(fixture.builder()).await;
-    if !fixture.capabilities().await.tokens {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
         return tokens_only_grow(fixture).await;
     }
     let guard = client
@@ -88,7 +90,7 @@ pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
 
 /// `inspect` shows the holder's token.
 pub async fn inspect_shows_the_token(fixture: &Fixture) {
-    if !fixture.capabilities().await.tokens {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
         return tokens_only_grow(fixture).await;
     }
     let (name, a) = (unique("ledger"), fixture.party().await);

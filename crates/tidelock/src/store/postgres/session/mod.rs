@@ -31,20 +31,19 @@ use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities,
-    ClientId, Env, Extensions, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Store,
-    Ticket, Timers, certain, ready,
+    ClientId, Env, Extensions, LockKind, Name, Operate, OwnerId, Page, Released, Renewal, Renewed,
+    Store, Ticket, Timers, certain, ready,
 };
 
 /// What this kind of lock can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kinds: &[LockKind::Mutex],
     wakes: false,
-    tokens: false,
     queues: false,
     shared: true,
     durable: false,
     delays: false,
     sequencers: false,
-    read_write: false,
 };
 
 /// How long a withdrawn owner is remembered. Longer than any of its requests can be in flight within this process.

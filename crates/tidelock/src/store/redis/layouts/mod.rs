@@ -12,7 +12,8 @@ pub(crate) mod tokens;
 use crate::error::Result;
 use crate::store::redis::Redis;
 use crate::store::{
-    AttemptReply, AttemptRequest, BoxFuture, Capabilities, Name, Released, Renewal, Renewed, Ticket,
+    AttemptReply, AttemptRequest, BoxFuture, Capabilities, LockKind, Name, Released, Renewal,
+    Renewed, Ticket,
 };
 
 /// The form of a lock in the store.
@@ -28,14 +29,13 @@ impl Layout {
     /// The capabilities of a store with locks of this layout.
     pub(crate) const fn capabilities(self) -> Capabilities {
         Capabilities {
+            kinds: &[LockKind::Mutex, LockKind::Fenced],
             wakes: matches!(self, Self::Redisson),
-            tokens: true,
             queues: false,
             shared: true,
             durable: false,
             delays: false,
             sequencers: false,
-            read_write: false,
         }
     }
 }
