@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_came_over_the_connections_of_the_name_was_sent() {
+    fn only_bytes_on_connections_of_the_name_count_as_sent() {
         let lines = concat!(
             "+1.0 [0 127.0.0.1:4999] \"PING\"\r\n",
             "+1.1 [0 127.0.0.1:5000] \"EVALSHA\" \"0123\" \"1\" \"hot [0 lua] b\"\r\n",

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_met() {
+    fn a_goal_without_a_measurement_is_not_met() {
         assert_eq!(verdict(&Goal::at_most("a", 1.0, "", None)), "not measured");
         assert_eq!(
             verdict(&Goal::at_most("a", 1.0, "", Some(f64::NAN))),

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_value_is_read_back() {
         for name in ["a", "stock:42", "ä b\n", "%41", "..", "a/b?c#d"] {
             let name = Name::new(name).unwrap();
             for generation in [0, 1, u64::MAX] {

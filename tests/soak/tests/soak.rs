@@ -37,7 +37,7 @@ fn a_short_soak_finds_nothing() {
 }
 
 #[test]
-fn a_soak_sees_somebody_who_is_in_without_the_lock() {
+fn the_soak_finds_a_holder_without_the_lock() {
     is_seen("enters", "overlap ");
 }
 

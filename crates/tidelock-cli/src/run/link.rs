@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_holds_up_nobody() {
+    fn a_peer_that_does_not_read_delays_nobody() {
         let (here, there) = UnixStream::pair().unwrap();
         let mut told = 0;
         while tell(&here, News::ProvedUntil(told)) {

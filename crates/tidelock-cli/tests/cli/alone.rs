@@ -124,7 +124,7 @@ enum Chosen {
 }
 
 #[test]
-fn t69_whoever_kills_by_name_leaves_the_supervisor() {
+fn t69_a_kill_by_name_spares_the_supervisor() {
     for how in [Chosen::ByName, Chosen::ByCommandLine] {
         let bench = Bench::new();
         // No other process on this machine has this name.

@@ -136,7 +136,7 @@ fn a_command_that_ends_on_term_gets_no_kill() {
 }
 
 #[test]
-fn what_the_command_leaves_in_its_group_ends_before_the_release() {
+fn processes_left_in_the_group_end_before_the_release() {
     let bench = Bench::new();
     let script = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & read line; exit 4";
     let mut run = bench.run(&["--grace", "100ms"], script);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_severed_is_over_and_told() {
+    fn a_severed_bond_has_ended_and_is_reported() {
         let exact = Drift {
             share: 0.0,
             fixed: Duration::ZERO,

@@ -8,7 +8,7 @@ pub struct Awaited {
     /// The number of waiting processes, as far as the store can count them.
     pub others: u32,
     /// The number of those processes that are not tidelock clients.
-    pub strangers: u32,
+    pub foreign: u32,
     /// A client other than tidelock held the lock a short time ago. Such clients may poll for the lock, and the store
     /// cannot count them.
     pub polled: bool,
@@ -17,8 +17,8 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    pub(crate) fn kin(&self) -> u32 {
-        self.others.saturating_sub(self.strangers)
+    pub(crate) fn peers(&self) -> u32 {
+        self.others.saturating_sub(self.foreign)
     }
 
     pub(crate) fn is_anybody(&self) -> bool {

@@ -96,8 +96,8 @@ macro_rules! conformance {
             a_wait_for_a_side_dropped_anywhere_leaves_nothing
             a_reader_is_told_of_its_loss_before_a_writer_has_the_lock
             a_reader_that_vanishes_is_followed_by_a_writer
-            who_writes_may_read_and_stays_alone
-            who_reads_and_would_write_is_refused
+            a_writer_may_read_and_stays_alone
+            a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
         $crate::conformance!(@tests $fixture; delay:

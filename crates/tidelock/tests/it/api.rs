@@ -75,7 +75,7 @@ fn futures_of_methods_are_send() {
 }
 
 #[test]
-fn what_is_passed_around_is_small() {
+fn public_values_are_small() {
     assert_eq!(size_of::<Guard>(), size_of::<usize>());
     assert_eq!(size_of::<Option<Guard>>(), size_of::<usize>());
     assert_eq!(size_of::<Client>(), size_of::<usize>());
@@ -140,7 +140,7 @@ fn documented(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_can_be_awaited_says_what_happens_when_it_is_dropped() {
+fn every_future_documents_what_a_drop_does() {
     let futures = ["-> Acquire", "-> TryAcquire", "-> Release", "-> WhileHeld"];
     let mut seen = 0;
     for (file, text) in faces() {

@@ -52,7 +52,7 @@ async fn told(url: &str, words: Vec<u8>, expected: ErrorKind, text: &str) {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn t76_what_a_redis_says_at_the_door() {
+async fn t76_the_errors_of_connecting_to_redis() {
     for url in [
         "redis://HOST",
         "redis://:hush@HOST",
@@ -108,7 +108,7 @@ fn postgres(code: &str, text: &str) -> Vec<u8> {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn t76_what_a_postgres_says_at_the_door() {
+async fn t76_the_errors_of_connecting_to_postgres() {
     for (code, text, kind) in [
         (
             "53300",
@@ -161,7 +161,7 @@ fn mysql(code: u16, text: &str) -> Vec<u8> {
 
 #[cfg(feature = "mysql")]
 #[tokio::test]
-async fn t76_what_a_mysql_says_at_the_door() {
+async fn t76_the_errors_of_connecting_to_mysql() {
     for (code, text, kind) in [
         (1040, "Too many connections", ErrorKind::Unavailable),
         (
@@ -183,7 +183,7 @@ async fn t76_what_a_mysql_says_at_the_door() {
 
 #[cfg(feature = "memcached")]
 #[tokio::test]
-async fn t76_what_a_memcached_says_at_the_door() {
+async fn t76_the_errors_of_connecting_to_memcached() {
     for url in ["memcached://HOST", "memcached://me:hush@HOST"] {
         let full = b"ERROR Too many open connections\r\n".to_vec();
         told(url, full, ErrorKind::Unavailable, "Too many").await;

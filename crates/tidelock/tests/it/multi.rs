@@ -221,7 +221,7 @@ async fn a_store_that_is_down_leaves_nothing_of_the_others_held() {
 }
 
 #[tokio::test]
-async fn what_is_no_set_is_refused() {
+async fn an_invalid_set_is_refused() {
     let a = client("memory:").await;
     let refused = |result: tidelock::Result<Lock>| result.unwrap_err().kind();
     assert_eq!(

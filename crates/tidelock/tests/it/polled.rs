@@ -96,7 +96,7 @@ async fn a_crowd_that_waits_asks_as_often_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_keep_coming_do_not_put_off_the_next_look() {
+async fn new_waiters_do_not_delay_the_next_poll() {
     let fixture = silent(&Arc::default());
     let holder = fixture.client(Client::builder().simulated_time()).await;
     let held = holder.lock("stock").acquire().await.unwrap();

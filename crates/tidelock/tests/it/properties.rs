@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn what_servers_and_kernels_say_is_read_without_harm(
+    fn text_of_servers_and_kernels_is_read_without_harm(
         (text, bytes) in (TEXT, vec(any::<u8>(), 0..64))
     ) {
         #[cfg(feature = "redis")]

@@ -117,7 +117,7 @@ async fn a_majority_that_forgot_is_a_loss() {
 
 /// The replies of a minority of the servers are lost: the release withdraws what those servers may have granted.
 #[tokio::test]
-async fn what_a_lost_reply_left_behind_goes_with_the_release() {
+async fn the_remains_of_a_lost_reply_go_with_the_release() {
     let (clients, plugs) = servers(5).await;
     let redlock = RedLock::new(clients.clone()).unwrap();
     for _ in 0..10 {
@@ -174,7 +174,7 @@ async fn there_are_no_tokens() {
 }
 
 #[tokio::test]
-async fn what_is_no_majority_is_refused() {
+async fn a_number_that_is_no_majority_is_refused() {
     let (clients, _) = servers(2).await;
     let refused = |result: tidelock::Result<RedLock>| result.unwrap_err().kind();
     assert_eq!(refused(RedLock::new([])), ErrorKind::InvalidOptions);

@@ -80,7 +80,7 @@ mod doubt {
     }
 
     #[tokio::test]
-    async fn who_only_asks_is_not_refused_by_its_own_ticket() {
+    async fn a_try_is_not_refused_by_its_own_ticket() {
         let mute = Mute::default();
         let gate = Arc::clone(&mute.gate);
         let second = Fixture::memory().wrapped(move |_, store| Twisted::wrap(store, mute.clone()));

@@ -158,7 +158,7 @@ pub(super) const ROWS: [Row; 23] = [
     row(22, "a holder of another language", |store| match store {
         Plain => Answer::tested(&[
             "they_respect_each_other",
-            "what_a_foreign_client_has_set_is_waited_for_and_left_alone",
+            "a_key_of_another_client_is_waited_for_and_left_alone",
         ]),
         Zookeeper => Answer::tested(&["two_curators_and_two_of_ours_never_overlap"]),
         Etcd => Answer::tested(&[

@@ -189,7 +189,7 @@ async fn a_renewal_that_is_believed_for_nothing_is_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_behind_is_caught() {
+async fn remains_are_caught() {
     let flaw = Some(Flaw::KeepsEverything);
     let found = run("leaky", flaw, Lie::None, Event::Nothing).await;
     caught(&found, Promise::Leaks);
@@ -261,13 +261,13 @@ fn frozen(last_step: f64) -> Vec<Breach> {
 }
 
 #[test]
-fn who_was_frozen_and_did_nothing_since_breaks_nothing() {
+fn a_frozen_holder_that_did_nothing_since_breaks_nothing() {
     let found = frozen(1.09);
     assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
-fn who_was_frozen_and_went_on_is_caught() {
+fn a_frozen_holder_that_went_on_is_caught() {
     caught(&frozen(3.005), Promise::Exclusion);
 }
 

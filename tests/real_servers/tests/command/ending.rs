@@ -99,7 +99,7 @@ fn t69_a_frozen_supervisor_and_a_server_that_is_frozen() -> Result<()> {
 
 /// Kills by name with the usual programs. The name is unique on this machine, so no other process is hit.
 #[test]
-fn t69_who_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
+fn t69_a_run_that_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
     let server = RedisServer::start()?;
     let folder = tempfile::tempdir()?;
     for (number, how) in [

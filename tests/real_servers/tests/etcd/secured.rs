@@ -74,7 +74,7 @@ async fn a_client_certificate_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t29_what_does_not_fit_is_said_and_does_not_hang() {
+async fn t29_a_tls_mismatch_is_reported_and_does_not_hang() {
     let (server, certs) = start(ServerCert::Good, false);
     let url = server.url();
     fails(builder().tls_ca(&certs.other_ca), &url, "tls_ca").await;

@@ -28,7 +28,7 @@ async fn client(server: &MemcachedServer) -> Result<Client> {
 /// An acquire and a release take two round trips each: a read, then the write that depends on it. The tombstone check
 /// travels in the same round trip as the `add`.
 #[tokio::test]
-async fn what_locks_on_memcached_cost() -> Result<()> {
+async fn the_requests_of_locks_on_memcached() -> Result<()> {
     let server = MemcachedServer::start()?;
     let client = client(&server).await?;
     let lock = client.lock("stock");

@@ -132,7 +132,7 @@ async fn t61_a_lease_of_more_than_thirty_days_lasts() -> Result<()> {
 }
 
 #[tokio::test]
-async fn t61_what_a_frozen_server_does_late_holds_up_nobody() -> Result<()> {
+async fn t61_late_requests_of_a_frozen_server_delay_nobody() -> Result<()> {
     let server = MemcachedServer::start()?;
     let (one, two) = (client(&server).await?, client(&server).await?);
     // The client is connected before the freeze, so the request lands in the server's socket buffer and runs after the

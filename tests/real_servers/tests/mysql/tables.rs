@@ -14,7 +14,7 @@ const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_locks;\
     SELECT, INSERT, UPDATE ON locks.tidelock_counter";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_come_first_make_the_tables_together() -> Result<()> {
+async fn many_first_clients_create_the_tables_together() -> Result<()> {
     let server = MariaDb::start()?;
     let clients: Vec<_> = (0..12)
         .map(|_| {

@@ -79,7 +79,7 @@ async fn a_client_certificate_is_shown() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t29_what_does_not_fit_is_said_and_does_not_hang() -> Result<()> {
+async fn t29_a_tls_mismatch_is_reported_and_does_not_hang() -> Result<()> {
     let (server, certs) = start(ServerCert::Good, false)?;
     let full = url(&server, "ssl-mode=VERIFY_IDENTITY");
     let trusting = || builder().tls_ca(&certs.ca);

@@ -51,7 +51,7 @@ async fn patient(url: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_who_locks_the_same_number_is_excluded() {
+async fn everything_that_locks_the_same_number_is_excluded() {
     let server = server();
     let a = client(&url(&server)).await;
     let guard = a.lock("till").acquire().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_pooler_that_keeps_sessions_is_as_good_as_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_it_cannot_do_is_said() {
+async fn missing_abilities_are_refused_by_name() {
     let server = server();
     let (a, b) = (client(&url(&server)).await, client(&url(&server)).await);
     let error = a.lock("till").fenced().acquire().await.unwrap_err();

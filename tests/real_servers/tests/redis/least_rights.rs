@@ -185,7 +185,7 @@ async fn t27_a_right_that_is_missing_is_told() -> Result<()> {
 /// A user whose rights predate the support for waiters of Redisson's fair locks: it locks, waits and releases as
 /// before, also while such a queue exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t27_who_may_not_look_at_fair_queues_locks_all_the_same() -> Result<()> {
+async fn t27_a_user_without_rights_to_fair_queues_can_still_lock() -> Result<()> {
     let mut fewer = rights()?;
     let later = ["+hlen", "+hrandfield", "+lindex", "+zscore"];
     fewer.retain(|right| !later.contains(&right.as_str()));

@@ -72,7 +72,7 @@ async fn a_client_certificate_is_shown() -> Result<()> {
 }
 
 #[tokio::test]
-async fn t29_what_does_not_fit_is_said_and_does_not_hang() -> Result<()> {
+async fn t29_a_tls_mismatch_is_reported_and_does_not_hang() -> Result<()> {
     let (server, certs) = start(ServerCert::Good, false)?;
     fails(builder().tls_ca(&certs.other_ca), &server.url(), "tls_ca").await?;
     let plain = server.url().replace("rediss://", "redis://");

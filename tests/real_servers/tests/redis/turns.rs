@@ -15,7 +15,7 @@ const WITHIN: Duration = Duration::from_millis(100);
 /// The wake and the attempt that follows it take longer than the fast client's pause between two holds. A Java service
 /// or a distant client is that slow.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_needs_longer_to_come_gets_its_turn_too() {
+async fn a_client_that_needs_longer_gets_its_turn_too() {
     let server = RedisServer::start().unwrap();
     let far = Proxy::start(server.addr()).unwrap();
     far.set_both(Mode::Delay(Duration::from_millis(1)));

@@ -106,7 +106,7 @@ async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> 
 }
 
 #[tokio::test]
-async fn what_is_no_plain_lock_is_refused_and_left_as_it_is() -> Result<()> {
+async fn a_key_that_is_no_plain_lock_is_refused_and_left_as_it_is() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
     server.admin(&["SET", "text", "x"])?;

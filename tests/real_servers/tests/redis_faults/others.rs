@@ -56,7 +56,7 @@ fn leave_mode(shop: &Shop) -> Result<()> {
 
 /// T65: a hash that has only a `mode` field has no holder. It is free for an acquire and for a force release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t65_what_the_holders_of_a_read_write_lock_left_is_free() -> Result<()> {
+async fn t65_the_remains_of_read_write_holders_are_free() -> Result<()> {
     let shop = shop(ms(1500)).await?;
     let lock = shop.client.lock("till");
     leave_mode(&shop)?;
@@ -318,7 +318,7 @@ async fn t73_a_waiter_hears_what_the_head_of_a_fair_queue_is_told() -> Result<()
 /// T73: a waiter polls for a foreign hold, because a Redisson spin lock releases without a message. It does not poll
 /// while a client of ours holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t73_what_is_freed_without_a_word_is_found_soon() -> Result<()> {
+async fn t73_a_lock_freed_without_a_message_is_found_soon() -> Result<()> {
     let shop = shop(LONG).await?;
     let other = shop.direct().await?;
     let lock = shop.client.lock("till");

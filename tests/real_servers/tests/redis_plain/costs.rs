@@ -28,7 +28,7 @@ fn spent(proxy: &Proxy) -> u64 {
 }
 
 #[tokio::test]
-async fn what_plain_locks_cost() -> Result<()> {
+async fn the_requests_of_plain_locks() -> Result<()> {
     let server = RedisServer::start()?;
     let proxy = Proxy::start(server.addr())?;
     let client = client(&proxy, Duration::from_secs(30)).await?;

@@ -258,7 +258,7 @@ async fn a_subscription_that_is_killed_stands_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_wait_causes_no_traffic() -> Result<()> {
+async fn a_client_that_does_not_wait_causes_no_traffic() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
     let held = shop.holder.plain_lock("stock").acquire().await?;
     for _ in 0..3 {

@@ -31,7 +31,7 @@ async fn a_plain_lock_is_one_key_with_the_owner_and_a_time_to_live_and_nothing_s
 }
 
 #[tokio::test]
-async fn what_a_foreign_client_has_set_is_waited_for_and_left_alone() -> Result<()> {
+async fn a_key_of_another_client_is_waited_for_and_left_alone() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
     let lock = client.plain_lock("stock");

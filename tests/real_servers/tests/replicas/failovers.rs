@@ -99,7 +99,7 @@ async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
 
 /// T32: a client that asked for acknowledgement was never granted the lock that the failover loses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
+async fn t32_a_grant_without_acknowledgements_was_never_given() -> Result<()> {
     for policy in [Any, Majority, All] {
         let world = World::new(LEASE)?;
         let client = world.client(policy).await?;

@@ -13,7 +13,7 @@ use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, withi
 const LEASE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_reached_is_on_the_guard() -> Result<()> {
+async fn the_acknowledgements_reached_are_on_the_guard() -> Result<()> {
     let world = World::new(LEASE)?;
     let client = world.client(Any).await?;
     for (policy, needed) in [
@@ -40,7 +40,7 @@ async fn what_was_reached_is_on_the_guard() -> Result<()> {
 
 /// One of two replicas is frozen. `all` fails with an error and leaves no lock. The other policies are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
+async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
     let world = World::new(LEASE)?;
     let client = world.client(Any).await?;
     let lock = client.lock("till");

@@ -228,7 +228,7 @@ impl Steward {
                 () = retirement(&mut last_call, in_flight), if calls.is_empty() => break,
                 () = table.notify.notified() => {}
                 () = self.notify.notified() => {}
-                Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
+                Some(answers) = calls.next(), if !calls.is_empty() => self.apply_replies(table, answers),
                 queued = inbox.recv() => match queued {
                     Some(queued) => calls.push(self.call(queued)),
                     None => break,
@@ -300,7 +300,7 @@ impl Steward {
     }
 
     /// Applies the replies to a batch.
-    fn take(&self, table: &LeaseTable, answers: Option<RenewalReplies>) {
+    fn apply_replies(&self, table: &LeaseTable, answers: Option<RenewalReplies>) {
         let Some(RenewalReplies { sent, ids, result }) = answers else {
             return;
         };

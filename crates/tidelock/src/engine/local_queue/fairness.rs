@@ -59,7 +59,7 @@ impl FairnessDelay {
         let most = (ended.kept / DELAY_DIVISOR).clamp(shortest, MAX_FAIRNESS_DELAY);
         let longer = last.map_or(0, Self::next);
         let step = (shortest * DELAY_GROWTH.pow(longer)).min(most);
-        let before = ended.awaited.kin().min(PLACES);
+        let before = ended.awaited.peers().min(PLACES);
         Self {
             before,
             step,
@@ -139,7 +139,7 @@ impl FairnessAccount {
         let seen = self.seen(releases_seen);
         self.delay.missed |= self.delay.before > seen.unwrap_or(0);
         let elapsed = now.since(self.last.now);
-        self.debt.granted(elapsed, self.last.awaited.kin(), seen);
+        self.debt.granted(elapsed, self.last.awaited.peers(), seen);
         // Any further delay follows from the end of this new turn.
         self.delay.before = 0;
     }

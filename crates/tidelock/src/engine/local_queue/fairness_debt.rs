@@ -76,20 +76,20 @@ impl FairnessDebt {
     /// Adds the debt of a turn that has ended. No other client waits: cancels the debt.
     pub(crate) fn add(&mut self, ended: &EndedTurn) {
         let Awaited {
-            strangers, polled, ..
+            foreign, polled, ..
         } = ended.awaited;
-        if strangers == 0 && !polled {
+        if foreign == 0 && !polled {
             (self.turns, self.time, self.vain) = (0, Duration::ZERO, 0);
             return;
         }
-        let kin = ended.awaited.kin().min(PLACES);
+        let peers = ended.awaited.peers().min(PLACES);
         // Each other tidelock process gets one turn. The other clients together get as many as all tidelock processes,
         // this one included, but at most twice their own number. All clients that poll count as one, because the store
         // cannot count them.
-        let share = (kin + 1).min(strangers.saturating_mul(2).max(u32::from(polled)));
-        let turns = ended.turns.saturating_mul(share).saturating_add(kin);
+        let share = (peers + 1).min(foreign.saturating_mul(2).max(u32::from(polled)));
+        let turns = ended.turns.saturating_mul(share).saturating_add(peers);
         self.turns = self.turns.saturating_add(turns);
-        let time = ended.kept.saturating_mul(2 * share + kin);
+        let time = ended.kept.saturating_mul(2 * share + peers);
         self.time = self.time.saturating_add(time).min(MAX_DEBT);
         self.patience = self.patience.clamp(ended.shortest(), MAX_FAIRNESS_DELAY);
         // A client that polls comes by chance, so a delay in vain proves little. It had the lock a short time ago, so
@@ -100,7 +100,7 @@ impl FairnessDebt {
     }
 
     /// Whether the debt is still open.
-    fn stands(&self, elapsed: Duration, seen: u32) -> bool {
+    fn is_open(&self, elapsed: Duration, seen: u32) -> bool {
         self.turns > seen && elapsed < self.time
     }
 
@@ -131,30 +131,30 @@ impl FairnessDebt {
         seen: Option<u32>,
     ) -> BootInstant {
         let given = self.given(seen.is_some());
-        if given.is_zero() || !self.stands(now.since(ended), seen.unwrap_or(0)) {
+        if given.is_zero() || !self.is_open(now.since(ended), seen.unwrap_or(0)) {
             return BootInstant(0);
         }
         (free_since + given).min(ended + self.time)
     }
 
     /// This process has the lock again: reduces the debt, or makes the next delay longer.
-    pub(crate) fn granted(&mut self, elapsed: Duration, kin: u32, seen: Option<u32>) {
+    pub(crate) fn granted(&mut self, elapsed: Duration, peers: u32, seen: Option<u32>) {
         let turns = seen.unwrap_or(0);
-        let stands = self.stands(elapsed, turns);
+        let is_open = self.is_open(elapsed, turns);
         self.turns = self.turns.saturating_sub(turns);
-        // We cannot tell whose turns we saw. So we take the first `kin` turns for those of other tidelock processes,
+        // We cannot tell whose turns we saw. So we take the first `peers` turns for those of other tidelock processes,
         // and only a further one shows that another client came.
-        if turns > kin {
-            self.paid(elapsed, stands);
+        if turns > peers {
+            self.paid(elapsed, is_open);
         } else if self.turns > 0 {
             self.waited_in_vain(seen.is_some());
         }
     }
 
     /// Another client came: restores the credit.
-    fn paid(&mut self, elapsed: Duration, stands: bool) {
+    fn paid(&mut self, elapsed: Duration, is_open: bool) {
         (self.credit, self.vain) = (MAX_FAIRNESS_DELAY, 0);
-        if stands {
+        if is_open {
             // Another client came, but the debt is still open: the delay is too short for some of them.
             self.time = self.time.saturating_sub(elapsed);
             self.patience = (self.patience * 2).min(MAX_FAIRNESS_DELAY);

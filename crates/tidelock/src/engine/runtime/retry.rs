@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_tried_again_until_it_works() {
+    async fn a_transient_error_is_retried_until_it_works() {
         let (timers, _stop) = timers();
         let mut tries = 0;
         let work = || {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_pass_and_what_nobody_waits_for_is_tried_once() {
+    async fn a_permanent_error_or_an_abandoned_request_is_tried_once() {
         let (timers, _stop) = timers();
         let long = Duration::from_secs(30);
         for (kind, limit) in [

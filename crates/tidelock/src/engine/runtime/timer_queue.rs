@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_in_the_middle_leaves_nothing() {
+    fn an_acquisition_that_is_dropped_leaves_nothing() {
         let mut queue = TimerQueue::default();
         let cx = Context::from_waker(Waker::noop());
         let places: Vec<_> = (1..=4).map(|nanos| queue.join(at(nanos), &cx)).collect();

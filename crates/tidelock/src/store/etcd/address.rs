@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_without_showing_the_password() {
+    fn a_mistaken_url_is_refused_without_showing_the_password() {
         for url in [
             "etcd:hunter2",
             "etcd://u:hunter2@",

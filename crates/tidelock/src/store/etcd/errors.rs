@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_tell_what_surely_did_not_happen() {
+    fn errors_tell_which_requests_had_no_effect() {
         for (code, text, kind) in [
             (
                 Code::PermissionDenied,

@@ -63,7 +63,7 @@ struct TicketRecord {
     /// The creation revision of its key.
     revision: Option<i64>,
     /// Its key may exist.
-    stands: bool,
+    may_exist: bool,
     /// In-flight counter: requests that write its key and were not answered.
     unanswered: usize,
     stage: TicketStage,
@@ -104,9 +104,9 @@ impl TicketLeases {
     /// The lease its key is under, or will be written under. An error: the ticket has been withdrawn.
     pub(crate) fn lease(&self, ticket: &Ticket) -> Result<Option<Lease>> {
         let mut known = self.lock();
-        let claim = self.at(&mut known, ticket);
-        claim.refuse_if_withdrawn()?;
-        Ok(claim.leases.last().copied())
+        let entry = self.at(&mut known, ticket);
+        entry.refuse_if_withdrawn()?;
+        Ok(entry.leases.last().copied())
     }
 
     /// Takes a spare lease of the same requested length. `None`: there is none. An error: the ticket has been
@@ -136,24 +136,24 @@ impl TicketLeases {
     /// Counts a request that writes its key, before it is sent. An error: the ticket has been withdrawn; do not send.
     pub(crate) fn sending(&self, ticket: &Ticket) -> Result<()> {
         let mut known = self.lock();
-        let claim = self.at(&mut known, ticket);
-        claim.refuse_if_withdrawn()?;
-        claim.unanswered += 1;
-        claim.stands = true;
+        let entry = self.at(&mut known, ticket);
+        entry.refuse_if_withdrawn()?;
+        entry.unanswered += 1;
+        entry.may_exist = true;
         Ok(())
     }
 
     /// Counts that request as done: it was answered, or it certainly had no effect.
     pub(crate) fn answered(&self, ticket: &Ticket) {
-        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
-            claim.unanswered = claim.unanswered.saturating_sub(1);
+        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+            entry.unanswered = entry.unanswered.saturating_sub(1);
         }
     }
 
     /// An answer showed that its key does not exist. A request in flight may still write it.
     pub(crate) fn absent(&self, ticket: &Ticket) {
-        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
-            claim.stands = claim.unanswered > 0;
+        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+            entry.may_exist = entry.unanswered > 0;
         }
     }
 
@@ -175,9 +175,9 @@ impl TicketLeases {
 
     /// Forgets a lease that no longer exists at the server, or that is about to be revoked.
     pub(crate) fn ended(&self, ticket: &Ticket, id: i64) {
-        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
-            claim.leases.retain(|lease| lease.id != id);
-            claim.markers.retain(|lease| lease.id != id);
+        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+            entry.leases.retain(|lease| lease.id != id);
+            entry.markers.retain(|lease| lease.id != id);
         }
     }
 
@@ -190,24 +190,24 @@ impl TicketLeases {
     /// How long its marker outlives its key. Zero: it has no marker.
     pub(crate) fn delay(&self, ticket: &Ticket) -> Duration {
         let known = self.lock();
-        let claim = known.tickets.get(&key(ticket));
-        claim.map_or(Duration::ZERO, |claim| claim.delay)
+        let entry = known.tickets.get(&key(ticket));
+        entry.map_or(Duration::ZERO, |entry| entry.delay)
     }
 
     /// Records a lease for its marker before anything is written under it. An error: the ticket has been withdrawn.
     pub(crate) fn marked(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
         let mut known = self.lock();
-        let claim = self.at(&mut known, ticket);
-        claim.refuse_if_withdrawn()?;
-        claim.markers.push(lease);
+        let entry = self.at(&mut known, ticket);
+        entry.refuse_if_withdrawn()?;
+        entry.markers.push(lease);
         Ok(())
     }
 
     /// The leases of its marker, newest last.
     pub(crate) fn markers(&self, ticket: &Ticket) -> Vec<i64> {
         let known = self.lock();
-        let claim = known.tickets.get(&key(ticket));
-        claim.map_or_else(Vec::new, |claim| ids(&claim.markers))
+        let entry = known.tickets.get(&key(ticket));
+        entry.map_or_else(Vec::new, |entry| ids(&entry.markers))
     }
 
     /// Records a grant: from now on only a release removes its marker; otherwise the marker expires.
@@ -219,14 +219,14 @@ impl TicketLeases {
     /// The leases of its marker to revoke now: all of them, unless the hold ended without a release.
     pub(crate) fn needless(&self, ticket: &Ticket, released: bool) -> Vec<i64> {
         let known = self.lock();
-        let claim = known.tickets.get(&key(ticket));
-        claim.map_or_else(Vec::new, |claim| claim.needless(released))
+        let entry = known.tickets.get(&key(ticket));
+        entry.map_or_else(Vec::new, |entry| entry.needless(released))
     }
 
     /// Records the lease its key is under. It is not the newest lease if moving the key to that one has failed.
     pub(crate) fn record_key_lease(&self, ticket: &Ticket, id: i64) {
-        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
-            claim.leases.sort_by_key(|lease| lease.id == id);
+        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+            entry.leases.sort_by_key(|lease| lease.id == id);
         }
     }
 
@@ -247,14 +247,14 @@ impl TicketLeases {
     /// Withdraws a ticket: no more requests are sent for it. Returns the work that is left.
     pub(crate) fn withdraw(&self, ticket: &Ticket) -> Remains {
         let mut known = self.lock();
-        let claim = self.at(&mut known, ticket);
+        let entry = self.at(&mut known, ticket);
         // A request in flight can arrive at any time later. Only a revoked lease makes the server refuse it.
-        let (remains, stage) = match (claim.unanswered, claim.stands) {
+        let (remains, stage) = match (entry.unanswered, entry.may_exist) {
             (0, false) => (Remains::Nothing, TicketStage::Withdrawn),
             (0, true) => (Remains::Key, TicketStage::Withdrawn),
-            _ => (Remains::Requests(ids(&claim.leases)), TicketStage::Revoked),
+            _ => (Remains::Requests(ids(&entry.leases)), TicketStage::Revoked),
         };
-        claim.stage = claim.stage.max(stage);
+        entry.stage = entry.stage.max(stage);
         remains
     }
 
@@ -265,17 +265,17 @@ impl TicketLeases {
     pub(crate) fn settle(&self, ticket: &Ticket, lives: bool) -> Vec<i64> {
         let now = self.timers.now();
         let mut known = self.lock();
-        let Some(claim) = known.tickets.get_mut(&key(ticket)) else {
+        let Some(entry) = known.tickets.get_mut(&key(ticket)) else {
             return Vec::new();
         };
-        claim.stands = false;
-        let needless = claim.needless(lives);
-        claim.markers.clear();
+        entry.may_exist = false;
+        let needless = entry.needless(lives);
+        entry.markers.clear();
         // A lease with a request in flight, or one that is being revoked, must not serve another ticket.
-        let clear = claim.unanswered == 0 && claim.stage != TicketStage::Revoked;
-        let mut leases = std::mem::take(&mut claim.leases);
+        let clear = entry.unanswered == 0 && entry.stage != TicketStage::Revoked;
+        let mut leases = std::mem::take(&mut entry.leases);
         // A withdrawn ticket stays, so that its late attempts are still refused.
-        if claim.stage == TicketStage::Open {
+        if entry.stage == TicketStage::Open {
             known.tickets.remove(&key(ticket));
         }
         if lives
@@ -293,28 +293,28 @@ impl TicketLeases {
         let now = self.timers.now();
         // Clean up only after the map has doubled, so that the cost per call stays constant on average.
         if known.tickets.len() >= known.crowded.max(64) {
-            known.tickets.retain(|_, claim| claim.until > now);
+            known.tickets.retain(|_, entry| entry.until > now);
             known.crowded = known.tickets.len() * 2;
         }
-        let claim = known.tickets.entry(key(ticket));
-        let claim = claim.or_insert_with(|| TicketRecord {
+        let entry = known.tickets.entry(key(ticket));
+        let entry = entry.or_insert_with(|| TicketRecord {
             id: None,
             leases: Vec::new(),
             markers: Vec::new(),
             delay: Duration::ZERO,
             granted: false,
             revision: None,
-            stands: false,
+            may_exist: false,
             unanswered: 0,
             stage: TicketStage::Open,
             until: now,
         });
-        let until = claim
+        let until = entry
             .leases
             .last()
             .map_or(WITHDRAWN_TTL, |lease| lease.ttl + WITHDRAWN_TTL);
-        claim.until = claim.until.max(now + until);
-        claim
+        entry.until = entry.until.max(now + until);
+        entry
     }
 
     fn lock(&self) -> MutexGuard<'_, TicketLeasesState> {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_on_one_connection_is_never_compared_on_another() {
+    async fn a_value_read_on_one_connection_is_never_compared_on_another() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("memcached://{}", listener.local_addr().unwrap());
         let (background, stop) = Background::start(Clock::Boot).unwrap();

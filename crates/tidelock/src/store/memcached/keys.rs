@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_no_owner_of_ours() {
+    fn a_value_that_others_wrote_is_no_owner_of_ours() {
         for bad in [&b"1"[..], b"\xff\n", b"a:1\nname", b""] {
             assert_eq!(read(bad), None);
         }

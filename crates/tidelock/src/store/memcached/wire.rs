@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said_so() {
+    fn a_reply_that_is_no_answer_is_reported() {
         for size in ["many", "-1", "1073741825", "18446744073709551615"] {
             let mut inbox = Inbox::default();
             inbox.push(format!("VA {size} c1\r\nx").as_bytes());

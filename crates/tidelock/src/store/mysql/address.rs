@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_tls_never_gets_plain_text() {
+    fn a_url_with_tls_never_gets_plain_text() {
         for mode in ["REQUIRED", "VERIFY_IDENTITY", "required"] {
             let address = Address::parse(&format!("mysql://h/d?ssl-mode={mode}")).unwrap();
             assert!(address.tls, "{mode}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_without_the_password() {
+    fn an_invalid_url_is_refused_without_the_password() {
         for text in [
             "mysql://u:hunter2@h",
             "mysql://u:hunter2@h/d?x=1",

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_undone_surely_did_not_happen() {
+    fn a_certain_rollback_did_not_happen() {
         for code in [1205, 1213, 1290, 1040] {
             assert_eq!(kind(code, true), ErrorKind::Unavailable, "{code}");
             assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown, "{code}");

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_tls_gets_it_or_an_error() {
+    fn a_url_with_tls_gets_it_or_an_error() {
         for (mode, check) in [
             ("sslmode=disable", None),
             ("sslmode=require", Some(Check::Everything)),

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_locks_is_a_danger() {
+    fn a_setting_that_loses_locks_is_a_danger() {
         assert_eq!(judged("redis_version:6.0.16\r\n", version), Danger);
         assert_eq!(judged("redis_version:10.0.1\r\n", version), Good);
         let stray = |info: &Info<'_>| mode(info, false);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_the_head_of_a_fair_queue_concerns_the_lock() {
+    fn a_message_to_the_head_of_a_fair_queue_concerns_the_lock() {
         let head = "0123abcd-0123-4123-8123-0123456789ab:7";
         for given in ["stock", "{a}:b", "a:b", "ä 漢", "half{brace"] {
             let (name, own) = (name(given), channel(&name(given)));

@@ -323,7 +323,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_made_belongs_to_its_owner_or_to_the_group_of_the_folder() {
+    fn a_new_file_belongs_to_its_owner_or_to_the_group_of_the_folder() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
@@ -344,7 +344,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_root_makes_beside_a_file_belongs_to_the_owner_of_the_file() {
+    fn a_file_that_root_creates_beside_a_file_belongs_to_its_owner() {
         use std::os::unix::fs::MetadataExt;
         if !rustix::process::geteuid().is_root() {
             eprintln!("LEFT OUT: only root can make files of other users");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_followed() {
+    fn a_place_in_the_queue_that_is_left_is_filled() {
         let folder = tempfile::tempdir().unwrap();
         let (_holder, [first, second, third]) = three(folder.path());
         first.0.leave("a", || true);

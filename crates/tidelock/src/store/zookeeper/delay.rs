@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else_bars_anybody() {
+    fn a_written_delay_is_read_and_nothing_else_bars_anybody() {
         for (delay, seen) in [(0, false), (30_000, false), (1, true), (u64::MAX, true)] {
             let delay = Duration::from_millis(delay);
             let text = written(77, delay, seen);

@@ -229,7 +229,7 @@ mod tests {
 
     /// T68: the holder came before the turn, and those who wait came after it.
     #[test]
-    fn t68_who_comes_after_the_numbers_have_turned_over_stands_behind_the_holder() {
+    fn t68_a_waiter_after_the_numbers_have_wrapped_is_behind_the_holder() {
         let queue = [
             "_c_z-lock-2147483646",
             "_c_y-lock-2147483647",

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_value_is_read_back() {
         let owner = format!("{}:7", uuid::Uuid::new_v4());
         let since = since_epoch(1_234_567);
         let info = ClientInfo::new("web\n1", 42, "shop", since);

@@ -133,7 +133,7 @@ mod tests {
     /// The first caller reads alone. A hundred more arrive during that read, and half of them leave. The others share
     /// one read, which started after they had arrived.
     #[tokio::test]
-    async fn who_comes_while_one_looks_shares_the_next_look() {
+    async fn a_caller_during_a_read_shares_the_next_read() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         let (reads, begun) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
         let answers = Arc::new(Semaphore::new(0));

@@ -341,7 +341,7 @@ pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
 
 /// An owner that holds the write side gets the read side at once. Other clients get the lock only after it has released
 /// both.
-pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
+pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -362,7 +362,7 @@ pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
 
 /// An owner that holds the read side and requests the write side gets an error, because it would wait for itself. After
 /// it has released the read side, it gets the write side.
-pub async fn who_reads_and_would_write_is_refused(fixture: &Fixture) {
+pub async fn a_reader_that_wants_to_write_is_refused(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let sides = a.read_write_lock(&name).expect("the store has them");

@@ -45,7 +45,7 @@ async fn a_turn_that_is_not_taken_goes_on() {
 /// A future that is kept without being polled must not block the other waiters: after a third of the lease it is passed
 /// over.
 #[tokio::test(start_paused = true)]
-async fn who_does_not_come_is_passed_over() {
+async fn a_waiter_that_does_not_come_is_passed_over() {
     for rules in [HandOff::default(), HandOff::OFF] {
         let (client, _) = counted(builder().hand_off(rules), &store()).await;
         let lock = client.lock("a");
@@ -65,7 +65,7 @@ async fn who_does_not_come_is_passed_over() {
 
 /// The same for a leader that is not polled any more: the next waiter in the local queue makes its own attempt then.
 #[tokio::test(start_paused = true)]
-async fn who_leads_and_stops_is_passed_over() {
+async fn a_leader_that_stops_is_passed_over() {
     let store = store();
     let (here, there) = (client(&store).await, client(&store).await);
     let held = there.lock("a").acquire().await.unwrap();
@@ -90,7 +90,7 @@ async fn who_leads_and_stops_is_passed_over() {
 
 /// The same for a waiter that was woken as the next leader and then stops being polled.
 #[tokio::test(start_paused = true)]
-async fn who_was_called_and_stops_is_passed_over() {
+async fn a_waiter_that_was_called_and_stops_is_passed_over() {
     let store = store();
     let (here, there) = (client(&store).await, client(&store).await);
     let lock = here.lock("a");
@@ -164,7 +164,7 @@ async fn a_trouble_that_is_over_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_to_all_who_wait() {
+async fn an_outage_is_reported_to_all_waiters() {
     let (client, plug) = counted(builder(), &store()).await;
     let other = client.lock("a").acquire().await.unwrap();
     drop(other);
@@ -192,7 +192,7 @@ async fn an_outage_is_told_to_all_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_ends_those_who_wait_in_line() {
+async fn close_ends_the_waiters_of_the_local_queue() {
     let client = client(&store()).await;
     let lock = client.lock("a");
     let held = lock.acquire().await.unwrap();
@@ -287,7 +287,7 @@ async fn a_scout(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_for_itself_and_leaves_leaves_nothing() {
+async fn a_probe_that_leaves_leaves_nothing() {
     let store = store();
     let far = client(&store).await;
     // The stopped leader makes the first two attempts. The third is the next waiter's.
@@ -384,7 +384,7 @@ async fn a_probe_that_is_granted_too_late_takes_no_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_for_itself_without_an_answer_waits_on() {
+async fn a_probe_without_an_answer_waits_on() {
     let store = store();
     let far = client(&store).await;
     let (here, plug) = counted(builder(), &store).await;

@@ -163,7 +163,7 @@ async fn each_holder_has_its_own_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_handed_on_is_renewed() {
+async fn a_lock_that_was_handed_on_is_renewed() {
     let client = client(&store()).await;
     let (held, next) = holder_and_heir(&client.lock("a"), AcquireOptions::new()).await;
     held.release().await.unwrap();
@@ -238,7 +238,7 @@ async fn a_third_of_the_lease_must_be_proved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_do_not_wait_for_what_is_lost() {
+async fn waiters_do_not_wait_for_a_lost_hold() {
     let store = store();
     let (client, plug) = counted(builder(), &store).await;
     let lock = client.lock("a");

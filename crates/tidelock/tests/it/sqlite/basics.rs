@@ -95,7 +95,7 @@ async fn the_holder_hears_of_a_force_release_and_of_a_deleted_file() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_file_is_refused_and_left_alone() {
+async fn a_file_that_is_no_lock_file_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "x".repeat(5000)).unwrap();

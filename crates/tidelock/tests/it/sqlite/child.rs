@@ -112,15 +112,24 @@ impl Other {
         })
     }
 
+    /// Stops the process and waits until all of its threads have stopped. The main thread alone proves nothing: on a
+    /// busy machine another thread still runs for a while after it, and may acquire the lock.
     #[cfg(target_os = "linux")]
     pub(crate) fn stop(&self) {
         self.send(rustix::process::Signal::STOP);
-        while !std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))
-            .unwrap()
-            .contains(") T ")
-        {
+        while !self.all_threads_have_stopped() {
             std::thread::yield_now();
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn all_threads_have_stopped(&self) -> bool {
+        let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        tasks.all(|task| {
+            // A thread that has just ended has no state any more.
+            std::fs::read_to_string(task.unwrap().path().join("stat"))
+                .map_or(true, |stat| stat.contains(") T "))
+        })
     }
 
     #[cfg(target_os = "linux")]

@@ -45,7 +45,7 @@ fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
 }
 
 #[test]
-fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
+fn a_grant_without_a_steward_is_lost_at_once() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
     let store = store(&background);

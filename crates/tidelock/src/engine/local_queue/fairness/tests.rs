@@ -22,16 +22,16 @@ fn name() -> Name {
     Name::new("stock").unwrap()
 }
 
-/// A turn of `turns` tasks that has just ended, with `kin` waiting tidelock processes and `strangers` other clients.
-fn turn(now: BootInstant, kept: Duration, turns: u32, kin: u32, strangers: u32) -> EndedTurn {
+/// A turn of `turns` tasks that has just ended, with `peers` waiting tidelock processes and `foreign` other clients.
+fn turn(now: BootInstant, kept: Duration, turns: u32, peers: u32, foreign: u32) -> EndedTurn {
     EndedTurn {
         now,
         kept,
         turns,
         trip: ms(1),
         awaited: Awaited {
-            others: kin + strangers,
-            strangers,
+            others: peers + foreign,
+            foreign,
             polled: false,
             releases_seen: 0,
         },
@@ -50,7 +50,7 @@ fn ended(turn: &EndedTurn) -> FairnessDelays {
 }
 
 #[test]
-fn who_has_seen_the_others_go_holds_back_no_more() {
+fn the_fairness_delay_ends_after_the_turns_of_the_others() {
     let fairness_delays = ended(&turn(at(0), Duration::from_secs(1), 1, 3, 0));
     let pause = |count, now| fairness_delays.pause(&name(), now, releases_seen(count, now));
     assert_eq!(pause(0, at(0)), ms(2));
@@ -60,7 +60,7 @@ fn who_has_seen_the_others_go_holds_back_no_more() {
 
 /// A task that gives up after three milliseconds leaves the debt to the next one.
 #[test]
-fn what_is_owed_outlives_the_task_that_waits() {
+fn the_debt_outlives_the_task_that_waits() {
     let fairness_delays = ended(&turn(at(0), ms(10), 8, 0, 1));
     let pause = |now, count, last| fairness_delays.pause(&name(), now, releases_seen(count, last));
     assert_eq!(pause(at(0), 0, at(0)), ms(2));
@@ -78,12 +78,12 @@ fn what_is_owed_outlives_the_task_that_waits() {
 }
 
 /// The delays after turns of that length, if no other client comes in any of them.
-fn pauses(kept: Duration, times: usize, (kin, strangers): (u32, u32)) -> Vec<Duration> {
+fn pauses(kept: Duration, times: usize, (peers, foreign): (u32, u32)) -> Vec<Duration> {
     let (mut fairness_delays, mut now) = (FairnessDelays::default(), at(1));
     let mut pauses = Vec::new();
     for _ in 0..times {
         now = now + kept;
-        fairness_delays.ended(&name(), &turn(now, kept, 1, kin, strangers));
+        fairness_delays.ended(&name(), &turn(now, kept, 1, peers, foreign));
         let pause = fairness_delays.pause(&name(), now, releases_seen(0, now));
         now = now + pause;
         pauses.push(pause);
@@ -93,7 +93,7 @@ fn pauses(kept: Duration, times: usize, (kin, strangers): (u32, u32)) -> Vec<Dur
 }
 
 #[test]
-fn who_does_not_come_is_given_longer_and_then_given_up() {
+fn a_client_that_does_not_come_is_given_longer_and_then_given_up() {
     assert_eq!(pauses(ms(40), 6, (1, 0)), [2, 8, 10, 2, 8, 10].map(ms));
     // The delay never exceeds a fraction of the turn, except for the shortest delay.
     assert_eq!(pauses(ms(4), 2, (1, 0)), [2, 2].map(ms));
@@ -111,7 +111,7 @@ fn who_does_not_come_is_given_longer_and_then_given_up() {
 
 /// A stopped Java service keeps its subscription.
 #[test]
-fn a_stranger_who_never_comes_costs_little() {
+fn a_foreign_client_that_never_comes_costs_little() {
     for kept in [ms(1), ms(5), ms(10), ms(100)] {
         let pauses = pauses(kept, 2000, (0, 1));
         let first: Duration = pauses.iter().take(20).sum();
@@ -129,7 +129,7 @@ fn a_stranger_who_never_comes_costs_little() {
 }
 
 #[test]
-fn nobody_is_waited_for_who_does_not_listen() {
+fn no_fairness_delay_for_a_process_that_does_not_listen() {
     let mut fairness_delays = ended(&turn(at(0), ms(10), 8, 0, 1));
     fairness_delays.granted(&name(), at(1), releases_seen(0, at(0)));
     fairness_delays.ended(&name(), &turn(at(11), ms(10), 8, 0, 0));
@@ -161,8 +161,8 @@ fn equal_crowds_of_both_languages_share_evenly() {
     let world = World::of(&[Ours::tasks(8)], &[Others::Java]);
     let shares = world.run(SECOND * 20);
     println!("{shares:?}");
-    assert!(shares.strangers() >= 0.4, "{shares:?}");
-    assert!(shares.strangers() <= 0.6, "{shares:?}");
+    assert!(shares.foreign() >= 0.4, "{shares:?}");
+    assert!(shares.foreign() <= 0.6, "{shares:?}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn no_process_is_left_out_whatever_it_is() {
             "{shares:?}"
         );
         assert!(
-            shares.strangers() >= 0.4 * others.len() as f64 / (ours.len() + others.len()) as f64,
+            shares.foreign() >= 0.4 * others.len() as f64 / (ours.len() + others.len()) as f64,
             "{shares:?}"
         );
         assert!(
@@ -208,7 +208,7 @@ fn pollers_come_between_those_who_are_told() {
         let poller = Others::Poller(ms(pause));
         let shares = World::of(&[Ours::tasks(2); 2], &[poller; 2]).run(SECOND * 20);
         println!("every {pause} ms: {shares:?}");
-        assert!(shares.strangers() >= 0.1, "{shares:?}");
+        assert!(shares.foreign() >= 0.1, "{shares:?}");
     }
 }
 

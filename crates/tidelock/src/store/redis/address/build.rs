@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn an_invalid_option_is_refused() {
         let none: [&str; 0] = [];
         for (servers, why) in [
             (Topology::one(""), "host"),

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_without_showing_the_password() {
+    fn a_mistaken_url_is_refused_without_showing_the_password() {
         for url in [
             "redis://:hunter2@h/x",
             "redis://:hunter2@h/-1",

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_alike_is_said_once_and_what_is_not_with_its_place() {
+    fn equal_findings_are_reported_once_and_others_with_their_server() {
         let fine = |found: &str| Finding::new(Severity::Good, "clock", found, "fine");
         let bad = Finding::new(Severity::Danger, "eviction", "lru", "bad");
         let each = vec![

@@ -48,7 +48,7 @@ impl<'r> AcquireAnswer<'r> {
                     Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")
                 );
             }
-            (Some(3), _) => return Err(text(1).map_or_else(stranger, read_write)),
+            (Some(3), _) => return Err(text(1).map_or_else(unknown_reply, read_write)),
             // With 1 the holder repeated its request, and another client has overwritten the counter in between.
             // Bytes that are not UTF-8 are not a number either.
             (Some(code @ (1 | 4)), _) if code == 4 || parts.len() > 1 => {
@@ -60,7 +60,7 @@ impl<'r> AcquireAnswer<'r> {
 }
 
 /// The error for a key of another type.
-fn stranger() -> Error {
+fn unknown_reply() -> Error {
     Error::new(ErrorKind::WrongType).because(
         "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is",
     )
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_written_is_repeated_in_part_and_without_control_characters() {
+    fn text_of_others_is_shortened_and_without_control_characters() {
         for error in [
             read_write("\x1b[2J"),
             no_token("c", "\x1b[2J"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_answer() {
+    fn an_unknown_reply_is_no_answer() {
         for reply in [
             Reply::Nil,
             list(&[]),

@@ -39,7 +39,7 @@ pub(crate) struct KeyspaceEvents {
     subscriber: Arc<Subscriber>,
     /// The names that a foreign client held recently, and when. More such clients may poll for a name, and no server
     /// counts them.
-    strangers: Mutex<HashMap<Name, BootInstant>>,
+    foreign_holders: Mutex<HashMap<Name, BootInstant>>,
 }
 
 impl KeyspaceEvents {
@@ -48,7 +48,7 @@ impl KeyspaceEvents {
             db,
             channel_router,
             subscriber,
-            strangers: Mutex::default(),
+            foreign_holders: Mutex::default(),
         }
     }
 
@@ -58,14 +58,14 @@ impl KeyspaceEvents {
             return;
         }
         let now = self.channel_router.timers().now();
-        let mut seen = self.strangers.lock();
+        let mut seen = self.foreign_holders.lock();
         seen.retain(|_, at| now.since(*at) < STAYS);
         seen.insert(name.clone(), now);
     }
 
     fn is_polled(&self, name: &Name) -> bool {
         let now = self.channel_router.timers().now();
-        let seen = self.strangers.lock();
+        let seen = self.foreign_holders.lock();
         seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
     }
 
@@ -97,7 +97,7 @@ impl KeyspaceEvents {
         let us = i64::from(before.is_some());
         released(Awaited {
             others: u32::try_from((listeners - us).max(0)).unwrap_or(u32::MAX),
-            strangers: 0,
+            foreign: 0,
             polled: self.is_polled(name),
             releases_seen: before.map_or(0, |before| before.count + 1),
         })
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_frees_a_key_wakes() {
+    fn only_an_event_that_frees_a_key_wakes() {
         for event in ["del", "expired", "evicted"] {
             assert!(frees(event.as_bytes()));
         }

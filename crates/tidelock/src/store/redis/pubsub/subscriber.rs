@@ -190,18 +190,18 @@ impl Subscriber {
         // Without a reliable count of tidelock's waiters, we treat all as tidelock's. Otherwise tidelock processes
         // would take each other for foreign clients and delay their attempts without need.
         let counted = self.registry.counts_its_kind() && own == Some(forms > 0);
-        let kin = match listeners.ours {
+        let peers = match listeners.ours {
             Some(ours) if counted => (ours - counts_us).clamp(0, others),
             _ => others,
         };
         let awaited = Awaited {
             others: u32::try_from(others).unwrap_or(u32::MAX),
-            strangers: u32::try_from(others - kin).unwrap_or(u32::MAX),
+            foreign: u32::try_from(others - peers).unwrap_or(u32::MAX),
             polled: false,
             // If this process listens, it hears the message of this release too.
             releases_seen: before.map_or(0, |before| before.count) + u64::from(forms > 0),
         };
-        if awaited.strangers > 0 {
+        if awaited.foreign > 0 {
             self.listen(channel);
         }
         released(awaited)

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_heard_counts() {
+    fn only_acknowledgements_that_arrived_count() {
         let demand = AckDemand {
             purpose: Purpose::Acquire,
             policy: ReplicaAck::Any,

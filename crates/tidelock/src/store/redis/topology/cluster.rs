@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_say_is_believed_by_what_they_have_seen() {
+    fn a_node_is_believed_by_the_epoch_it_has_seen() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         let timers = Timers::new(Clock::Boot);
         let entry = EndpointLogin::default();

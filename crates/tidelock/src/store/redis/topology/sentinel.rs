@@ -143,7 +143,7 @@ impl Sentinel {
                 .iter()
                 .map(|(address, connection)| self.ask(address, connection, end));
             let mut asked: FuturesUnordered<_> = each.collect();
-            let (mut best, mut troubles, mut strangers) = (None, Vec::new(), 0);
+            let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
             let mut args = 0;
             while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
                 match said {
@@ -152,7 +152,7 @@ impl Sentinel {
                         best = best.max(Some(word));
                         end = end.min(self.timers.now() + OTHERS);
                     }
-                    Ok(None) => strangers += 1,
+                    Ok(None) => unaware += 1,
                     Err(error) => troubles.push(error),
                 }
             }
@@ -175,7 +175,7 @@ impl Sentinel {
                     let tls = self.who.places.iter().any(HostAddress::is_tls);
                     Ok(HostAddress::Tcp { host, port, tls })
                 }
-                None if strangers > 0 => Err(self.unknown_service(strangers).await),
+                None if unaware > 0 => Err(self.unknown_service(unaware).await),
                 None => Err(self.unreachable(&troubles)),
             }
         })
@@ -230,7 +230,7 @@ impl Sentinel {
     }
 
     /// The error for an unknown service. It lists the known services, if the user may see them.
-    async fn unknown_service(&self, strangers: usize) -> Error {
+    async fn unknown_service(&self, unaware: usize) -> Error {
         let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
         for (_, connection) in self.known() {
@@ -253,7 +253,7 @@ impl Sentinel {
         // Only a first connect fails for good. A sentinel that was reset or has lost its configuration must not break
         // a client that has worked until now.
         let never = self.current.lock().is_none();
-        let kind = if never && strangers == self.known().len() {
+        let kind = if never && unaware == self.known().len() {
             ErrorKind::InvalidOptions
         } else {
             ErrorKind::Unavailable
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_seen_more_failovers_is_believed() {
+    fn the_sentinel_that_has_seen_more_failovers_is_believed() {
         let stale = word(3, false, 9);
         let fresh = word(4, false, 1);
         let about_to = word(3, true, 1);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_made_up() {
+    fn a_missing_field_is_not_invented() {
         let heard = BootInstant::from_nanos(7);
         let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
         let server_run = read(info, heard).unwrap();

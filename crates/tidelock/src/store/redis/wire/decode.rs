@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_no_answer_and_hides_none() {
+    fn an_unrequested_reply_is_no_answer_and_hides_none() {
         for strange in [
             "~1\r\n:1\r\n",
             ",1.5\r\n",
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn a_reply_of_the_wrong_shape_is_refused() {
         assert!(junk("*1\r\n".repeat(1_000_000).as_bytes()).contains("deep"));
         assert!(junk(b"$17000000\r\n").contains("long"));
         assert!(junk(b"%9223372036854775807\r\n").contains("long"));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_redis_sends_is_refused() {
+    fn bytes_that_no_redis_sends_are_refused() {
         let tls_alert = b"\x15\x03\x03\x00\x02\x02\x46\r\n";
         for bytes in [
             &b"HTTP/1.1 400 Bad Request\r\n"[..],

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_tell_what_surely_did_not_run() {
+    fn errors_tell_which_requests_did_not_run() {
         for (text, kind) in [
             ("WRONGTYPE Operation against a key", ErrorKind::WrongType),
             ("NOPERM this user has no permissions", ErrorKind::Refused),

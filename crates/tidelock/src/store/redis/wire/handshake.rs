@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_greeting_says_what_a_server_has_against_us() {
+    async fn a_handshake_reports_why_the_server_refuses() {
         for (login, pushes, handshake, answers, expected) in greetings() {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let mut peer = Peer(theirs);

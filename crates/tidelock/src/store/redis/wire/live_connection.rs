@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_between_two_answers_is_told_to_all_who_wait() {
+    async fn an_end_between_two_answers_is_reported_to_all_waiters() {
         let (conn, mut peer) = connected().await;
         let (one, two) = (request_of("ONE"), request_of("TWO"));
         let talk = async {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_makes_no_sense_ends_the_connection() {
+    async fn an_undecodable_reply_ends_the_connection() {
         for (junk, why) in [
             (":1\r\n:2\r\n", "nobody has asked"),
             (":1\r\nHTTP/1.1 400\r\n", "not RESP"),

@@ -124,7 +124,7 @@ impl Shares {
         ours as f64 / self.total() as f64
     }
 
-    pub(crate) fn strangers(&self) -> f64 {
+    pub(crate) fn foreign(&self) -> f64 {
         1.0 - self.ours()
     }
 }
@@ -279,15 +279,15 @@ impl World {
                 self.put(TRIP, Event::Hears(other));
             }
         }
-        let strangers = self.each.iter().filter(|one| {
+        let foreign = self.each.iter().filter(|one| {
             matches!(
                 one.other,
                 Some(Others::Java | Others::FarJava | Others::Stopped)
             )
         });
         let polled = self.polled_at.is_some_and(|at| now - at < 10_000_000);
-        let strangers = u32::try_from(strangers.count()).unwrap();
-        let kin = self.each.iter().filter(|one| one.ours.is_some()).count() - 1;
+        let foreign = u32::try_from(foreign.count()).unwrap();
+        let peers = self.each.iter().filter(|one| one.ours.is_some()).count() - 1;
         let moment = self.moment();
         let one = &mut self.each[who];
         one.waits_since = now;
@@ -306,8 +306,8 @@ impl World {
             turns: ours.turns(),
             trip: Duration::from_micros(2 * TRIP),
             awaited: Awaited {
-                others: u32::try_from(kin).unwrap() + strangers,
-                strangers,
+                others: u32::try_from(peers).unwrap() + foreign,
+                foreign,
                 polled,
                 releases_seen: one.releases_seen + 1,
             },

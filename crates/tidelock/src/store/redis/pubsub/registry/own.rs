@@ -82,11 +82,11 @@ impl SubscriptionRegistry {
             return;
         };
         let session = Arc::clone(&entry.session);
-        let stands = |form: &MessageForm| {
+        let is_live = |form: &MessageForm| {
             let entry = state.channels.get(*form, channel);
             entry.is_some_and(|entry| entry.phase == ChannelPhase::Live && entry.is_on(&session))
         };
-        if !self.forms.iter().all(stands) {
+        if !self.forms.iter().all(is_live) {
             return;
         }
         if let Some(entry) = state.channels.get_mut(form, channel)

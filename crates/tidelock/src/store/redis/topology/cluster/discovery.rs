@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_is_believed_whoever_says_it() {
+    fn the_first_view_is_believed_from_any_node() {
         let first = views(0, true).hear(view(9, false));
         assert_eq!(first.map(|view| view.epoch), Some(0));
     }
