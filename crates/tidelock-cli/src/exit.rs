@@ -7,9 +7,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use tidelock::ErrorKind;
-
-use crate::escape;
+use tidelock::{ErrorKind, Escaped};
 
 /// Wrong usage: flags, names, durations, or an operation that the store does not support (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
@@ -101,7 +99,7 @@ pub(crate) fn by_signal(number: i32) -> u8 {
 /// Writes one line to stderr, on a thread of its own. The reader of stderr (a pager, a stopped terminal) may have
 /// stopped reading. A caller that blocked on that write would keep no deadline and terminate no command.
 pub(crate) fn say(line: impl fmt::Display) {
-    let line = format!("tidelock: {}\n", escape::one_line(&line.to_string()));
+    let line = format!("tidelock: {}\n", Escaped(line));
     // Not `eprintln!`, which panics when stderr is closed. We ignore the error: there is no other place to report it.
     let _ = Aside.write_all(line.as_bytes());
 }
@@ -174,7 +172,7 @@ pub(crate) struct Log;
 impl Write for Log {
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = format!("{}\n", escape::one_line(text.trim_end_matches('\n')));
+        let line = format!("{}\n", Escaped(text.trim_end_matches('\n')));
         Aside.write_all(line.as_bytes())?;
         Ok(event.len())
     }

@@ -4,14 +4,14 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tidelock::Guard;
+use tidelock::{Escaped, Guard};
 use tokio::sync::oneshot;
 
 use crate::acquire::Wanted;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
-use crate::{covers, escape, store};
+use crate::{covers, store};
 
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
 pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
@@ -48,7 +48,7 @@ async fn until_the_end(guard: Guard, signals: &mut Interrupts) -> Outcome {
     let token = guard.token().map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
-    print_line(&escape::one_line(&held))?;
+    print_line(&Escaped(&held))?;
     let code = tokio::select! {
         biased; // a loss is reported, even if the input ends at the same moment
         reason = guard.lost() => {

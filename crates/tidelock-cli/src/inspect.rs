@@ -1,14 +1,14 @@
 //! The commands `show`, `ls`, `unlock` and `doctor`: inspect locks, and force their release.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidelock::{Client, Holder, Mode, Severity, Snapshot};
+use tidelock::{Client, Escaped, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
 use crate::covers::{self, Shown};
-use crate::escape::one_line;
 use crate::exit::{self, Failure, Outcome, say};
 use crate::store;
 
@@ -67,7 +67,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
             .await?
         {
             let mut object = json!({ "name": name });
-            let mut line = one_line(&name).into_owned();
+            let mut line = Escaped(&name).to_string();
             if what.modes {
                 // Listed names already include the prefix.
                 let own = name.strip_prefix(&prefix).unwrap_or(&name);
@@ -133,13 +133,13 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
                 let advice = finding
                     .advice
                     .as_ref()
-                    .map(|advice| format!("\n        → {}", one_line(advice)))
+                    .map(|advice| format!("\n        → {}", Escaped(advice)))
                     .unwrap_or_default();
                 print_line(&format!(
                     "{severity:6}  {}: {}: {}{advice}",
-                    one_line(&finding.subject),
-                    one_line(&finding.found),
-                    one_line(&finding.meaning)
+                    Escaped(&finding.subject),
+                    Escaped(&finding.found),
+                    Escaped(&finding.meaning)
                 ))?;
             }
         }
@@ -154,7 +154,21 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
 /// Prints an object on one line, together with its store.
 pub(crate) fn print_object(store: &Shown, mut object: Value) -> Outcome<()> {
     object["store"] = store.as_json();
-    print_line(&object)
+    print_line(&json_for_terminal(&object.to_string()))
+}
+
+/// JSON that is safe for a terminal. JSON itself escapes only a part of the characters that [`Escaped`] escapes.
+fn json_for_terminal(object: &str) -> String {
+    let mut safe = String::with_capacity(object.len());
+    for c in object.chars() {
+        if Escaped(c).to_string().chars().eq([c]) {
+            safe.push(c);
+        } else {
+            // None of these characters is above U+FFFF, and each stands within a string.
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
+        }
+    }
+    safe
 }
 
 /// Prints one line on stdout. A closed pipe (`| head`) is no failure.
@@ -219,7 +233,7 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
         parts.push(format!("{waiters} waiting"));
     }
     let text = format!("{}: {}", seen.name, parts.join(", "));
-    one_line(&text).into_owned()
+    Escaped(text).to_string()
 }
 
 /// Rounds to tenths of a second, which is enough for people.

@@ -4,7 +4,6 @@ mod acquire;
 mod args;
 mod covers;
 mod demo;
-mod escape;
 mod exit;
 mod hold;
 mod inspect;

@@ -6,12 +6,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tidelock::{Lock, Snapshot};
+use tidelock::{Escaped, Lock, Snapshot};
 
 use crate::args::StoreArgs;
+use crate::covers;
 use crate::exit::say;
 use crate::inspect::as_text;
-use crate::{covers, escape};
 
 /// How long a wait lasts before we say anything. Most waits are shorter.
 const QUIET: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl Line {
     fn show(&mut self, text: String) {
         match self {
             Self::Drawn(texts) => {
-                let _ = texts.send(escape::one_line(&text).into_owned());
+                let _ = texts.send(Escaped(text).to_string());
             }
             Self::Printed(done) => {
                 if !std::mem::replace(done, true) {

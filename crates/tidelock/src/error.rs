@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::types::LostReason;
+use crate::types::{Escaped, LostReason};
 
 /// The result of tidelock's operations.
 ///
@@ -169,8 +169,8 @@ impl Error {
     /// assert_eq!(error.lock_name(), Some("stock:42")); // the first name stays
     /// ```
     #[must_use]
-    pub fn on_lock(mut self, name: impl fmt::Display) -> Self {
-        self.0.lock.get_or_insert_with(|| name.to_string());
+    pub fn on_lock(mut self, name: impl AsRef<str>) -> Self {
+        self.0.lock.get_or_insert_with(|| name.as_ref().to_owned());
         self
     }
 
@@ -334,25 +334,32 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(lock) = self.0.lock.as_ref().filter(|lock| !lock.is_empty()) {
+        if let Some(lock) = self.lock.as_ref().filter(|lock| !lock.is_empty()) {
             write!(f, "{lock}: ")?;
         }
-        f.write_str(self.0.kind.text())?;
-        match &self.0.detail {
+        f.write_str(self.kind.text())?;
+        match &self.detail {
             Some(detail) => write!(f, ": {detail}"),
             None => Ok(()),
         }
     }
 }
 
+/// One line that is safe for a terminal, though the name and the detail may contain text from a store.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Escaped(&self.0), f)
+    }
+}
+
 /// Readable, because `unwrap` and a failing `main` print it: the kind, the message and the source.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}({:?}", self.0.kind, self.to_string())?;
+        write!(f, "{:?}({:?}", self.0.kind, self.0.to_string())?;
         if let Some(source) = &self.0.source {
-            write!(f, ", caused by {source:?}")?;
+            write!(f, ", caused by {}", Escaped(format_args!("{source:?}")))?;
         }
         f.write_str(")")
     }
@@ -365,20 +372,4 @@ impl StdError for Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_debug_text_of_an_error_is_readable() {
-        let error = Error::new(ErrorKind::TimedOut).on_lock("job");
-        assert_eq!(
-            format!("{error:?}"),
-            r#"TimedOut("job: not acquired in time")"#
-        );
-        let broken = error.caused_by(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert_eq!(
-            format!("{broken:?}"),
-            r#"TimedOut("job: not acquired in time", caused by Kind(BrokenPipe))"#
-        );
-    }
-}
+mod tests;

@@ -67,4 +67,4 @@ pub use release::Release;
 pub use sequencer::Sequencer;
 pub use snapshot::{ClientInfo, Finding, Holder, Mode, Severity, Snapshot};
 pub use state::HoldState;
-pub use types::{FencingToken, LostReason};
+pub use types::{Escaped, FencingToken, LostReason};

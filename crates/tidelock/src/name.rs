@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::types::Escaped;
 
 /// Bounds the length of a name in bytes, prefix included. Redis would accept more, but other stores and log lines would
 /// not.
@@ -18,7 +19,7 @@ const MAX_NAME_BYTES: usize = 512;
 /// use tidelock::store::Name;
 ///
 /// let name = Name::new("{shop}:stock:42")?;
-/// assert_eq!(name.to_string(), "{shop}:stock:42");
+/// assert_eq!(name.as_str(), "{shop}:stock:42");
 /// # Ok::<(), tidelock::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,9 +98,17 @@ impl fmt::Debug for Name {
     }
 }
 
+/// For terminals and logs: anybody may have made this name, so it is [`Escaped`].
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.text)
+        fmt::Display::fmt(&Escaped(self.as_str()), f)
+    }
+}
+
+/// The name as it is written to the store.
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        self.as_str()
     }
 }
 

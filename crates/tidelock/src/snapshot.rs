@@ -1,5 +1,7 @@
 //! Snapshots of a lock, as operators see it, and findings about a store's health.
 
+mod display;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::types::FencingToken;

@@ -125,28 +125,69 @@ fn the_doctor_finds_a_file_that_everybody_may_write() {
     assert_eq!((dangers.len(), code), (1, Some(1)), "{dangers:?}");
 }
 
+/// A name that would forge a line and change colours, also by characters that JSON leaves as they are.
+const EVIL: &str = "evil\nx: free\u{1b}[31m\u{9b}31m\u{202e}RED";
+
+#[track_caller]
+fn forges_nothing(text: &str) {
+    let own_lines = text.replace(['\n', '\t'], "");
+    let forged = own_lines.contains(|c: char| c.is_control() || c == '\u{202e}');
+    assert!(!forged && !text.contains("\nx: free"), "{text:?}");
+}
+
 #[test]
 fn a_name_cannot_forge_lines_or_colours() {
     let bench = Bench::new();
-    let name = "evil\nx: free\u{1b}[31mRED";
-    let mut holder =
-        Run::start(bench.tidelock(&["run", name, "--", "sh", "-c", "echo in; read line"]));
+    let script = "echo in; read line";
+    let mut holder = Run::start(bench.tidelock(&["run", EVIL, "--", "sh", "-c", script]));
     assert_eq!(holder.line(), "in");
+    let mut watch = Run::start(bench.tidelock(&["watch", "--every", "10ms", EVIL]));
+    let mut watch_json = Run::start(bench.tidelock(&["watch", "--json", EVIL]));
     for command in [
         &["ls"][..],
-        &["show"],
-        &["show", name],
+        &["ls", "--json"],
         &["ls", "--modes"],
-        &["try", name, "--", "true"],
-        &["-v", "unlock", name, "--force"],
+        &["show"],
+        &["show", "--json"],
+        &["show", EVIL],
+        &["-vv", "show", EVIL],
+        &["try", EVIL, "--", "true"],
+        &["-vv", "run", EVIL, "--wait", "1.1s", "--", "true"],
+        &["-vv", "hold", EVIL, "--wait", "0"],
+        &["unlock", EVIL],
+        &["-vv", "unlock", EVIL, "--force"],
     ] {
         let output = bench.output(command);
         for text in [output.stdout, output.stderr] {
             let text = String::from_utf8(text).unwrap();
-            assert!(
-                !text.contains('\u{1b}') && !text.contains("\nx: free"),
-                "{command:?}: {text}"
-            );
+            forges_nothing(&text);
         }
     }
+    for watch in [&mut watch, &mut watch_json] {
+        let line = watch.line();
+        assert!(line.contains("evil"), "{line}");
+        forges_nothing(&line);
+    }
+    let object = watch_json.line();
+    assert_eq!(
+        serde_json::from_str::<Value>(&object).unwrap()["name"],
+        EVIL
+    );
+    for watch in [watch, watch_json] {
+        watch.signal(rustix::process::Signal::INT);
+        assert_eq!(watch.end().0, Some(0));
+    }
+    drop(holder.child.stdin.take());
+    let (code, messages) = holder.end(); // lost: it was unlocked by force
+    assert!(code == Some(76) || code == Some(0), "{code:?}: {messages}");
+    forges_nothing(&messages);
+}
+
+#[test]
+fn a_held_lock_cannot_forge_lines_or_colours() {
+    let bench = Bench::new();
+    let mut held = Run::start(bench.tidelock(&["hold", EVIL]));
+    forges_nothing(&held.line());
+    drop(held.child.stdin.take());
+    assert_eq!(held.end().0, Some(0));
 }

@@ -229,7 +229,7 @@ impl VerifySequencers for Chaos {
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
         let name = name.clone();
-        let matter = (String::new(), name.to_string());
+        let matter = (String::new(), name.as_str().to_owned());
         self.request(vec![matter], move |inner| {
             Box::pin(async move {
                 match inner.extensions().sequencers {

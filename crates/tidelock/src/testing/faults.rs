@@ -148,7 +148,10 @@ pub(super) enum Fate {
 }
 
 pub(super) fn about(ticket: &Ticket) -> Matter {
-    (ticket.owner.client().to_owned(), ticket.name.to_string())
+    (
+        ticket.owner.client().to_owned(),
+        ticket.name.as_str().to_owned(),
+    )
 }
 
 #[cfg(test)]

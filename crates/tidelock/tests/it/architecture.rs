@@ -2,6 +2,7 @@
 
 mod functions;
 mod glossary;
+mod log_fields;
 mod rooms;
 
 use std::collections::BTreeSet;

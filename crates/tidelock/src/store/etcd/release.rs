@@ -12,6 +12,7 @@ use crate::store::etcd::errors::RequestError;
 use crate::store::etcd::keys;
 use crate::store::etcd::ticket_leases::Remains;
 use crate::store::{BootInstant, Name, Released, Ticket};
+use crate::types::Escaped;
 
 /// Bounds the rounds of a forced release while the holder changes again and again.
 const TURNS: usize = 8;
@@ -97,7 +98,7 @@ impl Etcd {
         shared.background.spawn(async move {
             for id in leases {
                 if let Err(failure) = connection.revoke(id, connection.deadline()).await {
-                    tracing::debug!(error = %failure, "a lease could not be revoked; it expires by itself");
+                    tracing::debug!(error = %Escaped(&failure), "a lease could not be revoked; it expires by itself");
                 }
             }
         });

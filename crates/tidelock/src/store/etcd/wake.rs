@@ -19,6 +19,7 @@ use crate::store::etcd::api::{
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::errors::RequestError;
 use crate::store::etcd::live_connection;
+use crate::types::Escaped;
 
 /// Filter `NOPUT`: the server reports deletions only.
 const NO_PUTS: i32 = 0;
@@ -147,7 +148,7 @@ impl Watcher {
             let Some(failures) = watcher.ended(&mine) else {
                 return; // closed
             };
-            tracing::debug!(error = %end, "the watch stream has ended; all waiters retry");
+            tracing::debug!(error = %Escaped(&end), "the watch stream has ended; all waiters retry");
             // Each woken waiter retries and opens a new stream. Without a backoff, a stream that always fails would
             // cause a busy loop.
             timers.after(RECONNECT.pause(failures)).await;

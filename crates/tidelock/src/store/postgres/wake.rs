@@ -15,6 +15,7 @@ use crate::engine::runtime::event::Flag;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::schema::Sql;
 use crate::store::{Env, Wake, WakeChannels};
+use crate::types::Escaped;
 
 /// How long we wait before we try again behind a pooler that delivers no notifications.
 const POOLER_RETRY_PAUSE: Duration = Duration::from_secs(60);
@@ -117,7 +118,7 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
         }
         Err(why) => {
             if !std::mem::replace(told, true) {
-                tracing::warn!(store = %listener.connection, %why, "cannot listen for releases; waiters poll instead of being woken");
+                tracing::warn!(store = %Escaped(&listener.connection), why = %Escaped(&why), "cannot listen for releases; waiters poll instead of being woken");
             }
             listener.state.send_replace(ListenState::Deaf);
             why.is_pooled

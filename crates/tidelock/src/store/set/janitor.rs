@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::store::set::member::Member;
 use crate::store::set::{Rule, Shared};
 use crate::store::{BootInstant, Ticket, Timers};
+use crate::types::Escaped;
 
 /// Bounds the queue of one member. Beyond it the oldest entry is dropped, and its lock ends with its lease.
 const MAX_QUEUED: usize = 10_000;
@@ -104,5 +105,5 @@ async fn tell(member: &Member, errand: &CleanupJob) -> Result<()> {
 }
 
 fn given_up(member: &Member, ticket: &Ticket, error: &Error) {
-    tracing::debug!(lock = %ticket.name, member = %member.label, %error, "the lock of this member could not be released before its lease ended");
+    tracing::debug!(lock = %ticket.name, member = %Escaped(&member.label), %error, "the lock of this member could not be released before its lease ended");
 }

@@ -18,6 +18,7 @@ use crate::store::set::errors::{kind_of, of_parts};
 use crate::store::set::release::{doubt, give_back};
 use crate::store::set::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
+use crate::types::Escaped;
 
 /// The settings of a majority.
 #[derive(Debug)]
@@ -246,7 +247,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
 fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
     let (member, first) = (&set.members[part], &set.members[first].label);
     if member.is_news() {
-        tracing::error!(server = %member.label, %first, "two clients of a RedLock connect to the same server; it has one vote");
+        tracing::error!(server = %Escaped(&member.label), first = %Escaped(first), "two clients of a RedLock connect to the same server; it has one vote");
     }
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "is the same server as {first}, and has one vote; give each server one client"
@@ -270,7 +271,7 @@ fn by_age(
         // refused.
         Ok(None) | Err(_) => {
             if member.is_news() && member.store.front.capabilities().shared {
-                tracing::warn!(server = %member.label, "the server does not report its uptime (INFO); after a restart it may vote although it has forgotten a lock");
+                tracing::warn!(server = %Escaped(&member.label), "the server does not report its uptime (INFO); after a restart it may vote although it has forgotten a lock");
             }
             Vote::Granted(None, bond)
         }

@@ -8,7 +8,7 @@ use crate::store::set::in_doubt::MemberDoubt;
 use crate::store::set::janitor::Janitor;
 use crate::store::set::{Rule, Shared, Side};
 use crate::store::{Released, Ticket};
-use crate::types::LostReason;
+use crate::types::{Escaped, LostReason};
 
 /// Releases or withdraws a ticket at every member. A repeated call asks only the members that have not answered.
 pub(crate) async fn end(
@@ -160,7 +160,7 @@ fn majority(
     let held = freed + failed.len() >= set.needed();
     for (part, withdraw, error) in failed {
         let member = &set.members[part];
-        tracing::debug!(lock = %ticket.name, member = %member.label, %error, "the member did not answer the release; retrying in the background");
+        tracing::debug!(lock = %ticket.name, member = %Escaped(&member.label), %error, "the member did not answer the release; retrying in the background");
         Janitor::hand(set, part, member.ticket(ticket), withdraw);
     }
     Ok(if held {

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::{Rule, Shared, Side};
 use crate::store::{AttemptRequest, BoxFuture, Renewal, Renewed};
+use crate::types::Escaped;
 
 /// Renews a batch at every member. Returns one result for each lock, in order.
 pub(crate) async fn renew(
@@ -107,7 +108,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
     let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
     if tally.kept >= needed {
         for part in tally.gone {
-            tracing::info!(lock = %name, member = %set.members[part].label, "this member has lost the lock; acquiring it there again");
+            tracing::info!(lock = %name, member = %Escaped(&set.members[part].label), "this member has lost the lock; acquiring it there again");
             mend(set, side, renewal, part);
         }
         return Renewed::Kept;
@@ -119,7 +120,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
             .iter()
             .map(|part| &*set.members[*part].label)
             .collect();
-        tracing::warn!(lock = %name, gone = %labels.join(", "), "the lock of a set is lost");
+        tracing::warn!(lock = %name, gone = %Escaped(labels.join(", ")), "the lock of a set is lost");
         return if tally.wrong_type {
             Renewed::WrongType
         } else {

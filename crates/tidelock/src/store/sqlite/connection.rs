@@ -17,6 +17,7 @@ use crate::store::sqlite::rows::ForeignRows;
 use crate::store::sqlite::schema;
 use crate::store::sqlite::timebase::Timebase;
 use crate::store::sqlite::worker::IdleAlarm;
+use crate::types::Escaped;
 
 /// Bounds the retries when a connection leaves a removed log, to a few milliseconds in total. The connections of all
 /// processes leave such a log at the same moment, one after the other.
@@ -166,7 +167,7 @@ impl Database {
         if !open.empty_log() {
             return;
         }
-        tracing::warn!(file = %paths.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; reopening it");
+        tracing::warn!(file = %Escaped(paths.main.display()), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; reopening it");
         self.open = None;
         self.setting.alarm.ring();
     }

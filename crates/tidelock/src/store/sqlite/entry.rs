@@ -27,6 +27,7 @@ use crate::store::sqlite::errors::{Busy, TransactionStage, explain};
 use crate::store::sqlite::files::{DatabasePaths, Files, Id};
 use crate::store::sqlite::schema;
 use crate::store::sqlite::schema::Unfit;
+use crate::types::Escaped;
 
 /// A connection, and the files that it uses.
 #[derive(Debug)]
@@ -174,7 +175,7 @@ impl<'a> EntryLock<'a> {
     /// Removes a log that does not belong to this file, for example after a copy or a restore. Otherwise SQLite would
     /// write the log's old pages over newer pages of the file.
     fn discard_log(&self) -> Result<(), Unfit> {
-        tracing::warn!(file = %self.paths.main.display(), "the -wal file beside the lock file belongs to another file; removing it");
+        tracing::warn!(file = %Escaped(self.paths.main.display()), "the -wal file beside the lock file belongs to another file; removing it");
         for path in [&self.paths.wal, &self.paths.shm] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -7,6 +7,7 @@ use crate::store::postgres::session::Shared;
 use crate::store::postgres::session::life::{SIGN, Session};
 use crate::store::postgres::session::slots::ServerLockState;
 use crate::store::postgres::session::verbs;
+use crate::types::Escaped;
 
 /// Releases every lock that was not renewed in time, and sends a keepalive after each third of the silence that the
 /// server allows. Runs until the store is dropped.
@@ -51,7 +52,7 @@ fn show_life(shared: &Arc<Shared>, session: &Arc<Session>) {
     let (session, deadline) = (Arc::clone(session), shared.deadline());
     shared.background.spawn(async move {
         if let Err(failure) = session.ask(SIGN, None, deadline).await {
-            tracing::debug!(error = %failure.error(), "the server did not answer the keep-alive of the session");
+            tracing::debug!(error = %Escaped(failure.error()), "the server did not answer the keep-alive of the session");
         }
     });
 }

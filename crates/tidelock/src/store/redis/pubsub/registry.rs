@@ -58,6 +58,7 @@ use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::wire::pipeline::Subscription;
 use crate::store::redis::wire::reply::MessageForm;
 use crate::store::{Background, BootInstant, ReleasesSeen, Timers, Wake, WakeChannels};
+use crate::types::Escaped;
 
 /// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
@@ -411,7 +412,7 @@ impl SubscriptionRegistry {
     /// Logs the reason why waiters poll, once until the next confirmed subscription.
     fn complain(&self, why: &crate::Error) {
         if !self.complained.swap(true, Ordering::SeqCst) {
-            tracing::warn!(error = %why, "cannot subscribe at the moment; waiters poll instead of being woken");
+            tracing::warn!(error = %Escaped(&why), "cannot subscribe at the moment; waiters poll instead of being woken");
         }
     }
 

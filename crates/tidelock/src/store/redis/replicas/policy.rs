@@ -9,6 +9,7 @@ use crate::store::redis::replicas::{AckDemand, AckResult, PendingAck, Purpose};
 use crate::store::redis::topology::replication::Replicas;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::{Acknowledged, Renewal, ReplicaAck, Timers};
+use crate::types::Escaped;
 
 impl Replicas {
     /// How many replicas must acknowledge. `Any` and renewals ignore replicas that are not in sync:
@@ -109,7 +110,7 @@ impl AckPolicy {
         let result = source.result().await;
         match &result {
             AckResult::Forbidden(why) if !self.warned.swap(true, Ordering::SeqCst) => {
-                tracing::warn!(%why, "cannot ask the replicas for acknowledgements; a failover may lose a lock that was granted just before it");
+                tracing::warn!(why = %Escaped(why), "cannot ask the replicas for acknowledgements; a failover may lose a lock that was granted just before it");
             }
             AckResult::Count { replicas, reached } => {
                 if let Some(server) = &replicas.server {

@@ -26,6 +26,7 @@ use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
 use crate::store::{Background, BootInstant, Timers};
+use crate::types::Escaped;
 
 /// How long we refresh the map more often after a sign that it is outdated. A failover takes some time.
 const IN_DOUBT: Duration = Duration::from_secs(3);
@@ -256,7 +257,7 @@ impl Cluster {
         });
         drop(map);
         for node in gone.iter().filter(|_| news) {
-            tracing::info!(node = %node.address, "this node of the cluster no longer has slots");
+            tracing::info!(node = %Escaped(&node.address), "this node of the cluster no longer has slots");
             node.endpoint.leave();
         }
         if !same {

@@ -22,6 +22,7 @@ use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::{Background, BootInstant, BoxFuture, Timers, TlsFiles};
+use crate::types::Escaped;
 
 /// The interval between two queries to the sentinels.
 const QUERY_INTERVAL: Duration = Duration::from_millis(500);
@@ -309,7 +310,7 @@ pub(crate) async fn follow(endpoint: Weak<Endpoint>, timers: Timers) {
             };
             match sentinel.find().await {
                 Ok(address) if sentinel.note(&address) => {
-                    tracing::info!(primary = %address, service = %sentinel.who.service, "the sentinels report another primary");
+                    tracing::info!(primary = %Escaped(&address), service = %Escaped(&sentinel.who.service), "the sentinels report another primary");
                     endpoint.leave();
                 }
                 Ok(_) => {}

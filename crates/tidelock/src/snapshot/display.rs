@@ -1,0 +1,100 @@
+//! A lock, its holders and findings as one line each, for logs and terminals.
+
+use std::fmt;
+
+use super::{Finding, Holder, Mode, Snapshot};
+use crate::types::Escaped;
+
+/// One line that is safe for a terminal: `stock:42: held by shop (pid 7 on web-1), 28.4s left, token 3, 2 waiting`.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", Escaped(&self.name))?;
+        match &*self.holders {
+            [] => f.write_str("free")?,
+            [first, others @ ..] => {
+                write!(f, "held by {first}")?;
+                for other in others {
+                    write!(f, " and {other}")?;
+                }
+                match self.expires_in {
+                    Some(left) => write!(f, ", {:.1}s left", left.as_secs_f64())?,
+                    None => f.write_str(", no expiry")?,
+                }
+            }
+        }
+        if let Some(token) = self.token {
+            write!(f, ", token {token}")?;
+        }
+        match self.waiters {
+            Some(waiters) => write!(f, ", {waiters} waiting"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The program of the holder, or its owner id if it has published no details. One line, safe for a terminal.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.client {
+            Some(client) => {
+                let (program, host) = (Escaped(&client.program), Escaped(&client.host));
+                write!(f, "{program} (pid {} on {host})", client.pid)?;
+            }
+            None => write!(f, "{}", Escaped(&self.owner))?,
+        }
+        match self.mode {
+            Mode::Exclusive => Ok(()),
+            Mode::Read => f.write_str(" to read"),
+            Mode::Write => f.write_str(" to write"),
+        }
+    }
+}
+
+/// One line that is safe for a terminal: subject, observation, meaning, remedy.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (subject, found) = (Escaped(&self.subject), Escaped(&self.found));
+        write!(f, "{subject}: {found}: {}", Escaped(&self.meaning))?;
+        match &self.advice {
+            Some(advice) => write!(f, "; {}", Escaped(advice)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::{ClientInfo, Severity};
+
+    const EVIL: &str = "evil\nx: free\u{1b}[31m";
+    const SHOWN: &str = r"evil\nx: free\u{1b}[31m";
+
+    #[test]
+    fn a_lock_is_one_line_that_forges_nothing() {
+        let mut seen = Snapshot::free(EVIL);
+        assert_eq!(seen.to_string(), format!("{SHOWN}: free"));
+        let mut holder = Holder::new(EVIL, 1);
+        seen.holders.push(holder.clone());
+        holder.mode = Mode::Read;
+        holder.client = Some(ClientInfo::new(EVIL, 7, EVIL, UNIX_EPOCH));
+        seen.holders.push(holder);
+        seen.expires_in = Some(Duration::from_millis(28_400));
+        seen.waiters = Some(2);
+        assert_eq!(
+            seen.to_string(),
+            format!(
+                "{SHOWN}: held by {SHOWN} and {SHOWN} (pid 7 on {SHOWN}) to read, 28.4s left, 2 waiting"
+            )
+        );
+    }
+
+    #[test]
+    fn a_finding_is_one_line_that_forges_nothing() {
+        let finding = Finding::new(Severity::Danger, EVIL, EVIL, EVIL).advise(EVIL);
+        let shown = format!("{SHOWN}: {SHOWN}: {SHOWN}; {SHOWN}");
+        assert_eq!(finding.to_string(), shown);
+    }
+}
