@@ -7,6 +7,7 @@
 
 mod client;
 mod config;
+mod hand_over;
 mod network;
 mod parts;
 mod progress;
@@ -20,9 +21,13 @@ mod trace;
 mod world;
 
 pub use config::{Bug, Config, Faults};
-pub use progress::{Progress, waits_end};
+pub use hand_over::{
+    ALIVE_STAYS, HandOver, HandOverBug, HandOverFaults, Kind, NOTHING_REMAINS, ONE_OWNER,
+    OWNER_OWNS, Queue, SEEN, Step,
+};
+pub use progress::{Progress, Waiting, every_wait_ends, waits_end};
 pub use properties::{FENCING, NOT_STUCK, NOTHING_LEFT, ONE_HOLDER, PROMPT, REACHED, TOLD_FIRST};
-pub use report::{Outcome, check};
+pub use report::{Outcome, check, check_hand_over};
 pub use runs::{clean, large, waits};
 pub use state::State;
 pub use world::{Action, World};

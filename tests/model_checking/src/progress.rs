@@ -9,7 +9,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::time::{Duration, Instant};
 
 use stateright::Model;
@@ -32,10 +32,23 @@ pub struct Progress {
     pub time: Duration,
 }
 
+/// A model whose clients wait.
+pub trait Waiting: Model<State: Hash> {
+    /// Some live client waits.
+    fn waits(state: &Self::State) -> bool;
+    /// The step between these states was no fault.
+    fn is_faultless(before: &Self::State, after: &Self::State) -> bool;
+}
+
 /// Visits every state and prints the result.
 pub fn waits_end(config: Config) -> Progress {
-    let (name, start) = (config.name, Instant::now());
-    let graph = Graph::of(&World(config));
+    every_wait_ends(config.name, &World(config))
+}
+
+/// Like [`waits_end`], for any model.
+pub fn every_wait_ends<M: Waiting>(name: &str, model: &M) -> Progress {
+    let start = Instant::now();
+    let graph = Graph::of(model);
     let reached = graph.can_end();
     let states = graph.waits.len();
     let waiting = graph.waits.iter().filter(|waits| **waits).count();
@@ -60,22 +73,22 @@ struct Graph {
 }
 
 impl Graph {
-    fn of(world: &World) -> Self {
+    fn of<M: Waiting>(world: &M) -> Self {
         let mut graph = Self::default();
         // We store a hash of each state instead of the state itself, to save memory. A collision would merge two
         // states.
         let mut known: HashMap<u64, u32> = HashMap::new();
-        let mut queue: VecDeque<(u32, State)> = VecDeque::new();
+        let mut queue: VecDeque<(u32, M::State)> = VecDeque::new();
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        let mut number = |graph: &mut Self, state: &State| match known.entry(hasher.hash_one(state))
-        {
-            Entry::Occupied(old) => (*old.get(), false),
-            Entry::Vacant(new) => {
-                let n = u32::try_from(graph.waits.len()).unwrap_or(u32::MAX);
-                graph.waits.push(state.waits());
-                (*new.insert(n), true)
-            }
-        };
+        let mut number =
+            |graph: &mut Self, state: &M::State| match known.entry(hasher.hash_one(state)) {
+                Entry::Occupied(old) => (*old.get(), false),
+                Entry::Vacant(new) => {
+                    let n = u32::try_from(graph.waits.len()).unwrap_or(u32::MAX);
+                    graph.waits.push(M::waits(state));
+                    (*new.insert(n), true)
+                }
+            };
         for state in world.init_states() {
             let (n, _) = number(&mut graph, &state);
             queue.push_back((n, state));
@@ -88,7 +101,7 @@ impl Graph {
                 .filter_map(|action| world.next_state(&state, action))
             {
                 let (to, new) = number(&mut graph, &next);
-                if next.faults == state.faults {
+                if M::is_faultless(&state, &next) {
                     graph.back.push((to, from));
                 }
                 if new {
@@ -122,11 +135,15 @@ impl Graph {
     }
 }
 
-impl State {
-    /// Some live client is neither idle nor a holder.
-    fn waits(&self) -> bool {
-        self.clients.iter().any(|client| {
+impl Waiting for World {
+    fn waits(state: &State) -> bool {
+        let mut clients = state.clients.iter();
+        clients.any(|client| {
             client.life != Life::Dead && !matches!(client.phase, Phase::Idle | Phase::Holding)
         })
+    }
+
+    fn is_faultless(before: &State, after: &State) -> bool {
+        before.faults == after.faults
     }
 }
