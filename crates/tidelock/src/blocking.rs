@@ -287,6 +287,62 @@ impl Client {
         self.blocker.run(self.client.diagnose())?
     }
 
+    /// Whether a [`close`](Self::close) has begun. Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// while !client.is_closing() {
+    ///     // one step of the work
+    ///     client.close(std::time::Duration::ZERO)?; // another thread does this
+    /// }
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn is_closing(&self) -> bool {
+        self.client.is_closing()
+    }
+
+    /// Waits until a [`close`](Self::close) begins; see [`Client::closing`](crate::Client::closing).
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let server = client.clone();
+    /// let worker = std::thread::spawn(move || server.closing()); // then stop what brings new work
+    /// client.close(std::time::Duration::from_secs(1))?;
+    /// worker.join().unwrap()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn closing(&self) -> Result<()> {
+        self.blocker.run(self.client.closing())
+    }
+
+    /// As [`closing`](Self::closing), but waits at most `limit`. False: the client is open.
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// assert!(!client.closing_timeout(Duration::ZERO)?);
+    /// client.close(Duration::ZERO)?;
+    /// assert!(client.closing_timeout(Duration::ZERO)?);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn closing_timeout(&self, limit: Duration) -> Result<bool> {
+        let timers = &self.client.core().timers;
+        let closing = self
+            .blocker
+            .run(timers.limit(limit, self.client.closing()))?;
+        Ok(closing.is_some())
+    }
+
     /// Closes the client and all its clones; see [`Client::close`](crate::Client::close). Returns the number of locks
     /// that were still held after `grace`.
     ///

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, future};
 
 use crate::builder::ClientBuilder;
+use crate::closing::Closing;
 use crate::engine::ClientInner;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
@@ -309,10 +310,53 @@ impl Client {
         self.0.home.store.front().diagnose().await
     }
 
-    /// Closes the client and all its clones. In this order, it refuses new acquisitions, ends waits with
-    /// [`Closed`](crate::ErrorKind::Closed), fires [`lost`](crate::Guard::lost) with [`LostReason::Closed`] while the
-    /// locks are still kept, waits at most `grace` for the guards to be dropped, releases the remaining locks and
-    /// closes the connections. Returns the number of locks that were still held after `grace`.
+    /// Resolves when a [`close`](Self::close) begins: take no new work, and finish what you have within the grace
+    /// period. The locks are still held and renewed. If the client is only dropped, it never resolves.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let terminated = client.clone();
+    /// tokio::spawn(async move { terminated.close(Duration::from_secs(5)).await });
+    /// client.closing().await; // `lost` and `while_held` stay quiet for five seconds more
+    /// # Ok(()) }
+    /// ```
+    pub fn closing(&self) -> Closing {
+        Closing::new(&self.0.steward.closed)
+    }
+
+    /// Whether a [`close`](Self::close) has begun. Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// assert!(!client.is_closing());
+    /// client.close(std::time::Duration::ZERO).await;
+    /// assert!(client.is_closing());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_closing(&self) -> bool {
+        self.0.steward.closed.is_set()
+    }
+
+    /// Closes the client and all its clones. In this order:
+    ///
+    /// 1. It refuses new acquisitions, ends waits with [`Closed`](crate::ErrorKind::Closed), and fires
+    ///    [`closing`](Self::closing).
+    /// 2. It waits at most `grace` for the guards to be dropped. Their locks are renewed meanwhile: work in
+    ///    [`while_held`](crate::Guard::while_held) can finish.
+    /// 3. It fires [`lost`](crate::Guard::lost) with [`LostReason::Closed`] for the remaining locks, releases them, and
+    ///    closes the connections.
+    ///
+    /// Returns the number of locks that were still held after `grace`. Of several calls, the grace period that ends
+    /// first counts. On shutdown, stop what brings new work first, let it drain, and then call `close`.
     ///
     /// It returns within `grace` plus one [response timeout](crate::ClientBuilder::response_timeout), even if the store
     /// does not answer. A lock whose release the store has not confirmed by then stays until its lease ends.
@@ -337,9 +381,6 @@ impl Client {
         if core.steward.closed.set() {
             core.home.close();
             core.plain.iter().for_each(QueuedStore::close);
-            for status in core.steward.table.statuses() {
-                status.announce_close();
-            }
         }
         let emptied = core.steward.unless_ended(core.steward.table.emptied());
         core.timers.limit(grace, emptied).await;

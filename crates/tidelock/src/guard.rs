@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::acknowledge::Acknowledged;
 #[cfg(doc)]
 use crate::acknowledge::ReplicaAck;
+use crate::closing::Closing;
 use crate::engine::lease::hold::Hold;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -19,6 +20,8 @@ use crate::options;
 use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
+#[cfg(feature = "blocking")]
+use crate::store::Timers;
 use crate::store::{LockKind, Renewed};
 use crate::types::{FencingToken, LostReason};
 
@@ -213,9 +216,10 @@ impl Guard {
         }
     }
 
-    /// Resolves when the lock is lost, before the store can grant it to another owner. Resolves with
-    /// [`LostReason::Closed`] when the client begins to close. Never resolves for a lock that was released normally.
-    /// The future is `'static`, for `select!`.
+    /// Resolves when the lock is lost, before the store can grant it to another owner. While the client
+    /// [closes](crate::Client::close) it stays quiet until the grace period ends, and then resolves with
+    /// [`LostReason::Closed`]. Never resolves for a lock that was released normally. The future is `'static`, for
+    /// `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe. The future has no side effects.
@@ -236,18 +240,42 @@ impl Guard {
         Lost::new(Arc::clone(&self.0.status))
     }
 
-    /// Waits for [`lost`](Self::lost) within this time.
+    /// Resolves when the client of this lock begins to [close](crate::Client::close). The lock is still held and
+    /// renewed, and [`lost`](Self::lost) is quiet: finish your work within the grace period and drop the guard. See
+    /// [`Client::closing`](crate::Client::closing).
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("leader").acquire().await?;
+    /// let shutdown = tokio::spawn({
+    ///     let client = client.clone();
+    ///     async move { client.close(Duration::from_secs(5)).await }
+    /// });
+    /// guard.closing().await;
+    /// assert!(guard.is_held());
+    /// guard.release().await?; // so the close need not wait for the whole grace period
+    /// assert_eq!(shutdown.await.ok(), Some(0));
+    /// # Ok(()) }
+    /// ```
+    pub fn closing(&self) -> Closing {
+        Closing::new(&self.0.context.steward().closed)
+    }
+
+    /// The timers of the client, for the waits of the blocking API.
     #[cfg(feature = "blocking")]
-    pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
-        self.0
-            .context
-            .steward()
-            .timers
-            .limit(limit, self.lost())
-            .await
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.context.steward().timers
     }
 
     /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
+    /// While the client [closes](crate::Client::close) the work goes on until the grace period ends.
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost) with the lock's name and [reason](Error::lost_reason), if the lock was lost first. The

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidelock::{AcquireOptions, ErrorKind, Guard, Lock, LostReason};
+use tidelock::{AcquireOptions, ErrorKind, Guard, Lock};
 use tokio::time::{sleep, timeout};
 
 use crate::referee::{Referee, Turn};
@@ -93,7 +93,7 @@ impl Actor {
             let step = self.up_to(self.lease / 2);
             if let Ok(reason) = timeout(step, guard.lost()).await {
                 self.referee.lost(name, &self.who, reason);
-                if guard.is_held() && reason != LostReason::Closed {
+                if guard.is_held() {
                     let why = format!("{} was told of a loss of {name} and holds it", self.who);
                     self.referee.blame(why);
                 }

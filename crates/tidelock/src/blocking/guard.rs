@@ -164,7 +164,7 @@ impl Guard {
         self.inner.valid_for()
     }
 
-    /// Waits for the loss of the lock, at most `limit`. `None`: it is still held.
+    /// Waits until the lock is lost; see [`Guard::lost`](crate::Guard::lost).
     ///
     /// # Errors
     /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
@@ -177,15 +177,36 @@ impl Guard {
     /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
     /// let guard = client.lock("report").acquire_with(briefly)?;
-    /// assert_eq!(guard.wait_lost(Duration::from_secs(10))?, Some(LostReason::MaxHold));
+    /// assert_eq!(guard.lost()?, LostReason::MaxHold);
     /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn wait_lost(&self, limit: Duration) -> Result<Option<LostReason>> {
-        self.blocker.run(self.inner.lost_within(limit))
+    pub fn lost(&self) -> Result<LostReason> {
+        self.blocker.run(self.inner.lost())
+    }
+
+    /// As [`lost`](Self::lost), but waits at most `limit`. `None`: the lock is still held.
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, LostReason};
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = client.lock("report").acquire_with(briefly)?;
+    /// assert_eq!(guard.lost_timeout(Duration::from_secs(10))?, Some(LostReason::MaxHold));
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn lost_timeout(&self, limit: Duration) -> Result<Option<LostReason>> {
+        let timers = self.inner.timers();
+        self.blocker.run(timers.limit(limit, self.inner.lost()))
     }
 
     /// Calls `call` when the lock is lost, on a thread of the client, so it must be short. It is not called after this
-    /// guard was dropped.
+    /// guard was dropped. When the client closes, that is at the end of the grace period.
     ///
     /// # Examples
     /// ```
@@ -203,6 +224,80 @@ impl Guard {
     pub fn on_lost(&self, call: impl FnOnce(LostReason) + Send + 'static) {
         let lost = self.inner.lost();
         let task = self.blocker.spawn(async move { call(lost.await) });
+        self.callbacks.borrow_mut().extend(task);
+    }
+
+    /// Waits until the client of this lock begins to close; see [`Guard::closing`](crate::Guard::closing).
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("leader").acquire()?;
+    /// let shutdown = std::thread::spawn(move || client.close(Duration::from_secs(5)));
+    /// guard.closing()?;
+    /// guard.release()?; // the lock was held until here
+    /// assert_eq!(shutdown.join().unwrap()?, 0);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn closing(&self) -> Result<()> {
+        self.blocker.run(self.inner.closing())
+    }
+
+    /// As [`closing`](Self::closing), but waits at most `limit`. False: the client is open.
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("queue").acquire()?;
+    /// for _message in 0..3 {
+    ///     if guard.closing_timeout(Duration::ZERO)? {
+    ///         break; // take no new work
+    ///     }
+    /// }
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn closing_timeout(&self, limit: Duration) -> Result<bool> {
+        let timers = self.inner.timers();
+        let closing = self
+            .blocker
+            .run(timers.limit(limit, self.inner.closing()))?;
+        Ok(closing.is_some())
+    }
+
+    /// Calls `call` when the client begins to close, on a thread of the client, so it must be short. It is not called
+    /// after this guard was dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("leader").acquire()?;
+    /// let enough = Arc::new(AtomicBool::new(false));
+    /// guard.on_closing({
+    ///     let enough = Arc::clone(&enough);
+    ///     move || enough.store(true, Ordering::SeqCst)
+    /// });
+    /// assert!(!enough.load(Ordering::SeqCst)); // the loop of a worker asks here
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn on_closing(&self, call: impl FnOnce() + Send + 'static) {
+        let closing = self.inner.closing();
+        let task = self.blocker.spawn(async move {
+            closing.await;
+            call();
+        });
         self.callbacks.borrow_mut().extend(task);
     }
 

@@ -274,6 +274,15 @@ impl Held {
         }
     }
 
+    /// Waits until the client begins to close.
+    pub async fn closing(&self) {
+        match self {
+            Self::Async(guard) => guard.closing().await,
+            #[cfg(feature = "blocking")]
+            Self::Thread(held) => held.closing().await,
+        }
+    }
+
     /// Releases the lock, and waits for the store's answer.
     ///
     /// # Errors

@@ -159,6 +159,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; close:
             a_closed_client_refuses
             closing_tells_and_gives_a_grace
+            the_end_of_the_grace_is_told_as_a_loss
             closing_releases_the_rest
             closing_waits_for_releases_under_way
             closing_ends_waits

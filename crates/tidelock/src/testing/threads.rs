@@ -77,6 +77,13 @@ impl ThreadHeld {
         told.await.expect("the callback is called")
     }
 
+    pub(super) async fn closing(&self) {
+        let (tell, told) = oneshot::channel();
+        self.ask(move |guard| guard.on_closing(move || _ = tell.send(())))
+            .await;
+        told.await.expect("the callback is called");
+    }
+
     pub(super) async fn release(self) -> Result<()> {
         let (tell, told) = oneshot::channel();
         let command: Command = Box::new(move |guard| {

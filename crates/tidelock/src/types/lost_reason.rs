@@ -27,7 +27,7 @@ pub enum LostReason {
     Taken,
     /// The hold reached its maximum duration.
     MaxHold,
-    /// The client is closing.
+    /// The client was closed, and its grace period has ended.
     Closed,
     /// The task that renews the leases has died.
     Unattended,
@@ -84,7 +84,7 @@ impl fmt::Display for LostReason {
             Self::Expired => "its lease could not be proved any longer",
             Self::Taken => "the store gave it up: force release, flush, eviction or failover",
             Self::MaxHold => "the cap on the total hold was reached",
-            Self::Closed => "the client is being closed",
+            Self::Closed => "the client was closed, and its grace period has ended",
             Self::Unattended => "the task that keeps the leases has died",
             Self::WrongType => {
                 "another kind of lock was taken on its key, or the key was overwritten; use a name for one kind of lock only"

@@ -240,3 +240,83 @@ async fn a_client_with_the_real_clock_refuses_a_paused_runtime() {
     assert_eq!(error.kind(), ErrorKind::InvalidOptions);
     assert!(error.to_string().contains("simulated_time"), "{error}");
 }
+
+/// A sale of a second; after 0.3 s the service is terminated and closes its client.
+async fn sells_while_the_client_closes(client: Client, lock: tidelock::Lock) {
+    let begun = Instant::now();
+    let guard = lock.acquire().await.unwrap();
+    let closing = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        client.close(Duration::from_secs(5)).await
+    });
+    let sale = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        "sold"
+    };
+    let (sold, told) = tokio::join!(guard.while_held(sale), async {
+        guard.closing().await;
+        begun.elapsed()
+    });
+    assert_eq!(sold.unwrap(), "sold", "{}", lock.name());
+    assert!(told >= Duration::from_millis(300) && told < Duration::from_millis(310));
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert_eq!(closing.await.unwrap(), 0);
+    assert!(begun.elapsed() < Duration::from_millis(1050));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sale_that_is_under_way_at_sigterm_is_sold() {
+    let client = client().await;
+    let lock = client.lock("stock:42");
+    sells_while_the_client_closes(client, lock).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_is_one_rule_for_every_kind_of_lock() {
+    let one = client().await;
+    let lock = one.lock("a").fenced();
+    sells_while_the_client_closes(one, lock).await;
+    for side in [
+        tidelock::ReadWriteLock::read,
+        tidelock::ReadWriteLock::write,
+    ] {
+        let one = client().await;
+        let lock = side(&one.read_write_lock("a").unwrap());
+        sells_while_the_client_closes(one, lock).await;
+    }
+    let (one, other) = (client().await, client().await);
+    let both = one.multi_lock([one.lock("a"), other.lock("b")]).unwrap();
+    sells_while_the_client_closes(one, both).await;
+    let servers = [client().await, client().await, client().await];
+    let redlock = tidelock::RedLock::builder(servers.clone()).restart_guard(false);
+    let nightly = redlock.build().unwrap().lock("a");
+    sells_while_the_client_closes(servers[0].clone(), nightly).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_dropped_when_the_grace_ends() {
+    let client = client().await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let begun = Instant::now();
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close(Duration::from_secs(5)).await }
+    });
+    let error = guard
+        .while_held(std::future::pending::<()>())
+        .await
+        .unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Closed));
+    let told = begun.elapsed();
+    assert!(told >= Duration::from_secs(5) && told < Duration::from_millis(5010));
+    assert_eq!(closing.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_dropped_without_a_close_is_not_closing() {
+    let client = client().await;
+    let closing = client.closing();
+    drop(client);
+    assert!(timeout(HOUR, closing).await.is_err());
+}

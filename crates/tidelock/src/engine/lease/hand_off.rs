@@ -1,7 +1,7 @@
 //! Hand-off: a hold passes to the next waiter of this process, without a round trip to the store.
 //!
-//! The order of the steps: take the next waiter from the local queue, pass the entry in the lease table to it, check
-//! for `close`, give the waiter the hold. If the waiter has left by then, the hold is dropped, and goes to the next
+//! The order of the steps: take the next waiter from the local queue, pass the entry in the lease table to it, give the
+//! waiter the hold. If the waiter has left by then, the hold is dropped, and goes to the next
 //! waiter or to the store.
 
 use std::sync::Arc;
@@ -58,11 +58,6 @@ impl Hold {
             return None;
         }
         self.token = token;
-        // We check for `close` after the lease table has the new status. `close` sets its flag before it reads the
-        // table. In the other order a `close` between the two would never reach the new holder.
-        if steward.closed.is_set() {
-            self.status.announce_close();
-        }
         Some(waiter)
     }
 
@@ -72,7 +67,6 @@ impl Hold {
         let term = self.term.as_ref()?;
         if *self.disarmed.get_mut()
             || *self.is_written.get_mut()
-            || self.status.is_closing()
             || self.status.is_lost()
             || self.context.steward().closed.is_set()
         {

@@ -19,7 +19,7 @@
 //! 2. `valid_until`, `proved_at` and `failed_at` never decrease: replies may arrive out of order.
 //! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -51,8 +51,6 @@ pub(crate) struct HoldStatus {
     pace: Option<Duration>,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
     state: AtomicU8,
-    /// The client is closing. The loss signal fires, and the holder keeps the lock during the grace period.
-    closing: AtomicBool,
     /// Notifies the listeners. Created for the first one, because most holds end without a listener.
     event: OnceLock<Arc<Event>>,
     clock: Clock,
@@ -71,7 +69,6 @@ impl HoldStatus {
             failed_at: AtomicU64::new(0),
             pace: None,
             state: AtomicU8::new(HELD),
-            closing: AtomicBool::new(false),
             event: OnceLock::new(),
             clock,
             bond: None,
@@ -115,10 +112,6 @@ impl HoldStatus {
             Some((bond, drift)) => next.bound(Some(bond.clone()), *drift),
             None => next,
         }
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
     }
 
     /// Adds the bond, which can end the proof before the lease does.
@@ -214,12 +207,6 @@ impl HoldStatus {
         }
     }
 
-    /// Fires the loss signal because the client closes. The lock is still held and renewed.
-    pub(crate) fn announce_close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
-        self.ring();
-    }
-
     /// Marks the clean end of a hold: its loss signals never fire. A hold that was lost before stays lost.
     pub(crate) fn end(&self) {
         // An error means that it was lost before.
@@ -246,15 +233,11 @@ impl HoldStatus {
         }
     }
 
-    /// The reason that fires the loss signal: the hold is lost, or the client closes. `None`: no reason.
+    /// The reason that fires the loss signal. `None`: the hold is not lost.
     pub(crate) fn signal(&self) -> Option<LostReason> {
         match self.check(self.clock) {
             Some(HoldEnd::Lost(reason)) => Some(reason),
-            Some(HoldEnd::Ended) => None,
-            None => self
-                .closing
-                .load(Ordering::SeqCst)
-                .then_some(LostReason::Closed),
+            Some(HoldEnd::Ended) | None => None,
         }
     }
 

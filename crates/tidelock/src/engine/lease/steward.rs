@@ -66,8 +66,9 @@ pub(crate) struct StewardHandle {
     retired: Arc<AtomicBool>,
     /// The steward drops its sender when it ends.
     running: watch::Receiver<()>,
-    /// Set when the client is closed: no acquisition and no hand-off begins after that.
-    pub(crate) closed: Flag,
+    /// Set when a `close` begins: no acquisition and no hand-off begins after that. The holds stay until its grace
+    /// period ends.
+    pub(crate) closed: Arc<Flag>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
     pub(crate) response_timeout: Duration,
@@ -181,7 +182,7 @@ impl Steward {
             counter,
             retired,
             running,
-            closed: Flag::default(),
+            closed: Arc::default(),
             timers,
             drift,
             response_timeout,

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
@@ -130,7 +131,8 @@ impl<E: Deref<Target = Event>> Drop for EventListener<E> {
 #[derive(Debug, Default)]
 pub(crate) struct Flag {
     is_set: AtomicBool,
-    event: Event,
+    /// Shared with futures that outlive a borrow of the flag.
+    event: Arc<Event>,
 }
 
 impl Flag {
@@ -145,6 +147,11 @@ impl Flag {
         self.is_set.load(Ordering::SeqCst)
     }
 
+    /// Notified when the flag is set.
+    pub(crate) fn event(&self) -> Arc<Event> {
+        Arc::clone(&self.event)
+    }
+
     /// Resolves when the flag is set, at once if it is set already.
     pub(crate) async fn happened(&self) {
         self.event.until(|| self.is_set()).await;
@@ -153,7 +160,6 @@ impl Flag {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake as Task;
 
@@ -176,7 +182,7 @@ mod tests {
     }
 
     fn listen<'a>(flag: &'a Flag, task: &Arc<Woken>) -> EventListener<&'a Event> {
-        let mut listener = EventListener::new(&flag.event);
+        let mut listener = EventListener::new(&*flag.event);
         let waker = Waker::from(Arc::clone(task));
         let cx = Context::from_waker(&waker);
         let polled = listener.poll_until_some(&cx, || flag.is_set().then_some(()));
@@ -187,7 +193,7 @@ mod tests {
     #[test]
     fn a_change_between_the_read_and_the_sleep_is_not_missed() {
         let (flag, task) = (Flag::default(), Arc::<Woken>::default());
-        let mut listener = EventListener::new(&flag.event);
+        let mut listener = EventListener::new(&*flag.event);
         let waker = Waker::from(Arc::clone(&task));
         let polled = listener.poll_until_some(&Context::from_waker(&waker), || {
             let seen = flag.is_set();

@@ -28,19 +28,20 @@ pub async fn a_closed_client_refuses(fixture: &Fixture) {
     );
 }
 
-/// `close` notifies the guards, waits for them during the grace period, and returns as soon as they are released.
+/// `close` fires `closing`, and keeps the locks during the grace period without a word of a loss. It returns as soon as
+/// the guards are released.
 pub async fn closing_tells_and_gives_a_grace(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
     let b = fixture.party().await;
-    let place = b.lock(&name);
+    let (place, pause) = (b.lock(&name), fixture.lease() / 20);
     let task = tokio::spawn(async move {
-        let reason = held.lost().await;
+        held.closing().await;
+        let quiet = tokio::time::timeout(pause, held.lost()).await;
+        assert!(quiet.is_err(), "told of a loss: {quiet:?}");
         assert!(held.is_held().await, "it is still kept");
-        tokio::time::sleep(Duration::from_millis(30)).await;
         assert!(place.try_acquire().await.expect("answered").is_none());
         held.release().await.expect("held until now");
-        reason
     });
     let begun = Instant::now();
     assert_eq!(a.close(fixture.lease() * 10).await, 0);
@@ -48,7 +49,20 @@ pub async fn closing_tells_and_gives_a_grace(fixture: &Fixture) {
         begun.elapsed() < fixture.lease() * 5,
         "it did not wait for the whole grace"
     );
-    assert_eq!(task.await.expect("no panic"), LostReason::Closed);
+    task.await.expect("no panic");
+}
+
+/// Guards that are left after the grace period are told of the loss then, and not before.
+pub async fn the_end_of_the_grace_is_told_as_a_loss(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    // Longer than a lease: the lock is renewed during the grace period.
+    let grace = fixture.lease() + fixture.lease() / 2;
+    let begun = Instant::now();
+    let (left, reason) = tokio::join!(a.close(grace), held.lost());
+    assert_eq!(reason, LostReason::Closed);
+    assert!(begun.elapsed() >= grace, "told after {:?}", begun.elapsed());
+    assert_eq!(left, 1);
 }
 
 /// `close` releases the holds that are left after the grace period, and their guards report the loss.

@@ -203,7 +203,7 @@ async fn close_ends_the_waiters_of_the_local_queue() {
     }
     settled().await;
     let closing = tokio::spawn(async move { client.close(SECOND).await });
-    assert_eq!(held.lost().await, LostReason::Closed);
+    held.closing().await;
     held.release().await.unwrap();
     let kinds = tasks.join_all().await;
     assert!(
