@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock};
+use tidelock::{AcquireOptions, Client, ErrorKind, FencedGuard, FencingToken, Guard, Lock};
 
 use crate::args::StoreArgs;
 use crate::covers::Shown;
@@ -12,6 +12,41 @@ use crate::waiting;
 
 /// Bounds the time in which the store must say who holds the lock, once the wait for it has ended.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A lock that a command holds, and its token if it asked for one.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) guard: Guard,
+    pub(crate) token: Option<FencingToken>,
+}
+
+impl From<Guard> for Held {
+    fn from(guard: Guard) -> Self {
+        Self { guard, token: None }
+    }
+}
+
+impl From<FencedGuard> for Held {
+    fn from(guard: FencedGuard) -> Self {
+        Self {
+            token: Some(guard.token()),
+            guard: guard.into(),
+        }
+    }
+}
+
+/// Acquires the lock, with a token if `fenced`.
+pub(crate) async fn acquire(
+    lock: &Lock,
+    fenced: bool,
+    options: AcquireOptions,
+) -> tidelock::Result<Held> {
+    if fenced {
+        let guard = lock.clone().fenced().acquire_with(options).await;
+        return guard.map(Held::from);
+    }
+    lock.acquire_with(options).await.map(Held::from)
+}
 
 /// The lock that a command wants, and how.
 #[derive(Debug)]
@@ -28,12 +63,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    pub(crate) async fn acquire(&self, store: &StoreArgs, client: &Client) -> Outcome<Guard> {
-        let lock = if self.fenced {
-            client.lock(self.name).fenced()
-        } else {
-            client.lock(self.name)
-        };
+    pub(crate) async fn acquire(&self, store: &StoreArgs, client: &Client) -> Outcome<Held> {
+        let lock = client.lock(self.name);
         let mut options = AcquireOptions::new();
         if let Some(limit) = self.wait {
             options = options.wait(limit.saturating_sub(self.begun.elapsed()));
@@ -43,11 +74,11 @@ impl Wanted<'_> {
         }
         let acquired = tokio::select! {
             biased; // a grant ends the wait before anything is said about it
-            acquired = lock.acquire_with(options) => acquired,
+            acquired = acquire(&lock, self.fenced, options) => acquired,
             never = waiting::explain(store, &lock) => match never {},
         };
         match acquired {
-            Ok(guard) => Ok(guard),
+            Ok(held) => Ok(held),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 let message = self.not_acquired(store, &lock).await?;
                 let code = self.conflict_exit_code.unwrap_or(exit::NOT_ACQUIRED);

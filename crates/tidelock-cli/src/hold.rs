@@ -4,10 +4,10 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tidelock::{Escaped, Guard};
+use tidelock::Escaped;
 use tokio::sync::oneshot;
 
-use crate::acquire::Wanted;
+use crate::acquire::{Held, Wanted};
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
@@ -31,11 +31,11 @@ pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
         conflict_exit_code: what.conflict_exit_code,
     };
     let acquired = tokio::select! {
-        guard = wanted.acquire(args, &client) => guard.map(Ok),
+        held = wanted.acquire(args, &client) => held.map(Ok),
         number = signals.next() => Ok(Err(by_signal(number))),
     };
     let result = match acquired {
-        Ok(Ok(guard)) => until_the_end(guard, &mut signals).await,
+        Ok(Ok(held)) => until_the_end(held, &mut signals).await,
         Ok(Err(interrupted)) => Ok(ExitCode::from(interrupted)),
         Err(failure) => Err(failure),
     };
@@ -44,8 +44,9 @@ pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
 }
 
 /// Says that the lock is held, and releases it at the end of the input.
-async fn until_the_end(guard: Guard, signals: &mut Interrupts) -> Outcome {
-    let token = guard.token().map(|token| format!(" {token}"));
+async fn until_the_end(held: Held, signals: &mut Interrupts) -> Outcome {
+    let Held { guard, token } = held;
+    let token = token.map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
     print_line(&Escaped(&held))?;

@@ -10,12 +10,12 @@ use tidelock::{AcquireOptions, Client, FencingToken, Result};
 struct Ledger(Mutex<(Option<FencingToken>, i64)>);
 
 impl Ledger {
-    fn write(&self, token: Option<FencingToken>, balance: i64) -> bool {
+    fn write(&self, token: FencingToken, balance: i64) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if token < state.0 {
+        if Some(token) < state.0 {
             return false;
         }
-        *state = (token, balance);
+        *state = (Some(token), balance);
         true
     }
 }

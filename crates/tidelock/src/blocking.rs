@@ -19,6 +19,7 @@
 //! # Ok::<(), tidelock::Error>(())
 //! ```
 
+mod fenced;
 mod guard;
 mod read_write;
 
@@ -37,6 +38,7 @@ use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
 
+pub use self::fenced::{FencedGuard, LockGuard};
 pub use self::guard::Guard;
 pub use self::read_write::ReadWriteLock;
 
@@ -384,13 +386,52 @@ impl fmt::Debug for Client {
 /// held.release()?;
 /// # Ok::<(), tidelock::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct Lock {
-    lock: crate::Lock,
+pub struct Lock<G: LockGuard = Guard> {
+    lock: crate::Lock<G::Async>,
     blocker: Arc<Blocker>,
 }
 
+/// A [`Lock`] whose guards have a fencing token: [`Lock::fenced`] makes it.
+///
+/// # Examples
+/// ```
+/// use tidelock::blocking::{Client, FencedLock};
+///
+/// let ledger: FencedLock = Client::connect("memory:")?.lock("ledger").fenced();
+/// assert_eq!(ledger.acquire()?.token().get(), 1); // the first grant
+/// # Ok::<(), tidelock::Error>(())
+/// ```
+pub type FencedLock = Lock<FencedGuard>;
+
+impl<G: LockGuard> Clone for Lock<G> {
+    fn clone(&self) -> Self {
+        Self {
+            lock: self.lock.clone(),
+            blocker: Arc::clone(&self.blocker),
+        }
+    }
+}
+
 impl Lock {
+    /// The same lock with fencing tokens. See [`Lock::fenced`](crate::Lock::fenced).
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("ledger").fenced().acquire()?;
+    /// println!("token {}", guard.token());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fenced(self) -> FencedLock {
+        Lock {
+            lock: self.lock.fenced(),
+            blocker: self.blocker,
+        }
+    }
+}
+
+impl<G: LockGuard> Lock<G> {
     /// The name, prefix included.
     ///
     /// # Examples
@@ -403,23 +444,6 @@ impl Lock {
     /// ```
     pub fn name(&self) -> &str {
         self.lock.name()
-    }
-
-    /// The same lock with fencing tokens. See [`Lock::fenced`](crate::Lock::fenced).
-    ///
-    /// # Examples
-    /// ```
-    /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let guard = client.lock("ledger").fenced().acquire()?;
-    /// assert!(guard.token().is_some());
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    #[must_use]
-    pub fn fenced(self) -> Self {
-        Self {
-            lock: self.lock.fenced(),
-            blocker: self.blocker,
-        }
     }
 
     /// Waits until the lock is free and acquires it. A thread that already holds it gets it at once.
@@ -438,7 +462,7 @@ impl Lock {
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
-    pub fn acquire(&self) -> Result<Guard> {
+    pub fn acquire(&self) -> Result<G> {
         self.acquire_with(AcquireOptions::new())
     }
 
@@ -458,7 +482,7 @@ impl Lock {
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
-    pub fn try_acquire(&self) -> Result<Option<Guard>> {
+    pub fn try_acquire(&self) -> Result<Option<G>> {
         self.try_acquire_with(AcquireOptions::new())
     }
 
@@ -479,7 +503,7 @@ impl Lock {
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
-    pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<Guard>> {
+    pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<G>> {
         let asked = self.lock.try_acquire_with(self.by_thread(options));
         Ok(self.blocker.run(asked)??.map(|guard| self.guard(guard)))
     }
@@ -508,7 +532,7 @@ impl Lock {
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
-    pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
+    pub fn acquire_with(&self, options: AcquireOptions) -> Result<G> {
         let asked = self.lock.acquire_with(self.by_thread(options));
         Ok(self.guard(self.blocker.run(asked)??))
     }
@@ -528,7 +552,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<G> {
         self.acquire_with(AcquireOptions::new().wait(limit))
     }
 
@@ -577,17 +601,18 @@ impl Lock {
         options.owner(&owner_of_this_thread(&self.blocker))
     }
 
-    fn guard(&self, guard: crate::Guard) -> Guard {
-        Guard {
-            inner: guard,
+    /// The guard for this thread.
+    fn guard(&self, guard: G::Async) -> G {
+        G::from_async(guard, |inner| Guard {
+            inner,
             blocker: Arc::clone(&self.blocker),
             callbacks: RefCell::default(),
             stays_here: PhantomData,
-        }
+        })
     }
 }
 
-impl fmt::Debug for Lock {
+impl<G: LockGuard> fmt::Debug for Lock<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lock.fmt(f)
     }

@@ -8,7 +8,7 @@ use crate::types::FencingToken;
 /// matter how long the holder was frozen.
 ///
 /// Run it first in the transaction, with [`name`](Self::name) and [`token`](Self::token) as its two parameters. It
-/// contains no type of any driver. [`Guard::sql_fence`](crate::Guard::sql_fence) makes one.
+/// contains no type of any driver. [`FencedGuard::sql_fence`](crate::FencedGuard::sql_fence) makes one.
 ///
 /// # Examples
 /// ```no_run

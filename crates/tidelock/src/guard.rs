@@ -31,8 +31,8 @@ use crate::types::{FencingToken, LostReason};
 /// thread of the client renews the lease after every third of its length, so a blocked executor does not lose the lock.
 ///
 /// A lock cannot stop time: a process that was frozen past its lease holds nothing when it continues. The guard detects
-/// this: see [`is_held`](Self::is_held), [`lost`](Self::lost) and [`while_held`](Self::while_held), and
-/// [`token`](Self::token) for actions that must never happen twice.
+/// this: see [`is_held`](Self::is_held), [`lost`](Self::lost) and [`while_held`](Self::while_held). Actions that must
+/// never happen twice need the token of a [`FencedGuard`](crate::FencedGuard).
 ///
 /// # Examples
 /// ```
@@ -53,6 +53,22 @@ pub struct Guard(pub(crate) Arc<Hold>);
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>) -> Self {
         Self(hold)
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.0
+    }
+
+    /// See [`FencedGuard::sql_fence`](crate::FencedGuard::sql_fence).
+    pub(crate) fn sql_fence(&self, token: FencingToken) -> Result<SqlFence> {
+        match self.0.context.store().front().extensions().sql_fence {
+            Some(statement) => Ok(SqlFence::new(statement, self.name(), token)),
+            None => Err(Error::new(crate::ErrorKind::Unsupported)
+                .on_lock(self.name())
+                .because(
+                    "only PostgreSQL and MySQL have an SQL fence; compare the token yourself",
+                )),
+        }
     }
 
     /// The lock's name, prefix included.
@@ -81,22 +97,6 @@ impl Guard {
     /// ```
     pub fn owner_id(&self) -> String {
         self.0.granted().ticket.owner.to_string()
-    }
-
-    /// The fencing token. Always present on a [fenced lock](crate::Lock::fenced); on other locks if the store
-    /// counts anyway. Renewals and re-entries do not change it.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// let token = guard.token().expect("a fenced lock has tokens").get();
-    /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
-    /// # Ok(()) }
-    /// ```
-    pub fn token(&self) -> Option<FencingToken> {
-        self.0.token
     }
 
     /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
@@ -376,35 +376,6 @@ impl Guard {
         }
     }
 
-    /// Returns a statement for your own transaction on the database that has this lock. It fails the transaction unless
-    /// this guard's token is still the newest. For `postgres:` and `mysql:`.
-    ///
-    /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if the locks are in no such database.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// use tidelock::ErrorKind;
-    ///
-    /// let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// let error = guard.sql_fence().unwrap_err(); // `memory:` has no transactions; see `SqlFence` for one that has
-    /// assert_eq!(error.kind(), ErrorKind::Unsupported);
-    /// # Ok(()) }
-    /// ```
-    pub fn sql_fence(&self) -> Result<SqlFence> {
-        let statement = self.0.context.store().front().extensions().sql_fence;
-        match (statement, self.0.token) {
-            (Some(statement), Some(token)) => Ok(SqlFence::new(statement, self.name(), token)),
-            _ => Err(Error::new(crate::ErrorKind::Unsupported)
-                .on_lock(self.name())
-                .because(
-                    "only PostgreSQL and MySQL have an SQL fence; compare the token yourself",
-                )),
-        }
-    }
-
     /// Releases the lock and waits until the store confirms it. If other guards from [`reenter`](Self::reenter) exist,
     /// the lock stays held and this returns at once.
     ///
@@ -440,7 +411,6 @@ impl fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("name", &self.name())
             .field("owner", &self.0.granted().ticket.owner)
-            .field("token", &self.0.token)
             .field("held", &self.is_held())
             .finish()
     }

@@ -23,6 +23,7 @@ mod credentials;
 mod engine;
 mod error;
 mod fence;
+mod fenced;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -57,9 +58,10 @@ pub use closing::Closing;
 pub use credentials::Credentials;
 pub use error::{Error, ErrorKind, Result};
 pub use fence::SqlFence;
+pub use fenced::{FencedGuard, LockGuard};
 pub use guard::Guard;
 pub use hand_off::HandOff;
-pub use lock::{Acquire, Lock, TryAcquire};
+pub use lock::{Acquire, FencedLock, Lock, TryAcquire};
 pub use loss::{Lost, WhileHeld};
 pub use options::{AcquireOptions, CancelToken};
 pub use owner::Owner;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fenced::{FencedGuard, LockGuard};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::snapshot::Snapshot;
@@ -26,6 +28,8 @@ use crate::store::{LockKind, Name};
 /// [guarantees](https://docs.rs/tidelock). Above all, a holder may be frozen past its lease. It is told, but cannot be
 /// stopped: use a [fenced lock](Lock::fenced) for work that must never happen twice.
 ///
+/// `G` is the guard that an acquisition gives: a [`Guard`], or for a [`FencedLock`] a guard with a token.
+///
 /// # Examples
 /// ```
 /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
@@ -36,11 +40,28 @@ use crate::store::{LockKind, Name};
 /// held.release().await?;
 /// # Ok(()) }
 /// ```
-pub struct Lock {
+pub struct Lock<G = Guard> {
     pub(crate) context: Arc<LockContext>,
     pub(crate) kind: LockKind,
     name: Result<Name, LockRefusal>,
+    /// A function: a lock has no guard, so it is `Send` and `Sync` whatever the guard is.
+    gives: PhantomData<fn() -> G>,
 }
+
+/// A [`Lock`] whose guards have a fencing token: [`Lock::fenced`] makes it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// use tidelock::{Client, FencedLock};
+///
+/// let client = Client::connect("memory:").await?;
+/// let ledger: FencedLock = client.lock("ledger").fenced();
+/// let guard = ledger.acquire().await?;
+/// assert_eq!(guard.token().get(), 1);
+/// # Ok(()) }
+/// ```
+pub type FencedLock = Lock<FencedGuard>;
 
 /// Why a lock cannot be used. `lock()` cannot fail, so the operations of the lock return this error.
 #[derive(Debug, Clone)]
@@ -51,12 +72,13 @@ enum LockRefusal {
     Plain(Arc<str>),
 }
 
-impl Clone for Lock {
+impl<G> Clone for Lock<G> {
     fn clone(&self) -> Self {
         Self {
             context: self.context.copy(),
             kind: self.kind,
             name: self.name.clone(),
+            gives: PhantomData,
         }
     }
 }
@@ -68,6 +90,7 @@ impl Lock {
             context: LockContext::new(Arc::clone(core), core.home.clone()),
             kind,
             name,
+            gives: PhantomData,
         }
     }
 
@@ -82,6 +105,7 @@ impl Lock {
             context: LockContext::new(Arc::clone(core), store),
             kind: LockKind::Mutex,
             name,
+            gives: PhantomData,
         }
     }
 
@@ -91,8 +115,8 @@ impl Lock {
     /// tokens.
     ///
     /// On a store that cannot count, and for a set of locks, its operations fail with
-    /// [`Unsupported`](ErrorKind::Unsupported) before any traffic. Grants of a [read-write lock](crate::ReadWriteLock)
-    /// have tokens anyway.
+    /// [`Unsupported`](ErrorKind::Unsupported) before any traffic. A side of a
+    /// [read-write lock](crate::ReadWriteLock) can be fenced too.
     ///
     /// # Examples
     /// ```
@@ -106,11 +130,17 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn fenced(mut self) -> Self {
-        if !self.kind.is_read_write() {
-            self.kind = LockKind::Fenced;
+    pub fn fenced(self) -> FencedLock {
+        Lock {
+            // A side stays a side: all grants of a read-write lock are counted.
+            kind: match self.kind {
+                LockKind::Mutex => LockKind::Fenced,
+                other => other,
+            },
+            context: self.context,
+            name: self.name,
+            gives: PhantomData,
         }
-        self
     }
 
     /// A lock of that name in every store of a set (Redlock).
@@ -120,6 +150,7 @@ impl Lock {
             context: LockContext::new(core, store),
             kind: LockKind::Mutex,
             name,
+            gives: PhantomData,
         }
     }
 
@@ -129,9 +160,12 @@ impl Lock {
             context: LockContext::new(core, store),
             kind: LockKind::Mutex,
             name: Ok(name),
+            gives: PhantomData,
         }
     }
+}
 
+impl<G: LockGuard> Lock<G> {
     /// The name, prefix included.
     ///
     /// # Examples
@@ -173,7 +207,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn acquire(&self) -> Acquire {
+    pub fn acquire(&self) -> Acquire<G> {
         self.acquire_with(AcquireOptions::new())
     }
 
@@ -199,7 +233,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn try_acquire(&self) -> TryAcquire {
+    pub fn try_acquire(&self) -> TryAcquire<G> {
         self.try_acquire_with(AcquireOptions::new())
     }
 
@@ -224,8 +258,11 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn try_acquire_with(&self, options: AcquireOptions) -> TryAcquire {
-        TryAcquire(self.acquisition(options.wait(std::time::Duration::ZERO)))
+    pub fn try_acquire_with(&self, options: AcquireOptions) -> TryAcquire<G> {
+        TryAcquire(
+            self.acquisition(options.wait(std::time::Duration::ZERO)),
+            PhantomData,
+        )
     }
 
     /// As [`acquire`](Self::acquire), with options: how long to wait, how long to hold, and which owner.
@@ -251,8 +288,8 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn acquire_with(&self, options: AcquireOptions) -> Acquire {
-        Acquire(self.acquisition(options))
+    pub fn acquire_with(&self, options: AcquireOptions) -> Acquire<G> {
+        Acquire(self.acquisition(options), PhantomData)
     }
 
     /// As [`acquire`](Self::acquire), but waits at most this long: `acquire_with(AcquireOptions::new().wait(limit))`.
@@ -273,7 +310,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn acquire_timeout(&self, limit: std::time::Duration) -> Acquire {
+    pub fn acquire_timeout(&self, limit: std::time::Duration) -> Acquire<G> {
         self.acquire_with(AcquireOptions::new().wait(limit))
     }
 
@@ -282,6 +319,10 @@ impl Lock {
         let place = Location::caller();
         Acquisition::of(self.checked_name().and_then(|name| {
             let context = Arc::clone(&self.context);
+            if G::NEEDS_TOKENS {
+                let need = context.store.need(LockKind::Fenced);
+                need.map_err(|error| error.on_lock(&name))?;
+            }
             AcquireRequest::new(context, self.kind, name, options, place)
         }))
     }
@@ -373,7 +414,7 @@ fn full_name(core: &ClientInner, name: &str) -> Result<Name, LockRefusal> {
     Name::new(full.as_str()).map_err(|_| LockRefusal::Name(full.into()))
 }
 
-impl fmt::Debug for Lock {
+impl<G: LockGuard> fmt::Debug for Lock<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("name", &self.name())
@@ -399,14 +440,14 @@ impl fmt::Debug for Lock {
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is asked for until the future is awaited"]
-pub struct Acquire(Acquisition);
+pub struct Acquire<G = Guard>(Acquisition, PhantomData<fn() -> G>);
 
-impl Future for Acquire {
-    type Output = Result<Guard>;
+impl<G: LockGuard> Future for Acquire<G> {
+    type Output = Result<G>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|result| match result? {
-            Some(hold) => Ok(Guard::new(hold)),
+            Some(hold) => G::from_guard(Guard::new(hold)),
             None => Err(self.0.not_free()),
         })
     }
@@ -428,25 +469,28 @@ impl Future for Acquire {
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is asked for until the future is awaited"]
-pub struct TryAcquire(Acquisition);
+pub struct TryAcquire<G = Guard>(Acquisition, PhantomData<fn() -> G>);
 
-impl Future for TryAcquire {
-    type Output = Result<Option<Guard>>;
+impl<G: LockGuard> Future for TryAcquire<G> {
+    type Output = Result<Option<G>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map_ok(|hold| hold.map(Guard::new))
+        let hold = Pin::new(&mut self.0).poll(cx);
+        hold.map(|hold| {
+            hold?
+                .map(|hold| G::from_guard(Guard::new(hold)))
+                .transpose()
+        })
     }
 }
 
-impl fmt::Debug for Acquire {
+impl<G> fmt::Debug for Acquire<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for TryAcquire {
+impl<G> fmt::Debug for TryAcquire<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryAcquire").finish_non_exhaustive()
     }

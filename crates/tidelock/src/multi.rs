@@ -7,9 +7,9 @@ use crate::engine::ClientInner;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
+use crate::store::Name;
 use crate::store::set;
 use crate::store::set::{Host, Member, Rule};
-use crate::store::{LockKind, Name};
 
 /// Bounds the joined name in bytes. A lock name may have 512; the rest is room for the number of parts.
 const MAX_JOINED_NAME_BYTES: usize = 480;
@@ -28,11 +28,6 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let mut parts = Vec::new();
     for lock in locks {
         let lock = lock.borrow();
-        if lock.kind == LockKind::Fenced {
-            return Err(Error::new(ErrorKind::Unsupported)
-                .on_lock(lock.name())
-                .because("a multi lock has no fencing token; acquire the fenced lock separately"));
-        }
         if lock.kind.is_read_write() {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(lock.name())

@@ -63,10 +63,11 @@ impl Owner {
         kind: LockKind,
         name: &Name,
     ) -> Arc<OwnerSlot> {
-        // Both sides of a read-write lock share one slot. Otherwise an owner of one side could wait for itself on the
-        // other.
+        // Both sides of a read-write lock share one slot, and so do a lock with tokens and one without. Otherwise an
+        // owner of one could wait for itself on the other.
         let kind = match kind {
             LockKind::Read => LockKind::Write,
+            LockKind::Fenced => LockKind::Mutex,
             other => other,
         };
         let mut slots = self.0.lock();

@@ -30,7 +30,8 @@ use crate::store::LockKind;
 /// task that waits for the write side while it has a guard of the read side never gets it, as with any lock that it
 /// takes twice.
 ///
-/// Guards of both sides have fencing tokens: a writer's token is larger than those of all earlier holders.
+/// Both sides can be [fenced](Lock::fenced): a writer's token is larger than those of all earlier holders, a reader's is
+/// larger than those of all earlier writers.
 ///
 /// # Examples
 /// ```

@@ -19,8 +19,8 @@ const EXCLUSIVE: &str = "exclusive";
 ///
 /// A holder sends it with its requests to a server, in a header or a column. That server has its own [`Client`] on the
 /// same store and uses [`verify`](crate::Client::verify) to ask whether that hold has the lock now. If the lock can
-/// change hands between the check and the action, compare [`token`](crate::Guard::token)s at the resource, instead or
-/// in addition.
+/// change hands between the check and the action, compare [`token`](crate::FencedGuard::token)s at the resource, instead
+/// or in addition.
 ///
 /// The text is one printable word without blanks. [`Guard::sequencer`](crate::Guard::sequencer) makes one.
 ///

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use testkit::process::boot_time;
-use tidelock::{AcquireOptions, Client, Guard, Lock, RedLock, ReplicaAck};
+use tidelock::testing::{AnyGuard, AnyLock};
+use tidelock::{AcquireOptions, Client, Guard, RedLock, ReplicaAck};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -119,7 +120,7 @@ pub(crate) enum Lie {
 /// One task.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) lock: Lock,
+    pub(crate) lock: AnyLock,
     pub(crate) role: Role,
     /// `process.task`
     pub(crate) id: String,
@@ -165,7 +166,7 @@ impl Task {
         }
     }
 
-    async fn hold(&mut self, id: &str, guard: Guard) {
+    async fn hold(&mut self, id: &str, guard: AnyGuard) {
         let (at, valid) = (boot_time(), guard.valid_for());
         if valid.is_zero() {
             // The grant came so late that its lease was over, and the guard says so.
@@ -267,7 +268,7 @@ pub(crate) fn tasks(
     number: u32,
     recorder: &Recorder,
     stop: &watch::Receiver<bool>,
-    lock: impl Fn(&str) -> Lock,
+    lock: impl Fn(&str) -> AnyLock,
 ) -> Vec<Task> {
     let usual = [Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
     let crowd = vec![Role::Crowd; plan.crowd as usize];
@@ -341,11 +342,10 @@ struct Connected {
 }
 
 impl Connected {
-    fn lock(&self, name: &str, plan: &Plan) -> Lock {
+    fn lock(&self, name: &str, plan: &Plan) -> AnyLock {
         match &self.majority {
-            Some(majority) => majority.lock(name),
-            None if plan.no_tokens => self.clients[0].lock(name),
-            None => self.clients[0].lock(name).fenced(),
+            Some(majority) => majority.lock(name).into(),
+            None => AnyLock::new(self.clients[0].lock(name), !plan.no_tokens),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::process::boot_time;
-use tidelock::{AcquireOptions, Lock};
+use tidelock::AcquireOptions;
+use tidelock::testing::AnyLock;
 
 use crate::timing::SOON;
 
@@ -72,10 +73,11 @@ pub struct Toll {
 /// Acquires and releases the lock until `stop`, and records each hold. It counts the failures that the fault explains;
 /// any other failure ends the test.
 pub async fn hammer(
-    lock: Lock,
+    lock: impl Into<AnyLock>,
     history: History,
     stop: tokio::sync::watch::Receiver<bool>,
 ) -> Result<Toll> {
+    let lock = lock.into();
     let mut toll = Toll::default();
     while !*stop.borrow() {
         let patience = AcquireOptions::new().wait(SOON);
@@ -95,7 +97,7 @@ pub async fn hammer(
         history.add(Span {
             begin,
             end: boot_time(),
-            token: guard.token().map_or(0, tidelock::FencingToken::get),
+            token: guard.number(),
         });
         if let Err(error) = guard.release().await {
             ensure!(error.is_retryable(), "released with {error}");

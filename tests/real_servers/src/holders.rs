@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::process::boot_time;
-use tidelock::{Client, ClientBuilder, Guard, Lock, LostReason};
+use tidelock::{Client, ClientBuilder, Guard, Lock, LockGuard, LostReason};
 use tokio::task::JoinHandle;
 
 use crate::timing::within;
@@ -19,7 +19,7 @@ pub fn builder(lease: Duration) -> ClientBuilder {
 pub struct Told(JoinHandle<(Duration, LostReason)>);
 
 /// Acquires a lock, and retries if an outage lasts longer than one acquire waits.
-pub async fn insist(lock: Lock) -> Result<Guard> {
+pub async fn insist<G: LockGuard>(lock: Lock<G>) -> Result<G> {
     loop {
         match lock.acquire().await {
             Err(error) if error.is_retryable() => {}

@@ -12,6 +12,7 @@ use futures_util::poll;
 use testkit::proxy::{Logged, Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::store::redis_scripts;
+use tidelock::testing::AnyLock;
 use tidelock::{AcquireOptions, Client, Guard, HandOff, Owner};
 use tokio::task::JoinSet;
 
@@ -107,7 +108,10 @@ const LEASE: Duration = Duration::from_secs(30);
 async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
-        for lock in [shop.counted.lock("a"), shop.counted.lock("b").fenced()] {
+        for lock in [
+            AnyLock::from(shop.counted.lock("a")),
+            AnyLock::from(shop.counted.lock("b").fenced()),
+        ] {
             shop.proxy.reset_counts();
             let guard = lock.acquire().await?;
             shop.assert_spent(1, 0);

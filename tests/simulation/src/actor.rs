@@ -4,14 +4,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidelock::{AcquireOptions, ErrorKind, Guard, Lock};
+use tidelock::testing::{AnyGuard, AnyLock};
+use tidelock::{AcquireOptions, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use crate::referee::{Referee, Turn};
 
 pub(crate) struct Actor {
     pub(crate) who: String,
-    pub(crate) locks: Vec<(String, Lock)>,
+    pub(crate) locks: Vec<(String, AnyLock)>,
     pub(crate) rounds: usize,
     pub(crate) lease: Duration,
     pub(crate) dice: Rng,
@@ -41,7 +42,7 @@ impl Actor {
 
     /// Acquires in one of all possible ways, or gives up. A caller that gives up must not hold the lock; the referee
     /// detects it otherwise.
-    async fn take(&mut self, name: &str, lock: &Lock) -> Option<Guard> {
+    async fn take(&mut self, name: &str, lock: &AnyLock) -> Option<AnyGuard> {
         let mut options = AcquireOptions::new();
         let patience = self.up_to(self.lease * 3);
         if self.dice.u8(..100) < 20 {
@@ -83,7 +84,7 @@ impl Actor {
         }
     }
 
-    async fn hold(&mut self, name: &str, guard: Guard, turn: Turn) {
+    async fn hold(&mut self, name: &str, guard: AnyGuard, turn: Turn) {
         let steps = if self.dice.u8(..100) < 5 { 20 } else { 6 };
         for _ in 0..self.dice.usize(..steps) {
             if !guard.is_held() {

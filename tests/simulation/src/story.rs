@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidelock::store::{Env, Store};
-use tidelock::testing::{Chaos, Faults, Plug};
-use tidelock::{Client, HandOff, Lock, RedLock};
+use tidelock::testing::{AnyLock, Chaos, Faults, Plug};
+use tidelock::{Client, HandOff, RedLock};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{advance, sleep, timeout};
 
@@ -51,7 +51,7 @@ struct Cast {
     single: bool,
     clients: Vec<(Client, Plug)>,
     /// For each client, its locks and their names.
-    locks: Vec<Vec<(String, Lock)>>,
+    locks: Vec<Vec<(String, AnyLock)>>,
 }
 
 pub(crate) fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
@@ -115,18 +115,20 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
             0 => {
                 let servers = parts.iter().map(|(client, _)| client.clone());
                 let set = RedLock::builder(servers).restart_guard(false).build()?;
-                names.map(|name| (name.to_owned(), set.lock(name))).to_vec()
+                names
+                    .map(|name| (name.to_owned(), set.lock(name).into()))
+                    .to_vec()
             }
             1 => {
                 let each = parts.iter().map(|(client, _)| client.lock("till"));
-                vec![("till".to_owned(), parts[0].0.multi_lock(each)?)]
+                vec![("till".to_owned(), parts[0].0.multi_lock(each)?.into())]
             }
             2..5 => {
-                let simple = |name: &str| (name.to_owned(), parts[0].0.lock(name));
+                let simple = |name: &str| (name.to_owned(), parts[0].0.lock(name).into());
                 names.map(simple).to_vec()
             }
             _ => {
-                let fenced = |name: &str| (name.to_owned(), parts[0].0.lock(name).fenced());
+                let fenced = |name: &str| (name.to_owned(), parts[0].0.lock(name).fenced().into());
                 names.map(fenced).to_vec()
             }
         });

@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use testkit::java::monotonic_now_ns;
 use testkit::servers::RedisServer;
 use tidelock::Guard;
+use tidelock::testing::AnyGuard;
 
 const ENTER: &str = include_str!("enter.lua");
 const LEAVE: &str = include_str!("leave.lua");
@@ -87,7 +88,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// The claim of a guard now. We read the clock before the guard. Otherwise the claim could be longer than the
     /// truth; now it can only be shorter.
-    pub(crate) fn of(guard: &Guard) -> Self {
+    pub(crate) fn of(guard: &AnyGuard) -> Self {
         let from = now();
         Self {
             name: guard.name().to_owned(),
@@ -98,7 +99,7 @@ impl Claim {
             ),
             from,
             until: from + micros(guard.valid_for()),
-            token: guard.token().map_or(0, tidelock::FencingToken::get),
+            token: guard.number(),
         }
     }
 

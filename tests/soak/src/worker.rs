@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fastrand::Rng;
-use tidelock::{Client, Guard, Lock};
+use tidelock::Client;
+use tidelock::testing::{AnyGuard, AnyLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -95,10 +96,10 @@ impl World {
 
     /// A random lock of this kind, fenced three times out of four. Fenced and plain locks of one name exclude each
     /// other, and Redisson's.
-    fn lock(&self, fast: bool, rng: &mut Rng) -> Lock {
+    fn lock(&self, fast: bool, rng: &mut Rng) -> AnyLock {
         let number = rng.usize(..if fast { FAST } else { SLOW });
         let lock = self.client.lock(&name(fast, number));
-        if rng.u8(..4) > 0 { lock.fenced() } else { lock }
+        AnyLock::new(lock, rng.u8(..4) > 0)
     }
 }
 
@@ -115,7 +116,7 @@ async fn work(world: Arc<World>, fast: bool, mut rng: Rng) -> Result<()> {
 }
 
 /// Waits for the lock through any number of outages. One call in fifty drops the acquire at a random moment instead.
-async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Guard>> {
+async fn acquire(world: &World, lock: &AnyLock, rng: &mut Rng) -> Result<Option<AnyGuard>> {
     if rng.u8(..50) == 0 {
         let moment = Duration::from_micros(rng.u64(..20_000));
         return match tokio::time::timeout(moment, lock.acquire()).await {

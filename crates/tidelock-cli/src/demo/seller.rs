@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::JoinSet;
 
 use super::stock::{Checked, Stock};
+use crate::acquire::{Held, acquire};
 use crate::args::{Manner, SellerArgs, StoreArgs};
 use crate::exit::{Failure, Outcome};
 use crate::inspect::print_line;
@@ -188,11 +189,7 @@ async fn sell_in_turn(
 ) -> Outcome<Sales> {
     let fenced = what.manner == Manner::Fenced;
     let shop = Shop {
-        lock: if fenced {
-            client.lock(&what.lock).fenced()
-        } else {
-            client.lock(&what.lock)
-        },
+        lock: client.lock(&what.lock),
         fenced,
         sold: Arc::default(),
         sold_out: CancelToken::new(),
@@ -234,8 +231,8 @@ impl Shop {
         loop {
             let asked = Instant::now();
             let options = AcquireOptions::new().cancel(&self.sold_out);
-            let guard = match self.lock.acquire_with(options).await {
-                Ok(guard) => guard,
+            let Held { guard, token } = match acquire(&self.lock, self.fenced, options).await {
+                Ok(held) => held,
                 Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(sales),
                 Err(error) => return Err(error.into()),
             };
@@ -243,7 +240,7 @@ impl Shop {
             sales
                 .waits_us
                 .push(u64::try_from(waited).unwrap_or(u64::MAX));
-            let token = guard.token().map_or(0, tidelock::FencingToken::get);
+            let token = token.map_or(0, tidelock::FencingToken::get);
             // A lost lock drops the sale before the write; the worker tries again with the next lock.
             match guard.while_held(self.serve(&mut stock, token)).await {
                 Ok(sale) => match sale? {
@@ -306,9 +303,7 @@ async fn sell_late(
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let Some(token) = guard.token().map(tidelock::FencingToken::get) else {
-        return Ok(None);
-    };
+    let token = guard.token().get();
     let mut stock = open(&what.file)?;
     let mut sales = Sales::default();
     let Checked::Done(seen) = stock.read_as(token).map_err(stock_failed)? else {

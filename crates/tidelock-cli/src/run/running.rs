@@ -16,6 +16,7 @@ use super::plan::{Plan, Step};
 use super::signals::Signals;
 use super::terminal::Turn;
 use super::{boot, supervisor};
+use crate::acquire::Held;
 use crate::args::{JobArgs, OnLost};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 
@@ -46,13 +47,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(guard: &Guard, job: &JobArgs) -> Outcome<Self> {
-        let name = guard.name().to_owned();
+    pub(crate) fn start(held: &Held, job: &JobArgs) -> Outcome<Self> {
+        let name = held.guard.name().to_owned();
         let failed = |error: io::Error| Failure::internal(format!("{name}: {error}"));
         let terminal = Turn::at_start();
-        let (now, until) = proved_until(guard);
+        let (now, until) = proved_until(&held.guard);
         let (link, supervisor, orders) =
-            super::wrapper::spawn(guard, job, terminal.is_given()).map_err(failed)?;
+            super::wrapper::spawn(held, job, terminal.is_given()).map_err(failed)?;
         let input = io::stdin();
         link::tell_first(&link, until, [input.as_fd(), orders.as_fd()]).map_err(failed)?;
         let events = Events::new(&link).map_err(failed)?;

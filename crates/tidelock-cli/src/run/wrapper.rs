@@ -16,7 +16,7 @@ use super::orders::Orders;
 use super::running::Running;
 use super::signals::Signals;
 use super::{boot, supervisor};
-use crate::acquire::Wanted;
+use crate::acquire::{Held, Wanted};
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, covers, secret, store};
@@ -81,13 +81,13 @@ async fn with_lock(
     job: &JobArgs,
     signals: &mut Signals,
 ) -> Outcome<(u8, Option<Guard>)> {
-    let guard = tokio::select! {
-        guard = wanted.acquire(store, client) => guard?,
+    let held = tokio::select! {
+        held = wanted.acquire(store, client) => held?,
         number = signals.deadly() => return Ok((by_signal(number), None)),
     };
-    let running = Running::start(&guard, job)?;
-    let code = running.until_it_ends(&guard, signals).await;
-    Ok((code, Some(guard)))
+    let running = Running::start(&held, job)?;
+    let code = running.until_it_ends(&held.guard, signals).await;
+    Ok((code, Some(held.guard)))
 }
 
 /// The result of the release.
@@ -137,11 +137,12 @@ async fn leave(client: &Client, guard: Option<Guard>) -> Left {
 
 /// Starts a supervisor. Returns the socket to it, and the pipe for its job description.
 pub(super) fn spawn(
-    guard: &Guard,
+    held: &Held,
     job: &JobArgs,
     terminal: bool,
 ) -> io::Result<(UnixStream, Child, OwnedFd)> {
     let (link, theirs) = UnixStream::pair()?;
+    let guard = &held.guard;
     let orders = Orders {
         name: guard.name().to_owned(),
         grace_ms: millis(job.grace),
@@ -157,7 +158,7 @@ pub(super) fn spawn(
         // A token of an outer run does not belong to this lock, and the command must not see the password.
         .env_remove("TIDELOCK_TOKEN")
         .env_remove("TIDELOCK_PASSWORD");
-    if let Some(token) = guard.token() {
+    if let Some(token) = held.token {
         command.env("TIDELOCK_TOKEN", token.to_string());
     }
     if let Ok(url) = std::env::var("TIDELOCK_STORE") {

@@ -11,7 +11,7 @@ use crate::engine::runtime::background::{AbortOnDrop, Blocker};
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::state::HoldState;
-use crate::types::{FencingToken, LostReason};
+use crate::types::LostReason;
 
 /// A held lock, on the thread that acquired it. Dropping it releases the lock in the background;
 /// [`release`](Self::release) waits for the release. While the thread has other guards of the same lock, it stays held.
@@ -83,20 +83,6 @@ impl Guard {
     /// ```
     pub fn acknowledged(&self) -> Option<crate::Acknowledged> {
         self.inner.acknowledged()
-    }
-
-    /// The fencing token; see [`Guard::token`](crate::Guard::token).
-    ///
-    /// # Examples
-    /// ```
-    /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let guard = client.lock("ledger").fenced().acquire()?;
-    /// let token = guard.token().expect("a fenced lock has tokens").get();
-    /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    pub fn token(&self) -> Option<FencingToken> {
-        self.inner.token()
     }
 
     /// This hold as a text; see [`Guard::sequencer`](crate::Guard::sequencer).

@@ -12,6 +12,7 @@
     reason = "test code: a panic is how a promise says that it was broken"
 )]
 
+mod any_lock;
 mod chaos;
 mod faults;
 mod fixture;
@@ -25,6 +26,7 @@ mod threads;
 mod twist;
 mod writer;
 
+pub use any_lock::{AnyGuard, AnyLock};
 pub use chaos::{Chaos, Plug};
 pub use faults::Faults;
 pub use fixture::{Fixture, open};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::any_lock::{AnyGuard, AnyLock};
 #[cfg(feature = "blocking")]
 use super::threads::{self, ThreadHeld};
 use crate::client::Client;
 use crate::error::Result;
-use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
 use crate::read_write::ReadWriteLock;
@@ -51,6 +51,7 @@ impl Party {
     pub fn lock(&self, name: &str) -> PartyMember {
         PartyMember {
             lock: self.client.lock(name),
+            fenced: false,
             #[cfg(feature = "blocking")]
             blocking: self.blocking.as_ref().map(|client| client.lock(name)),
         }
@@ -76,6 +77,7 @@ impl Party {
     pub fn read(&self, name: &str) -> PartyMember {
         PartyMember {
             lock: self.sides(name).read(),
+            fenced: false,
             #[cfg(feature = "blocking")]
             blocking: self.blocking_sides(name).map(|sides| sides.read()),
         }
@@ -88,6 +90,7 @@ impl Party {
     pub fn write(&self, name: &str) -> PartyMember {
         PartyMember {
             lock: self.sides(name).write(),
+            fenced: false,
             #[cfg(feature = "blocking")]
             blocking: self.blocking_sides(name).map(|sides| sides.write()),
         }
@@ -118,6 +121,7 @@ impl Party {
 #[derive(Debug, Clone)]
 pub struct PartyMember {
     lock: Lock,
+    fenced: bool,
     #[cfg(feature = "blocking")]
     blocking: Option<crate::blocking::Lock>,
 }
@@ -130,12 +134,13 @@ impl PartyMember {
 
     /// The same lock with fencing tokens.
     #[must_use]
-    pub fn fenced(self) -> Self {
-        Self {
-            lock: self.lock.fenced(),
-            #[cfg(feature = "blocking")]
-            blocking: self.blocking.map(crate::blocking::Lock::fenced),
-        }
+    pub fn fenced(mut self) -> Self {
+        self.fenced = true;
+        self
+    }
+
+    fn chosen(&self) -> AnyLock {
+        AnyLock::new(self.lock.clone(), self.fenced)
     }
 
     /// Acquires the lock; waits if it is held.
@@ -153,11 +158,15 @@ impl PartyMember {
     pub async fn acquire_with(&self, options: AcquireOptions) -> Result<Held> {
         #[cfg(feature = "blocking")]
         if let Some(lock) = self.blocking.clone() {
-            let held =
-                ThreadHeld::take(options, move |options| lock.acquire_with(options).map(Some));
-            return Ok(Held::Thread(held.await?.expect("an acquire gives a guard")));
+            let held = if self.fenced {
+                let lock = lock.fenced();
+                ThreadHeld::take(options, move |options| lock.acquire_with(options).map(Some)).await
+            } else {
+                ThreadHeld::take(options, move |options| lock.acquire_with(options).map(Some)).await
+            };
+            return Ok(Held::Thread(held?.expect("an acquire gives a guard")));
         }
-        self.lock.acquire_with(options).await.map(Held::Async)
+        self.chosen().acquire_with(options).await.map(Held::Async)
     }
 
     /// Acquires the lock if it is free.
@@ -167,12 +176,16 @@ impl PartyMember {
     pub async fn try_acquire(&self) -> Result<Option<Held>> {
         #[cfg(feature = "blocking")]
         if let Some(lock) = self.blocking.clone() {
-            let held = ThreadHeld::take(AcquireOptions::new(), move |options| {
-                lock.try_acquire_with(options)
-            });
-            return Ok(held.await?.map(Held::Thread));
+            let options = AcquireOptions::new();
+            let held = if self.fenced {
+                let lock = lock.fenced();
+                ThreadHeld::take(options, move |options| lock.try_acquire_with(options)).await
+            } else {
+                ThreadHeld::take(options, move |options| lock.try_acquire_with(options)).await
+            };
+            return Ok(held?.map(Held::Thread));
         }
-        Ok(self.lock.try_acquire().await?.map(Held::Async))
+        Ok(self.chosen().try_acquire().await?.map(Held::Async))
     }
 
     /// Returns whether the lock is held.
@@ -200,7 +213,7 @@ impl PartyMember {
 #[derive(Debug)]
 pub enum Held {
     /// The async guard.
-    Async(Guard),
+    Async(AnyGuard),
     /// A blocking guard, on the thread that acquired it.
     #[cfg(feature = "blocking")]
     Thread(ThreadHeld),
@@ -245,14 +258,17 @@ impl Held {
         }
     }
 
-    /// The fencing token, if the store counts.
-    #[allow(clippy::unused_async, reason = "the other face asks another thread")]
-    pub async fn token(&self) -> Option<FencingToken> {
-        match self {
+    /// The token of a fenced lock.
+    ///
+    /// # Panics
+    /// If the lock is not fenced.
+    pub fn token(&self) -> FencingToken {
+        let token = match self {
             Self::Async(guard) => guard.token(),
             #[cfg(feature = "blocking")]
-            Self::Thread(held) => held.ask(crate::blocking::Guard::token).await,
-        }
+            Self::Thread(held) => held.token,
+        };
+        token.expect("a fenced lock")
     }
 
     /// The owner id that the store sees.

@@ -81,6 +81,7 @@ macro_rules! conformance {
         );
         $crate::conformance!(@tests $fixture; fenced:
             a_reentry_keeps_the_token
+            an_owner_without_a_token_is_refused_one
         );
         $crate::conformance!(hashed blocking: $fixture);
     };

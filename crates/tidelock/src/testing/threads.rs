@@ -4,16 +4,37 @@ use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-use crate::blocking::Guard;
+use crate::blocking::{FencedGuard, Guard};
 use crate::error::Result;
 use crate::options::{AcquireOptions, CancelToken};
-use crate::types::LostReason;
+use crate::types::{FencingToken, LostReason};
 
 type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
 
 /// A guard on its thread. A drop of this value drops the guard there.
 #[derive(Debug)]
-pub struct ThreadHeld(mpsc::Sender<Command>);
+pub struct ThreadHeld {
+    commands: mpsc::Sender<Command>,
+    /// The token of a fenced lock.
+    pub(super) token: Option<FencingToken>,
+}
+
+/// A guard of the blocking API, and its token if it has one.
+pub(super) trait WithToken: Into<Guard> {
+    fn token_if_any(&self) -> Option<FencingToken>;
+}
+
+impl WithToken for Guard {
+    fn token_if_any(&self) -> Option<FencingToken> {
+        None
+    }
+}
+
+impl WithToken for FencedGuard {
+    fn token_if_any(&self) -> Option<FencingToken> {
+        Some(self.token())
+    }
+}
 
 /// Cancels the thread's wait when the caller leaves, as a drop of the future would.
 struct CancelOnDrop(CancelToken);
@@ -25,9 +46,9 @@ impl Drop for CancelOnDrop {
 }
 
 impl ThreadHeld {
-    pub(super) async fn take(
+    pub(super) async fn take<G: WithToken>(
         mut options: AcquireOptions,
-        acquire: impl FnOnce(AcquireOptions) -> Result<Option<Guard>> + Send + 'static,
+        acquire: impl FnOnce(AcquireOptions) -> Result<Option<G>> + Send + 'static,
     ) -> Result<Option<Self>> {
         let leaving = options
             .cancel
@@ -39,12 +60,14 @@ impl ThreadHeld {
         let (tell, told) = oneshot::channel();
         std::thread::spawn(move || {
             let (commands, inbox) = mpsc::channel::<Command>();
-            let mut guard = match acquire(options) {
-                Ok(Some(guard)) => Some(guard),
+            let guard = match acquire(options) {
+                Ok(Some(guard)) => guard,
                 other => return drop(tell.send(other.map(|_| None))),
             };
+            let token = guard.token_if_any();
+            let mut guard = Some(guard.into());
             // A send error means that the caller has left. Then `recv` below fails at once, and the guard is dropped.
-            drop(tell.send(Ok(Some(Self(commands)))));
+            drop(tell.send(Ok(Some(Self { commands, token }))));
             while guard.is_some() {
                 match inbox.recv() {
                     Ok(command) => command(&mut guard),
@@ -66,7 +89,7 @@ impl ThreadHeld {
         let (tell, told) = oneshot::channel();
         let command: Command =
             Box::new(move |guard| drop(tell.send(question(guard.as_ref().expect("it is held")))));
-        self.0.send(command).expect("the thread lives");
+        self.commands.send(command).expect("the thread lives");
         told.await.expect("the thread answers")
     }
 
@@ -89,7 +112,7 @@ impl ThreadHeld {
         let command: Command = Box::new(move |guard| {
             drop(tell.send(guard.take().expect("it is held").release()));
         });
-        self.0.send(command).expect("the thread lives");
+        self.commands.send(command).expect("the thread lives");
         told.await.expect("the thread answers")
     }
 }

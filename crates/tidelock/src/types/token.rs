@@ -40,8 +40,8 @@ impl FencingToken {
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// let column: Option<u64> = guard.token().map(|token| token.get());
-    /// assert!(column.is_some());
+    /// let column: u64 = guard.token().get();
+    /// assert_eq!(column, 1); // the first grant
     /// # Ok(()) }
     /// ```
     pub fn get(self) -> u64 {

@@ -21,6 +21,8 @@ fn public_types_go_anywhere() {
         Credentials,
         Lock,
         Guard,
+        FencedGuard,
+        FencedLock,
         FencingToken,
         LostReason,
         HoldState,
@@ -43,6 +45,7 @@ fn public_types_go_anywhere() {
     );
     // Only one task polls a future at a time, so futures need not be `Sync`.
     send::<Acquire>();
+    send::<Acquire<FencedGuard>>();
     send::<TryAcquire>();
     send::<Release>();
     send::<WhileHeld<std::future::Ready<()>>>();
@@ -54,7 +57,7 @@ fn public_types_go_anywhere() {
 #[cfg(feature = "blocking")]
 #[test]
 fn blocking_clients_and_locks_go_anywhere() {
-    all!(blocking::Client, blocking::Lock);
+    all!(blocking::Client, blocking::Lock, blocking::FencedLock);
 }
 
 #[test]
@@ -78,6 +81,7 @@ fn futures_of_methods_are_send() {
 fn public_values_are_small() {
     assert_eq!(size_of::<Guard>(), size_of::<usize>());
     assert_eq!(size_of::<Option<Guard>>(), size_of::<usize>());
+    assert_eq!(size_of::<FencedGuard>(), size_of::<usize>() + 8);
     assert_eq!(size_of::<Client>(), size_of::<usize>());
     assert_eq!(size_of::<Error>(), size_of::<usize>());
     assert!(size_of::<Lock>() <= 48);
@@ -202,16 +206,15 @@ async fn a_store_without_read_write_locks_makes_none() {
     let client = Client::connect("memory:").await.unwrap();
     let error = client.read_write_lock("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
-    // A side of a read-write lock cannot be part of a set. `fenced` does not change it, because it has tokens already.
+    // A side of a read-write lock cannot be part of a set.
     let sides = client.read_write_lock("prices").unwrap();
     for side in [sides.read(), sides.write()] {
         let error = client.multi_lock([&side]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        let held = side.acquire().await.unwrap();
-        assert!(held.token().is_some());
-        held.release().await.unwrap();
+        side.acquire().await.unwrap().release().await.unwrap();
     }
     let readers = [sides.read().fenced(), sides.read().fenced()];
-    let one = readers[0].try_acquire().await.unwrap();
-    assert!(one.is_some() && readers[1].try_acquire().await.unwrap().is_some());
+    let one = readers[0].acquire().await.unwrap();
+    let other = readers[1].try_acquire().await.unwrap().unwrap();
+    assert_ne!(one.token(), other.token());
 }

@@ -229,8 +229,9 @@ async fn an_invalid_set_is_refused() {
         ErrorKind::InvalidOptions
     );
     assert_eq!(refused(a.multi_lock([a.lock("")])), ErrorKind::InvalidName);
-    let fenced = [a.lock("x"), a.lock("y").fenced()];
-    assert_eq!(refused(a.multi_lock(fenced)), ErrorKind::Unsupported);
+    let whole = a.multi_lock([a.lock("x"), a.lock("y")]).unwrap();
+    let fenced = whole.fenced().acquire().await.unwrap_err();
+    assert_eq!(fenced.kind(), ErrorKind::Unsupported);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LockGuard, LostReason};
 use tokio::time::{Instant, timeout};
 
 async fn client() -> Client {
@@ -242,9 +242,9 @@ async fn a_client_with_the_real_clock_refuses_a_paused_runtime() {
 }
 
 /// A sale of a second; after 0.3 s the service is terminated and closes its client.
-async fn sells_while_the_client_closes(client: Client, lock: tidelock::Lock) {
+async fn sells_while_the_client_closes<G: LockGuard>(client: Client, lock: tidelock::Lock<G>) {
     let begun = Instant::now();
-    let guard = lock.acquire().await.unwrap();
+    let guard: Guard = lock.acquire().await.unwrap().into();
     let closing = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         client.close(Duration::from_secs(5)).await

@@ -168,9 +168,8 @@ async fn of_eight_that_race_one_wins() {
 async fn there_are_no_tokens() {
     let (clients, _) = servers(3).await;
     let redlock = RedLock::new(clients).unwrap();
-    let guard = redlock.lock("x").acquire().await.unwrap();
-    assert_eq!(guard.token(), None);
-    guard.release().await.unwrap();
+    let error = redlock.lock("x").fenced().acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
 #[tokio::test]

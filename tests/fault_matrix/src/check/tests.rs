@@ -61,7 +61,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         let client = client(store.clone(), flaw).await;
         let plan = plan(process, &store, &file, name);
         for mut task in tasks(&plan, 0, &recorder, &stop, |name| {
-            client.lock(name).fenced()
+            client.lock(name).fenced().into()
         }) {
             task.lie = lie;
             running.spawn(task.run());

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use testkit::java::{HammerReport, WordFile};
-use tidelock::{Client, FencingToken, Lock, RedLock};
+use tidelock::testing::AnyLock;
+use tidelock::{Client, RedLock};
 
 struct Plan {
     store: String,
@@ -48,19 +49,22 @@ async fn main() -> Result<()> {
         clients.push(Client::connect(store).await?);
     }
     let client = &clients[0];
-    let lock = match &*plan.kind {
-        "fenced" => client.lock(&plan.name).fenced(),
-        "multi" => client.multi_lock(plan.name.split('+').map(|name| client.lock(name)))?,
+    let lock: AnyLock = match &*plan.kind {
+        "fenced" => client.lock(&plan.name).fenced().into(),
+        "multi" => {
+            let parts = plan.name.split('+').map(|name| client.lock(name));
+            client.multi_lock(parts)?.into()
+        }
         "majority" => {
             // The servers have just started, so the restart guard would refuse to grant.
             let settings = RedLock::builder(clients.clone()).restart_guard(false);
-            settings.build()?.lock(&plan.name)
+            settings.build()?.lock(&plan.name).into()
         }
-        "sides" => client.read_write_lock(&plan.name)?.write(),
-        _ => client.lock(&plan.name),
+        "sides" => client.read_write_lock(&plan.name)?.write().fenced().into(),
+        _ => client.lock(&plan.name).into(),
     };
     let read = match &*plan.kind {
-        "sides" => Some(client.read_write_lock(&plan.name)?.read()),
+        "sides" => Some(client.read_write_lock(&plan.name)?.read().fenced().into()),
         _ => None,
     };
     tokio::time::sleep(plan.rest).await;
@@ -98,7 +102,7 @@ async fn main() -> Result<()> {
 }
 
 async fn work(
-    (read, write): (Option<Lock>, Lock),
+    (read, write): (Option<AnyLock>, AnyLock),
     word: WordFile,
     me: u64,
     rounds: u32,
@@ -111,7 +115,7 @@ async fn work(
         let side = read.as_ref().filter(|_| !(round + me).is_multiple_of(3));
         let guard = side.unwrap_or(&write).acquire().await?;
         waits.push(u64::try_from(asked.elapsed().as_nanos())?);
-        let token = guard.token().map_or(0, FencingToken::get);
+        let token = guard.number();
         report.last_token = report.last_token.max(token);
         let alone = if side.is_some() {
             // A reader's token must be larger than the last writer's. Readers have no order among each other.

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use testkit::process::boot_time;
-use tidelock::{AcquireOptions, Client, Guard, Lock};
+use tidelock::testing::{AnyGuard, AnyLock};
+use tidelock::{AcquireOptions, Client};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -65,7 +66,7 @@ async fn main() -> Result<()> {
 #[derive(Clone)]
 struct Peer {
     client: Client,
-    holds: Arc<Mutex<HashMap<String, Guard>>>,
+    holds: Arc<Mutex<HashMap<String, AnyGuard>>>,
 }
 
 impl Peer {
@@ -97,15 +98,11 @@ impl Peer {
         }
     }
 
-    fn lock(&self, name: &str, options: &[&str]) -> Lock {
-        if options.contains(&"fenced") {
-            self.client.lock(name).fenced()
-        } else {
-            self.client.lock(name)
-        }
+    fn lock(&self, name: &str, options: &[&str]) -> AnyLock {
+        AnyLock::new(self.client.lock(name), options.contains(&"fenced"))
     }
 
-    fn with(&self, name: &str, look: impl FnOnce(&Guard) -> Result<()>) -> Result<()> {
+    fn with(&self, name: &str, look: impl FnOnce(&AnyGuard) -> Result<()>) -> Result<()> {
         look(
             lock(&self.holds)
                 .get(name)
@@ -129,7 +126,7 @@ impl Peer {
                 say(&format!(
                     "acquired {name} owner={} token={}",
                     guard.owner_id(),
-                    token(&guard)
+                    guard.number()
                 ));
                 let (lost, of) = (guard.lost(), name.to_owned());
                 tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
@@ -197,7 +194,7 @@ impl Peer {
                 "span {name} begin={} end={} token={}",
                 begin.as_nanos(),
                 end.as_nanos(),
-                token(&guard)
+                guard.number()
             ));
             if let Err(error) = guard.release().await {
                 failed(name, &error);
@@ -209,8 +206,8 @@ impl Peer {
 }
 
 /// A resource that checks fencing tokens: the file keeps the largest token it has seen and refuses a smaller one.
-fn write(guard: &Guard, path: &str) -> Result<()> {
-    let (name, mine) = (guard.name(), token(guard));
+fn write(guard: &AnyGuard, path: &str) -> Result<()> {
+    let (name, mine) = (guard.name(), guard.number());
     let mut file = File::options()
         .read(true)
         .write(true)
@@ -240,10 +237,6 @@ fn clocks() -> Result<()> {
     let monotonic = START.elapsed().as_nanos();
     say(&format!("clocks wall={wall} monotonic={monotonic}"));
     Ok(())
-}
-
-fn token(guard: &Guard) -> u64 {
-    guard.token().map_or(0, tidelock::FencingToken::get)
 }
 
 fn failed(name: &str, error: &tidelock::Error) {

@@ -12,7 +12,7 @@ const MINUTE: i64 = 60;
 async fn t41_a_clock_that_jumps_ahead_ends_no_lease() {
     let server = EtcdServer::start().unwrap();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     server.shift_clock(MINUTE).unwrap();
@@ -33,7 +33,7 @@ async fn t41_a_clock_that_jumps_ahead_ends_no_lease() {
 async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() {
     let server = EtcdServer::start().unwrap();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     server.shift_clock(-MINUTE).unwrap();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use testkit::process::Spawned;
 use testkit::servers::EtcdServer;
-use tidelock::{AcquireOptions, Client, FencingToken, Guard, HoldState, Sequencer};
+use tidelock::{AcquireOptions, Client, Guard, HoldState, Sequencer};
 
 use crate::etcdctl::{count, foreign};
 use crate::world::{SOON, client, lease_of, ms, soon, until_keys, waits};
@@ -46,9 +46,9 @@ async fn t60_a_silent_server_makes_its_holders_unsure() {
 async fn a_sequencer_is_checked_by_anothers_client_on_etcd() {
     let server = EtcdServer::start().unwrap();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let its: Sequencer = guard.sequencer().unwrap().to_string().parse().unwrap();
-    assert_eq!(Some(its.generation()), guard.token().map(FencingToken::get));
+    assert_eq!(its.generation(), guard.token().get());
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     assert!(b.verify(&its).await.unwrap());

@@ -13,7 +13,7 @@ use crate::world::{client, lease_of, ms, soon, until_keys, waits};
 async fn t60_a_lease_revoked_while_waiting_makes_nobody_a_holder() {
     let server = EtcdServer::start().unwrap();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     server
@@ -37,7 +37,7 @@ async fn t60_a_lease_revoked_while_waiting_makes_nobody_a_holder() {
 async fn t60_a_lease_revoked_while_holding_is_told() {
     let server = EtcdServer::start().unwrap();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     server
@@ -153,7 +153,7 @@ async fn t60_a_leader_that_dies_takes_no_lock_with_it() {
     };
     let a = builder().connect(&cluster.url()).await.unwrap();
     let b = builder().connect(&cluster.url()).await.unwrap();
-    let guard = a.lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     let waiter = waits(&b, "till");
     let leader = cluster.leader().unwrap();
     until_keys(leader, 2).await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use testkit::servers::EtcdServer;
-use tidelock::{Client, Guard};
+use tidelock::{Client, FencedGuard};
 
 /// A limit for steps that are much faster unless they hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -22,8 +22,11 @@ pub(crate) async fn client(url: &str) -> Client {
 }
 
 /// Starts a waiter. It returns the guard and the time at which it got the lock.
-pub(crate) fn waits(client: &Client, name: &str) -> tokio::task::JoinHandle<(Guard, Instant)> {
-    let lock = client.lock(name);
+pub(crate) fn waits(
+    client: &Client,
+    name: &str,
+) -> tokio::task::JoinHandle<(FencedGuard, Instant)> {
+    let lock = client.lock(name).fenced();
     tokio::spawn(async move {
         let guard = lock.acquire().await.unwrap();
         (guard, Instant::now())

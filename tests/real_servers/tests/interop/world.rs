@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::golden::{Mask, Observer};
 use testkit::java::{JavaPeer, PeerOptions, RedissonVersion, monotonic_now_ns};
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, Guard, Lock};
+use tidelock::{AcquireOptions, Client, Guard, Lock, LockGuard};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -90,15 +90,15 @@ impl World {
         self.runtime.spawn(future)
     }
 
-    pub(crate) fn acquire(&self, lock: &Lock) -> Guard {
+    pub(crate) fn acquire<G: LockGuard>(&self, lock: &Lock<G>) -> G {
         self.run(lock.acquire()).unwrap()
     }
 
-    pub(crate) fn acquire_with(&self, lock: &Lock, options: AcquireOptions) -> Guard {
+    pub(crate) fn acquire_with<G: LockGuard>(&self, lock: &Lock<G>, options: AcquireOptions) -> G {
         self.run(lock.acquire_with(options)).unwrap()
     }
 
-    pub(crate) fn is_free_for_rust(&self, lock: &Lock) -> bool {
+    pub(crate) fn is_free_for_rust<G: LockGuard>(&self, lock: &Lock<G>) -> bool {
         self.run(lock.try_acquire()).unwrap().is_some()
     }
 

@@ -123,14 +123,15 @@ async fn t56_a_restarted_server_keeps_what_was_granted() {
 async fn t56_a_frozen_server_costs_the_lock_in_time() {
     let server = server();
     let a = client(&server.url()).await;
-    let guard = a.lock("till").acquire().await.unwrap();
+    let lock = a.lock("till").fenced();
+    let guard = lock.acquire().await.unwrap();
     server.freeze().unwrap();
     let reason = soon("the loss", guard.lost()).await;
     assert_eq!(reason, LostReason::Expired);
     // The server's clock ran on during the freeze, so the lease has ended there by now, and nobody else had the lock in
     // between.
     server.thaw().unwrap();
-    let next = soon("the next", a.lock("till").acquire()).await.unwrap();
+    let next = soon("the next", lock.acquire()).await.unwrap();
     assert!(next.token() > guard.token());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidelock::{AcquireOptions, ErrorKind, FencingToken};
+use tidelock::{AcquireOptions, ErrorKind};
 use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, soon};
@@ -23,7 +23,7 @@ async fn a_transaction_fails_once_another_has_the_lock() {
         .await
         .unwrap();
     let sell = "UPDATE stock SET left_over = left_over - 1 WHERE item = 'a'";
-    let guard = a.lock("stock:a").acquire().await.unwrap();
+    let guard = a.lock("stock:a").fenced().acquire().await.unwrap();
     let fence = guard.sql_fence().unwrap();
     let transaction = session.transaction().await.unwrap();
     transaction
@@ -58,7 +58,7 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     let server = server();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let mut session = session(&server.url()).await;
-    let guard = a.lock("stock:a").acquire().await.unwrap();
+    let guard = a.lock("stock:a").fenced().acquire().await.unwrap();
     let fence = guard.sql_fence().unwrap();
     let transaction = session.transaction().await.unwrap();
     transaction
@@ -79,7 +79,7 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
 #[tokio::test]
 async fn a_store_without_transactions_has_no_fence() {
     let client = tidelock::Client::connect("memory:").await.unwrap();
-    let guard = client.lock("a").acquire().await.unwrap();
+    let guard = client.lock("a").fenced().acquire().await.unwrap();
     let error = guard.sql_fence().unwrap_err();
     assert_eq!(error.kind(), tidelock::ErrorKind::Unsupported);
 }
@@ -99,7 +99,7 @@ async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
     // A grant may consume two numbers.
     set(i64::MAX - 2);
     let last = lock.acquire().await.unwrap();
-    let token = last.token().map(FencingToken::get).unwrap();
+    let token = last.token().get();
     let end = i64::MAX.unsigned_abs();
     assert!((end - 1..=end).contains(&token), "{token}");
     last.release().await.unwrap();

@@ -96,7 +96,7 @@ async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
     let since = testkit::process::boot_time();
     let lock = shop.client.lock("till").fenced();
     let next = within(shop.lease + FAST, "the next holder", lock.acquire()).await??;
-    let token = next.token().map_or(0, tidelock::FencingToken::get);
+    let token = next.token().get();
     ensure!(token > first.number("token")?, "token {token}");
     // With the wait before, the suspension lasts two leases on the clocks that advance.
     tokio::time::sleep(shop.lease).await;

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::RedisServer;
+use tidelock::testing::AnyLock;
 use tidelock::{AcquireOptions, ErrorKind, LostReason, Severity};
 
 use crate::looks::wary_builder;
@@ -47,8 +48,8 @@ fn make_room(server: &RedisServer) -> Result<()> {
 async fn refused(shop: &Shop) -> Result<()> {
     let patience = || AcquireOptions::new().wait(ms(300));
     for lock in [
-        shop.client.lock("other"),
-        shop.client.lock("other").fenced(),
+        AnyLock::from(shop.client.lock("other")),
+        AnyLock::from(shop.client.lock("other").fenced()),
     ] {
         let asked = within(SOON, "an answer", lock.acquire_with(patience())).await?;
         let error = asked.err().context("it was granted")?;

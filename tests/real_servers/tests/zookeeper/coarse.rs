@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidelock::{AcquireOptions, FencingToken, Guard, HoldState, Sequencer};
+use tidelock::{AcquireOptions, Guard, HoldState, Sequencer};
 
 use crate::world::{SOON, World, free, ms, soon, waits};
 
@@ -45,9 +45,9 @@ async fn t59_a_suspended_session_makes_its_holders_unsure() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     let world = World::new(ms(1500)).await;
-    let guard = world.far.lock("till").acquire().await.unwrap();
+    let guard = world.far.lock("till").fenced().acquire().await.unwrap();
     let its: Sequencer = guard.sequencer().unwrap().to_string().parse().unwrap();
-    assert_eq!(Some(its.generation()), guard.token().map(FencingToken::get));
+    assert_eq!(its.generation(), guard.token().get());
     assert!(world.near.verify(&its).await.unwrap());
     let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
     assert!(!world.near.verify(&other.parse().unwrap()).await.unwrap());

@@ -14,7 +14,7 @@ use crate::world::{SOON, World, free, ms, noted, soon, waits};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     let world = World::new(ms(1500)).await;
-    let guard = world.far.lock("till").acquire().await.unwrap();
+    let guard = world.far.lock("till").fenced().acquire().await.unwrap();
     let first = guard.token();
     let next = waits(&world.near, "till");
     world.until_nodes(2).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::ZooKeeperServer;
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, FencedGuard, Guard};
 use tokio::task::JoinHandle;
 
 /// Longer than any step of these tests, unless it hangs.
@@ -89,8 +89,8 @@ pub(crate) async fn client(url: &str, lease: Duration) -> Client {
 }
 
 /// Waits for the lock on a separate task, and records when it was granted.
-pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)> {
-    let waiting = client.lock(name).acquire();
+pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(FencedGuard, Instant)> {
+    let waiting = client.lock(name).fenced().acquire();
     tokio::spawn(async move {
         let guard = waiting.await.unwrap();
         (guard, Instant::now())
@@ -98,7 +98,8 @@ pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)>
 }
 
 /// Records when the loss of a lock was reported.
-pub(crate) fn noted(guard: Guard) -> JoinHandle<(Guard, tidelock::LostReason, Instant)> {
+pub(crate) fn noted(guard: impl Into<Guard>) -> JoinHandle<(Guard, tidelock::LostReason, Instant)> {
+    let guard = guard.into();
     tokio::spawn(async move {
         let reason = guard.lost().await;
         (guard, reason, Instant::now())

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use fastrand::Rng;
 use tidelock::Guard;
+use tidelock::testing::AnyGuard;
 
 use super::World;
 use crate::plan::LEASE;
@@ -19,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A loss may be reported this late on a busy machine without being counted. A check of the guard itself is never late.
 const BUSY: Duration = Duration::from_millis(500);
 
-pub(crate) async fn hold(world: &World, guard: Guard, fast: bool, rng: &mut Rng) -> Result<()> {
+pub(crate) async fn hold(world: &World, guard: AnyGuard, fast: bool, rng: &mut Rng) -> Result<()> {
     let mut claim = Claim::of(&guard);
     world.bad.token(&mut claim);
     world.desk.enter(&claim).await?;
@@ -70,7 +71,7 @@ async fn long(world: &World, guard: &Guard, claim: &mut Claim, rng: &mut Rng) ->
 
 /// Releases the guard in one of several ways. We discard the result, because the outcome is counted already: an error
 /// means that the lock was lost, or that the store did not answer and the lease ends the hold.
-async fn part_with(guard: Guard, rng: &mut Rng) {
+async fn part_with(guard: AnyGuard, rng: &mut Rng) {
     match rng.u8(..8) {
         0 => drop(guard),
         1 => drop(guard.release()),

@@ -85,18 +85,24 @@ impl Hold {
             .is_none()
     }
 
-    /// The hold for its owner that acquires again. An owner that holds a read-write lock for writing may also read.
+    /// The hold for its owner that acquires again. An owner that holds a read-write lock for writing may also read, and
+    /// an owner with a token may hold the lock without one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOptions`] if the owner holds the lock for reading and asks to write: it would wait for all
-    /// readers, and so for itself.
+    /// [`ErrorKind::InvalidOptions`] if the owner would wait for itself: it holds the lock for reading and asks to
+    /// write, or holds it without a token and asks for one.
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
-        if kind == LockKind::Write && self.granted().ticket.kind == LockKind::Read {
-            return Err(Error::new(ErrorKind::InvalidOptions).because(
-                "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start",
-            ));
-        }
-        Ok(self)
+        let why = match (self.granted().ticket.kind, kind) {
+            (LockKind::Read, LockKind::Write) => {
+                "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start"
+            }
+            // Also on a store that counts every grant: a program must not depend on the store.
+            (LockKind::Mutex, LockKind::Fenced) => {
+                "this owner holds the lock without a fencing token, so it would wait for itself; release it first, or acquire it with `fenced()` from the start"
+            }
+            _ => return Ok(self),
+        };
+        Err(Error::new(ErrorKind::InvalidOptions).because(why))
     }
 
     /// The latest instant at which the lease ends in the store. We take the longest extension into account, because it

@@ -311,7 +311,7 @@ async fn acquire_or_drop(lock: &Lock, history: &History, turn: usize) {
         return;
     };
     let guard = guard.expect("it waits");
-    let span = history.begin(guard.owner_id(), guard.token());
+    let span = history.begin(guard.owner_id(), None);
     tokio::time::sleep(Duration::from_micros(fastrand::u64(..300))).await;
     history.end(span);
     match fastrand::u8(..3) {

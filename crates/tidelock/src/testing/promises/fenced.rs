@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::ErrorKind;
+use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::store::LockKind;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::history::History;
@@ -29,8 +31,7 @@ pub async fn tokens_only_grow(fixture: &Fixture) {
         tasks.spawn(async move {
             for _ in 0..8 {
                 let held = lock.acquire().await.expect("it waits");
-                let token = held.token().await.expect("a fenced lock has tokens");
-                let span = history.begin("fenced", Some(token));
+                let span = history.begin("fenced", Some(held.token()));
                 history.end(span);
                 held.release().await.expect("held");
             }
@@ -82,10 +83,36 @@ pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
         .await
         .expect("free");
     let inner = guard.reenter();
-    assert!(guard.token().is_some());
     assert_eq!(guard.token(), inner.token());
     drop(guard);
     inner.release().await.expect("held");
+}
+
+/// An owner that holds the lock without a token is refused one, on a store that counts every grant too: to wait for it
+/// would be to wait for itself. An owner with a token re-enters the lock both ways.
+pub async fn an_owner_without_a_token_is_refused_one(fixture: &Fixture) {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
+        return tokens_only_grow(fixture).await;
+    }
+    let client = fixture.client(fixture.builder()).await;
+    let lock = client.lock(&unique("ledger"));
+    let fenced = lock.clone().fenced();
+    let me = AcquireOptions::new().owner(&Owner::new());
+    let plain = lock.acquire_with(me.clone()).await.expect("free");
+    let asked = fenced.acquire_with(me.clone());
+    let refusal = within("the refusal", fixture.soon(), asked).await;
+    let error = refusal.expect_err("it has no token");
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert_eq!(error.lock_name(), Some(lock.name()));
+    plain.release().await.expect("held");
+    let outer = fenced.acquire_with(me.clone()).await.expect("free");
+    let again = within("itself", fixture.soon(), lock.acquire_with(me.clone())).await;
+    let counted = within("itself", fixture.soon(), fenced.acquire_with(me)).await;
+    let (again, counted) = (again.expect("held"), counted.expect("held"));
+    assert_eq!(counted.token(), outer.token());
+    assert_eq!(again.owner_id(), outer.owner_id());
+    drop((again, counted));
+    outer.release().await.expect("held");
 }
 
 /// `inspect` shows the holder's token.
@@ -97,6 +124,6 @@ pub async fn inspect_shows_the_token(fixture: &Fixture) {
     let lock = a.lock(&name).fenced();
     let held = lock.acquire().await.expect("free");
     let seen = lock.lock().inspect().await.expect("readable");
-    assert_eq!(seen.token, held.token().await);
+    assert_eq!(seen.token, Some(held.token()));
     held.release().await.expect("held");
 }

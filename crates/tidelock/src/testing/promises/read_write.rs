@@ -147,14 +147,14 @@ pub async fn readers_and_writers_never_meet(fixture: &Fixture) {
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..12_u32 {
         let party = if n % 2 == 0 { &a } else { &b };
-        let (read, write) = (party.read(&name), party.write(&name));
+        let (read, write) = (party.read(&name).fenced(), party.write(&name).fenced());
         let inside = Arc::clone(&inside);
         tasks.spawn(async move {
             for turn in 0..6 {
                 let writes = (n + turn) % 3 == 0;
                 let side = if writes { &write } else { &read };
                 let held = side.acquire().await.expect("it waits");
-                let token = held.token().await.expect("counted").get();
+                let token = held.token().get();
                 if writes {
                     inside.write(token).await;
                 } else {
@@ -347,9 +347,10 @@ pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
     let b = fixture.party().await;
     let sides = a.read_write_lock(&name).expect("the store has them");
     let me = AcquireOptions::new().owner(&Owner::new());
-    let writer = sides.write().acquire_with(me.clone()).await.expect("free");
+    let (read, write) = (sides.read().fenced(), sides.write().fenced());
+    let writer = write.acquire_with(me.clone()).await.expect("free");
     let waiter = waiting(fixture, &b.write(&name), 1).await;
-    let asked = within("itself", fixture.soon(), sides.read().acquire_with(me)).await;
+    let asked = within("itself", fixture.soon(), read.acquire_with(me)).await;
     let reader = asked.expect("the same owner");
     assert_eq!(reader.token(), writer.token());
     writer.release().await.expect("still held by the reader");

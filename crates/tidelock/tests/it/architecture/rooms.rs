@@ -25,7 +25,15 @@ const FLOOR_PLAN: [&str; 14] = [
 ];
 
 /// The blocking types have the names of the asynchronous ones.
-const BLOCKING: [&str; 4] = ["Client", "Guard", "Lock", "ReadWriteLock"];
+const BLOCKING: [&str; 7] = [
+    "Client",
+    "FencedGuard",
+    "FencedLock",
+    "Guard",
+    "Lock",
+    "LockGuard",
+    "ReadWriteLock",
+];
 
 /// The types a file defines, without the associated types of traits.
 pub(super) fn defined(code: &str) -> impl Iterator<Item = &str> {

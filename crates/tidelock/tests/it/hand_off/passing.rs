@@ -1,6 +1,6 @@
 //! The order of hand-offs, the options they require, and the limits on a leader term.
 
-use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LostReason};
+use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LockGuard, LostReason};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -115,7 +115,7 @@ async fn tokens_grow_across_hand_offs_and_processes() {
             tasks.spawn(async move {
                 for _ in 0..20 {
                     let guard = lock.acquire().await.unwrap();
-                    seen.lock().unwrap().push(guard.token().unwrap().get());
+                    seen.lock().unwrap().push(guard.token().get());
                     guard.release().await.unwrap();
                 }
             });
@@ -131,13 +131,17 @@ async fn tokens_grow_across_hand_offs_and_processes() {
 }
 
 /// A holder, and a task that will get the lock from it. Tokens have been reserved.
-async fn holder_and_heir(lock: &Lock, heir: AcquireOptions) -> (Guard, JoinHandle<Guard>) {
+async fn holder_and_heir<G: LockGuard + Sync>(
+    lock: &Lock<G>,
+    heir: AcquireOptions,
+) -> (G, JoinHandle<G>) {
     let first = lock.acquire().await.unwrap();
     let (second, third) = (lock.clone(), lock.clone());
     let second = tokio::spawn(async move { second.acquire().await.unwrap() });
     settled().await;
     let third = tokio::spawn(async move { third.acquire_with(heir).await.unwrap() });
     settled().await;
+    let first: Guard = first.into();
     first.release().await.unwrap();
     (second.await.unwrap(), third)
 }
@@ -145,7 +149,7 @@ async fn holder_and_heir(lock: &Lock, heir: AcquireOptions) -> (Guard, JoinHandl
 #[tokio::test(start_paused = true)]
 async fn each_holder_has_its_own_guard() {
     let client = client(&store()).await;
-    let lock = client.lock("a");
+    let lock = client.lock("a").fenced();
     let (held, next) = holder_and_heir(&lock, AcquireOptions::new()).await;
     let (lost_before, token_before) = (held.lost(), held.token());
     held.release().await.unwrap();

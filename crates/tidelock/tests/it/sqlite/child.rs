@@ -236,7 +236,7 @@ async fn hold(file: &Path, rounds: u32, lease: Duration) {
     let lock = client.lock("ledger").fenced();
     for round in 1.. {
         let guard = lock.acquire().await.unwrap();
-        say(guard.token().unwrap());
+        say(guard.token());
         if round >= rounds {
             answer(&guard).await;
         }

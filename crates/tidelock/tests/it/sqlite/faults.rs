@@ -98,7 +98,7 @@ async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_toke
             "{:?}",
             killed.elapsed()
         );
-        let token: u64 = guard.token().unwrap().to_string().parse().unwrap();
+        let token: u64 = guard.token().to_string().parse().unwrap();
         assert!(token > last, "{token} after {last}");
         last = token;
         guard.release().await.unwrap();

@@ -27,7 +27,7 @@ async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends_and_tokens_grow(
             "{:?}",
             killed.elapsed()
         );
-        let token = guard.token().unwrap().to_string().parse().unwrap();
+        let token = guard.token().to_string().parse().unwrap();
         assert!(token > last, "{token} after {last}");
         last = token;
         guard.release().await.unwrap();
