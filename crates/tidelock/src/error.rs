@@ -37,7 +37,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The lock was not free within the caller's time limit.
+    /// Another owner held the lock until the caller's time limit, according to the store. A store that did not answer
+    /// is [`Unavailable`](Self::Unavailable) or [`OutcomeUnknown`](Self::OutcomeUnknown).
     TimedOut,
     /// The caller's [`CancelToken`](crate::CancelToken) was cancelled, or the attempt was withdrawn before.
     Cancelled,
@@ -284,7 +285,7 @@ impl Error {
         self.0.lost
     }
 
-    /// True if the lock was not free within the caller's time limit.
+    /// True if another owner held the lock until the caller's time limit. False if the store did not answer.
     ///
     /// # Examples
     /// ```

@@ -295,8 +295,9 @@ impl<G: LockGuard> Lock<G> {
     /// As [`acquire`](Self::acquire), but waits at most this long: `acquire_with(AcquireOptions::new().wait(limit))`.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut) when another owner held the lock for the
-    /// whole time.
+    /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut) when another owner holds the lock.
+    /// A store that does not answer within `limit` is not a timeout, but [`OutcomeUnknown`](ErrorKind::OutcomeUnknown)
+    /// or [`Unavailable`](ErrorKind::Unavailable); see [`is_timeout`](crate::Error::is_timeout).
     ///
     /// # Cancel safety
     /// Cancel safe. A dropped future leaves no lock and no queue entry behind.

@@ -148,3 +148,77 @@ async fn a_release_outlasts_an_outage_of_a_response_timeout_and_then_is_unknown(
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     assert!(is_clean);
 }
+
+/// Answers nothing while it is mute.
+#[derive(Debug)]
+struct Silent(Arc<AtomicBool>);
+
+impl Twist for Silent {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(async move {
+            while self.0.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            inner.attempt(ask).await
+        })
+    }
+}
+
+async fn kinds_of_waits(lock: &tidelock::Lock, count: usize, limit: Duration) -> Vec<ErrorKind> {
+    let waits = (0..count).map(|_| lock.acquire_timeout(limit));
+    let answers = join_all(waits).await;
+    answers
+        .into_iter()
+        .map(|answer| answer.map(drop).unwrap_err().kind())
+        .collect()
+}
+
+/// Only the store can say that another owner holds a lock. A wait that ends before the store has answered is no
+/// timeout, whether the waiter asks the store itself or waits in the local queue behind one that asks.
+#[tokio::test(start_paused = true)]
+async fn a_wait_blames_another_owner_only_if_the_store_does() {
+    let mute = Arc::new(AtomicBool::new(false));
+    let hand = Arc::clone(&mute);
+    let second = Duration::from_secs(1);
+    let client = tidelock::Client::builder()
+        .simulated_time()
+        .connect_to(async move |env| {
+            let store = tidelock::testing::open("memory:", env).await?;
+            Ok(Twisted::wrap(store, Silent(hand)))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    mute.store(true, Ordering::SeqCst);
+    let kinds = kinds_of_waits(&lock, 3, second).await;
+    assert_eq!(
+        kinds,
+        [
+            ErrorKind::OutcomeUnknown,
+            ErrorKind::Unavailable,
+            ErrorKind::Unavailable
+        ]
+    );
+    // The attempt that was under way takes effect now, and its lock is released.
+    mute.store(false, Ordering::SeqCst);
+    let held = lock.acquire_timeout(second).await.unwrap();
+    let kinds = kinds_of_waits(&lock, 3, second).await;
+    assert_eq!(
+        kinds,
+        [ErrorKind::TimedOut; 3],
+        "a task of this client has it"
+    );
+    let before = tidelock::AcquireOptions::new().wait(second * 2);
+    let (waits, ()) = tokio::join!(lock.acquire_with(before), async {
+        tokio::time::sleep(second).await;
+        mute.store(true, Ordering::SeqCst);
+        held.release().await.unwrap();
+    });
+    // Freed for a second, and the store does not say who has it.
+    let error = waits.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+}

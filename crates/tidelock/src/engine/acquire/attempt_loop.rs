@@ -168,7 +168,7 @@ impl<'a> AcquireLoop<'a> {
         self.hold_back().await;
         loop {
             self.begin_attempt()?;
-            self.pending.ask.spare = self.leader.as_mut().map_or(0, Leader::followers);
+            self.pending.ask.spare = self.leader.as_mut().map_or(0, Leader::asks);
             self.waiting.asking();
             let AttemptOutcome {
                 sent,
@@ -246,17 +246,31 @@ impl<'a> AcquireLoop<'a> {
 
     /// Sends one attempt. Records in `pending` if an outcome is unknown, so that the ticket is withdrawn later.
     async fn ask(&mut self) -> AttemptOutcome {
-        let pending = &mut self.pending;
         let front = self.request.context.store.front();
         let sent = self.request.context.core.timers.now();
         self.request.in_flight.store(true, Ordering::SeqCst);
-        let AttemptReply { outcome, in_doubt } = front.attempt(&pending.ask).await;
+        self.request.waiter.asked(sent);
+        let AttemptReply { outcome, in_doubt } = front.attempt(&self.pending.ask).await;
         self.request.in_flight.store(false, Ordering::SeqCst);
-        pending.in_doubt |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
+        self.note_answer(&outcome);
+        self.pending.in_doubt |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
         AttemptOutcome {
             sent,
             doubt: in_doubt,
             answer: outcome,
+        }
+    }
+
+    /// Records the answer, for the error of a wait that ends. A grant needs no record: it ends the wait.
+    fn note_answer(&self, outcome: &Result<Attempt>) {
+        let held = match outcome {
+            Ok(Attempt::Acquired(_)) => return,
+            Ok(Attempt::Held(_)) => true,
+            Err(_) => false,
+        };
+        self.request.waiter.answered(held, self.now());
+        if held && let Some(leader) = &self.leader {
+            leader.refused();
         }
     }
 
@@ -304,6 +318,8 @@ impl<'a> AcquireLoop<'a> {
     /// them may have had the lock in the meantime, and another may be due before us.
     async fn hold_back(&self) {
         while let Some(pause) = self.due_to_others() {
+            // For a wait that ends in the pause: the others have the lock.
+            self.request.waiter.answered(true, self.now());
             // Boxed, because this path is rare: inline, the timer would enlarge every future of the acquire loop.
             Box::pin(rest(self.request, pause)).await;
         }

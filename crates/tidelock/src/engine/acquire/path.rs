@@ -83,6 +83,9 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
             Err(_) => return Ok(None),
         }
     } else {
+        // For a wait that ends here: another acquisition of this owner is ahead.
+        let now = context.core.timers.now();
+        request.waiter.answered(true, now);
         slot.turn.lock().await
     };
     if let Some(hold) = slot.current() {

@@ -13,6 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
 use crate::store::{Caller, LockKind, Name};
 
+/// The part of the response timeout for which an attempt may be without an answer before a wait that ends blames the
+/// store: a quarter. It is well above a round trip, because a busy store is not an outage.
+const TOLERATED_SILENCE: u32 = 4;
+
 /// The result of an acquisition. `None`: not free with a zero wait, or the caller has left.
 pub(crate) type AcquireResult = Result<Option<Arc<Hold>>>;
 
@@ -93,17 +97,29 @@ impl AcquireRequest {
         }
     }
 
-    /// The error for a caller whose wait has timed out. The last error of the store explains more than the timeout.
+    /// The error for a caller whose wait has timed out. It blames another owner only if the store has said that one
+    /// holds the lock. Otherwise a store that hangs would look like a lock in demand.
     pub(crate) fn out_of_time(&self) -> Error {
         if let Some(error) = self.waiter.take_last_error() {
             return error;
         }
-        let error = Error::new(ErrorKind::TimedOut);
-        if self.in_flight.load(Ordering::SeqCst) {
-            error.because("the store did not answer within the wait time")
-        } else {
-            error
+        let LockContext { core, queues, .. } = &*self.context;
+        let queue = queues.as_ref().map(|queues| queues.last_answer(&self.name));
+        let last = self.waiter.last_answer().or(queue.unwrap_or_default());
+        let tolerance = core.settings.response_timeout / TOLERATED_SILENCE;
+        if last.is_held(core.timers.now(), tolerance) {
+            return Error::new(ErrorKind::TimedOut);
         }
+        // Our attempt may still take effect; the client releases the lock then. A waiter has sent nothing itself.
+        let kind = if self.in_flight.load(Ordering::SeqCst) {
+            ErrorKind::OutcomeUnknown
+        } else {
+            ErrorKind::Unavailable
+        };
+        let wait = self.patience();
+        Error::new(kind).because(format!(
+            "the store did not answer within the wait limit of {wait:?}"
+        ))
     }
 }
 

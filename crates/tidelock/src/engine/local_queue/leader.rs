@@ -55,14 +55,21 @@ impl Leader {
         self.wake.take()
     }
 
-    /// How many fencing tokens to reserve for hand-offs. The first call for a new queue returns 0 without taking the
-    /// lock: most locks have no waiter, and the queue was empty a moment ago.
-    pub(crate) fn followers(&mut self) -> u32 {
+    /// Sends an attempt. Returns how many fencing tokens to reserve for hand-offs. The first call for a new queue
+    /// returns 0 without taking the lock: most locks have no waiter, and the queue was empty a moment ago.
+    pub(crate) fn asks(&mut self) -> u32 {
         if std::mem::take(&mut self.alone) {
             return 0;
         }
         let queues = self.queues.as_ref();
-        queues.map_or(0, |queues| queues.followers(&self.name))
+        queues.map_or(0, |queues| queues.asks(&self.name))
+    }
+
+    /// The store has refused the attempt: another owner holds the lock.
+    pub(crate) fn refused(&self) {
+        if let Some(queues) = &self.queues {
+            queues.refused(&self.name);
+        }
     }
 
     /// Whether no attempt was sent since the queue began, so that no waiter can know of an error.

@@ -4,6 +4,7 @@
 
 pub(crate) mod fairness;
 pub(crate) mod fairness_debt;
+pub(crate) mod last_answer;
 pub(crate) mod leader;
 mod progress;
 pub(crate) mod queue;

@@ -37,6 +37,7 @@ impl Queues for LocalQueues {
     }
 
     fn end_term(&self, name: &Name, number: u64) {
+        let now = self.timers.now();
         let mut inner = self.lock();
         let Some(queue) = inner.queues.get_mut(name) else {
             return;
@@ -45,6 +46,8 @@ impl Queues for LocalQueues {
             return;
         }
         queue.term = None;
+        // Until now a hold of this process had the lock.
+        queue.last_answer.answered(true, now);
         self.call_next(inner, name);
     }
 

@@ -51,6 +51,7 @@ use tokio::sync::Notify;
 use crate::engine::lease::hold::NextHolder;
 use crate::engine::lease::leader_term::{LeaderTerm, Queues};
 use crate::engine::local_queue::fairness::FairnessDelays;
+use crate::engine::local_queue::last_answer::LastAnswer;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, WaiterFuture};
 use crate::engine::local_queue::waiters::Waiters;
@@ -106,6 +107,8 @@ pub(crate) struct LocalQueue {
     pub(crate) term: Option<TermLimits>,
     /// The number of the task that leads, or that led before the term began.
     pub(crate) leader: u64,
+    /// What the store last said to the leaders. It lacks the first attempt of a new queue, until that is answered.
+    pub(crate) last_answer: LastAnswer,
     /// The waiters behind the leader. Created for the first one, because most locks never have a waiter.
     pub(crate) waiters: Option<Box<Waiters>>,
 }
@@ -230,11 +233,29 @@ impl LocalQueues {
         drop(request);
     }
 
-    /// How many fencing tokens to reserve for hand-offs. Zero if nobody waits now.
-    pub(crate) fn followers(&self, name: &Name) -> u32 {
+    /// The leader sends an attempt. Returns how many fencing tokens to reserve for hand-offs: zero if nobody waits now.
+    pub(crate) fn asks(&self, name: &Name) -> u32 {
+        let now = self.timers.now();
+        let mut inner = self.lock();
+        let Some(queue) = inner.queues.get_mut(name) else {
+            return 0;
+        };
+        queue.last_answer.asked(now);
+        if queue.waits() { self.rules.times } else { 0 }
+    }
+
+    /// What this queue knows of the lock. A hold of this process is the hold of another owner.
+    pub(crate) fn last_answer(&self, name: &Name) -> LastAnswer {
+        let now = self.timers.now();
         let inner = self.lock();
-        let waits = inner.queues.get(name).is_some_and(LocalQueue::waits);
-        if waits { self.rules.times } else { 0 }
+        let Some(queue) = inner.queues.get(name) else {
+            return LastAnswer::default();
+        };
+        let mut last = queue.last_answer;
+        if queue.term.is_some() {
+            last.answered(true, now);
+        }
+        last
     }
 
     /// How much longer this process must not ask for the lock. `releases_seen` reads what the store knows of the others.

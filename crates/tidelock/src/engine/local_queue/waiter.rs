@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::hold::{Hold, Successor};
+use crate::engine::local_queue::last_answer::LastAnswer;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::LocalQueues;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakes::wake_all;
 use crate::error::Error;
-use crate::store::{LockKind, Name};
+use crate::store::{BootInstant, LockKind, Name};
 
 /// What was asked for. A hold is handed only to a waiter that asked for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,8 @@ struct WaiterState {
     left: bool,
     /// Why the last request got no answer. Reported if the wait times out.
     last_error: Option<Error>,
+    /// What the store said to the attempts of this waiter itself, not of its leader.
+    last_answer: LastAnswer,
 }
 
 impl Waiter {
@@ -112,6 +115,20 @@ impl Waiter {
 
     pub(crate) fn take_last_error(&self) -> Option<Error> {
         self.lock().last_error.take()
+    }
+
+    /// An attempt of this request is sent.
+    pub(crate) fn asked(&self, now: BootInstant) {
+        self.lock().last_answer.asked(now);
+    }
+
+    /// An attempt of this request has ended.
+    pub(crate) fn answered(&self, held: bool, now: BootInstant) {
+        self.lock().last_answer.answered(held, now);
+    }
+
+    pub(crate) fn last_answer(&self) -> LastAnswer {
+        self.lock().last_answer
     }
 
     /// Refuses all later notifications, and returns one that was not taken.

@@ -42,15 +42,30 @@ impl LocalQueues {
     /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
     /// `None`: the store answers again.
     pub(crate) fn last_error(&self, name: &Name, error: Option<&Error>) {
+        let now = self.timers.now();
         let mut inner = self.lock();
-        let queue = inner.queues.get_mut(name);
-        if let Some(waiters) = queue.and_then(|queue| queue.waiters.as_mut())
+        let Some(queue) = inner.queues.get_mut(name) else {
+            return;
+        };
+        if error.is_some() {
+            // For waiters that join before the next attempt.
+            queue.last_answer.answered(false, now);
+        }
+        if let Some(waiters) = queue.waiters.as_mut()
             && (error.is_some() || waiters.troubled)
         {
             waiters.troubled = error.is_some();
             for request in waiters.waiting.values() {
                 request.waiter().set_last_error(error.map(Error::retold));
             }
+        }
+    }
+
+    /// The store has refused the attempt of the leader: another owner holds the lock.
+    pub(crate) fn refused(&self, name: &Name) {
+        let now = self.timers.now();
+        if let Some(queue) = self.lock().queues.get_mut(name) {
+            queue.last_answer.answered(true, now);
         }
     }
 
