@@ -45,6 +45,7 @@ pub(crate) struct StoreArgs {
     /// Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines
     ///
     /// A password belongs in TIDELOCK_PASSWORD or a --password-file, not here: other users can read a command line.
+    /// The options of each URL: https://docs.rs/tidelock/latest/tidelock/url_options
     #[arg(
         long,
         global = true,
@@ -115,6 +116,10 @@ pub(crate) enum Command {
     /// keep the lock. Started with `&`, it waits for `fg` when it reads from the terminal.
     Run(RunArgs),
     /// The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached
+    ///
+    /// Excludes only runs that overlap. If several machines start a short command at the same time by their own clocks,
+    /// it may end on one machine before another one starts it, and then both run it. To run it once, keep the lock for
+    /// longer than the clocks differ: tidelock try nightly -- sh -c './report.sh; code=$?; sleep 60; exit $code'
     Try(TryArgs),
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///

@@ -172,7 +172,7 @@ pub(crate) struct Log;
 impl Write for Log {
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = format!("{}\n", Escaped(text.trim_end_matches('\n')));
+        let line = format!("tidelock: {}\n", Escaped(text.trim_end_matches('\n')));
         Aside.write_all(line.as_bytes())?;
         Ok(event.len())
     }

@@ -18,6 +18,10 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Failure, Outcome, say};
@@ -70,15 +74,20 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> 
         .block_on(work)
 }
 
+/// The log of the library, and of nothing else: drivers log what does not help a user.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         // Warnings of the library address its users. The command prints the relevant messages itself.
-        0 => tracing_subscriber::filter::LevelFilter::ERROR,
-        1 => tracing_subscriber::filter::LevelFilter::DEBUG,
-        _ => tracing_subscriber::filter::LevelFilter::TRACE,
+        0 => LevelFilter::ERROR,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+    let lines = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        // Shows how long the steps take. The date would fill the line and help less.
+        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .with_ansi(false)
         .with_writer(|| exit::Log)
-        .init();
+        .with_filter(Targets::new().with_target("tidelock", level));
+    tracing_subscriber::registry().with(lines).init();
 }

@@ -510,7 +510,9 @@ impl ClientBuilder {
             patience: self.lease / 3,
             notify: Arc::clone(&notify),
         };
+        tracing::debug!(lease = ?self.lease, response_timeout = ?self.response_timeout, "connecting to the store");
         let store = open(&env).await?;
+        tracing::debug!("connected");
         let plain = QueuedStore::plain(&store, &queue_settings);
         let home = QueuedStore::home(store, &queue_settings);
         let mint = OwnerMint::new();

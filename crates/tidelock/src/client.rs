@@ -50,6 +50,8 @@ impl Client {
     /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`,
     /// `zookeeper://host:2181,…/context/path`, `etcd://host:2379,…`, `memcached://host:port`.
     ///
+    /// [`url_options`](crate::url_options) lists the options of each URL.
+    ///
     /// It makes one attempt. [`connect_within`](crate::ClientBuilder::connect_within) retries while a store starts or
     /// is full.
     ///

@@ -1,6 +1,7 @@
-#![doc = include_str!("../../../README.md")]
-#![cfg_attr(doctest, doc = include_str!("../../../docs/recipes.md"))]
-#![cfg_attr(doctest, doc = include_str!("../../../docs/testing-your-service.md"))]
+#![doc = include_str!("../README.md")]
+#![cfg_attr(doctest, doc = include_str!("../pages/recipes.md"))]
+#![cfg_attr(doctest, doc = include_str!("../pages/testing-your-service.md"))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // The store contract is public only with `unstable-backend`. In other builds parts of it are unreachable or unused, so
 // those lints are off there; a build with every feature checks the whole contract.
 #![cfg_attr(
@@ -50,6 +51,9 @@ mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
+#[allow(clippy::doc_markdown, reason = "a page that also has other readers")]
+#[doc = include_str!("../pages/url-options.md")]
+pub mod url_options {}
 
 pub use acknowledge::{Acknowledged, ReplicaAck};
 pub use builder::ClientBuilder;

@@ -162,3 +162,84 @@ fn the_store_of_a_machine_says_how_it_is_set_up() {
         assert!(said.ends_with(advice), "{said}");
     }
 }
+
+/// A port at which nobody listens.
+fn closed_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[test]
+fn a_server_that_is_down_is_named_once_with_its_scheme() {
+    let bench = Bench::new();
+    let port = closed_port();
+    for (url, named) in [
+        ("redis://127.0.0.1:PORT", "redis://127.0.0.1:PORT: "),
+        (
+            "redis+sentinel://127.0.0.1:PORT/main",
+            "redis://127.0.0.1:PORT: ",
+        ),
+        ("redis+cluster://127.0.0.1:PORT", "redis://127.0.0.1:PORT: "),
+        (
+            "postgres://127.0.0.1:PORT/d",
+            "postgres://127.0.0.1:PORT/d: ",
+        ),
+        ("mysql://127.0.0.1:PORT/d", "mysql://127.0.0.1:PORT: "),
+        ("zookeeper://127.0.0.1:PORT", "zookeeper://127.0.0.1:PORT: "),
+        ("etcd://127.0.0.1:PORT", "etcd://127.0.0.1:PORT: "),
+        ("memcached://127.0.0.1:PORT", "memcached://127.0.0.1:PORT: "),
+    ] {
+        let [url, named] = [url, named].map(|text| text.replace("PORT", &port.to_string()));
+        let output = bench.output(&["--store", &url, "try", "job", "--", "true"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(69), "{said}");
+        let told = "tidelock: job: the store cannot be reached: ";
+        assert!(said.starts_with(told) && said.contains(&named), "{said}");
+        for twice in ["refused", "error:", "no server can be reached"] {
+            assert!(said.matches(twice).count() <= 1, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_url_of_no_store_lists_the_stores_and_says_what_memory_covers() {
+    let bench = Bench::new();
+    for url in ["http://h", "mongodb://h"] {
+        let output = bench.output(&["--store", url, "try", "job", "--", "true"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        let scheme = url.split(':').next().unwrap();
+        for told in [
+            scheme,
+            "memory: (one process only)",
+            "sqlite:PATH",
+            "etcds://",
+        ] {
+            assert!(said.contains(told), "no {told}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_the_user_may_not_write_is_named_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let program = bench.path("tl");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidelock"), &program).unwrap();
+    let readable = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(bench.folder.path(), readable).unwrap();
+    let mut command = bench.program("setpriv");
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid", "65534", "--clear-groups"]); // root may write everywhere
+    }
+    command.arg(program).args(["try", "job", "--", "true"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{said}");
+    let path = bench.path("locks.db");
+    assert_eq!(said.matches(path.to_str().unwrap()).count(), 1, "{said}");
+    assert!(
+        said.contains("may not create files in its folder: Permission denied"),
+        "{said}"
+    );
+}

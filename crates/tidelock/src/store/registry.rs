@@ -38,29 +38,54 @@ pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
     ("memcached:", crate::store::memcached::CAPABILITIES),
 ];
 
-/// The options of the stores' URLs, by store. All forms of Redis have `locks`.
+/// The URLs of the stores in this build, with their options.
 #[cfg(feature = "testing")]
-pub(crate) const URL_OPTIONS: &[(&str, &[url::UrlOption])] = &[
+pub(crate) const URL_OPTIONS: &[url::UrlForm] = &[
+    url::UrlForm::literal("memory", "memory:, memory:NAME"),
+    #[cfg(feature = "sqlite")]
+    url::UrlForm::literal("sqlite", "sqlite:PATH, sqlite:machine"),
     #[cfg(feature = "redis")]
-    ("redis", crate::store::redis::address::url::SOCKET.options),
+    crate::store::redis::address::url::SERVER.form("redis"),
     #[cfg(feature = "redis")]
-    ("redis", crate::store::redis::address::url::SENTINEL.options),
+    crate::store::redis::address::url::SOCKET.form("redis"),
     #[cfg(feature = "redis")]
-    ("redis", crate::store::redis::address::url::CLUSTER.options),
+    crate::store::redis::address::url::SENTINEL.form("redis"),
+    #[cfg(feature = "redis")]
+    crate::store::redis::address::url::CLUSTER.form("redis"),
     #[cfg(feature = "postgres")]
-    ("postgres", crate::store::postgres::options::SYNTAX.options),
+    crate::store::postgres::options::SYNTAX.form("postgres"),
     #[cfg(feature = "mysql")]
-    ("mysql", crate::store::mysql::address::SYNTAX.options),
+    crate::store::mysql::address::SYNTAX.form("mysql"),
     #[cfg(feature = "zookeeper")]
-    (
-        "zookeeper",
-        crate::store::zookeeper::address::SYNTAX.options,
-    ),
+    crate::store::zookeeper::address::SYNTAX.form("zookeeper"),
+    #[cfg(feature = "etcd")]
+    crate::store::etcd::address::SYNTAX.form("etcd"),
+    #[cfg(feature = "memcached")]
+    crate::store::memcached::address::SYNTAX.form("memcached"),
+];
+
+/// A store: its cargo feature and whether this build has it (`None`: always there), its name, and the forms of its URLs.
+type StoreEntry = (
+    Option<(&'static str, bool)>,
+    &'static str,
+    &'static [&'static str],
+);
+
+#[rustfmt::skip] // a table, with one row a line
+const STORES: &[StoreEntry] = &[
+    (None, "memory", &["memory: (one process only)"]),
+    (Some(("sqlite", cfg!(feature = "sqlite"))), "SQLite", &["sqlite:PATH", "sqlite:machine"]),
+    (Some(("redis", cfg!(feature = "redis"))), "Redis", &["redis://", "rediss://", "redis+unix:", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://"]),
+    (Some(("postgres", cfg!(feature = "postgres"))), "PostgreSQL", &["postgres://", "postgresql://"]),
+    (Some(("mysql", cfg!(feature = "mysql"))), "MySQL", &["mysql://", "mariadb://"]),
+    (Some(("zookeeper", cfg!(feature = "zookeeper"))), "ZooKeeper", &["zookeeper://"]),
+    (Some(("etcd", cfg!(feature = "etcd"))), "etcd", &["etcd://", "etcds://"]),
+    (Some(("memcached", cfg!(feature = "memcached"))), "memcached", &["memcached://"]),
 ];
 
 /// Opens the store that a URL names.
 pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
-    let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+    let (scheme, rest) = text.split_once(':').unwrap_or_default();
     match scheme {
         "memory" => {
             url::no_options(scheme, rest)?;
@@ -94,10 +119,73 @@ pub(crate) async fn connect_topology(
     crate::store::redis::connect_topology(topology, env).await
 }
 
+/// The error for a URL scheme without a store in this build.
 fn unknown(scheme: &str) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store has the URL scheme {scheme:?}; use memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
-         postgres://, mysql://, mariadb://, zookeeper://, etcd://, etcds:// and memcached:// \
-         (a store may be missing because its cargo feature is off)"
-    ))
+    let error = Error::new(ErrorKind::InvalidOptions);
+    let is_of = |form: &str| form.split(':').next() == Some(scheme);
+    for (feature, name, forms) in STORES {
+        if let Some((feature, false)) = feature
+            && forms.iter().any(|form| is_of(form))
+        {
+            return error.because(format!(
+                "this build has no {name}: add the cargo feature `{feature}` of tidelock"
+            ));
+        }
+    }
+    let present = STORES
+        .iter()
+        .filter(|(feature, ..)| feature.is_none_or(|(_, present)| present));
+    let forms: Vec<&str> = present.flat_map(|(.., forms)| *forms).copied().collect();
+    let is_usual = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let why = match scheme {
+        "" => "the store's URL does not begin with a scheme".to_owned(),
+        _ if scheme.chars().all(is_usual) => format!("no store has the URL scheme {scheme:?}"),
+        // It may be a password.
+        _ => "no store has the URL scheme of this URL".to_owned(),
+    };
+    error.because(format!("{why}; use {}", forms.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scheme_lists_the_stores_of_this_build() {
+        let message = unknown("mongodb").to_string();
+        assert!(message.contains("memory:"), "{message}");
+        for (feature, _, forms) in STORES {
+            let present = feature.is_none_or(|(_, present)| present);
+            for form in *forms {
+                assert_eq!(message.contains(form), present, "{form}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_left_out_names_its_feature() {
+        for (feature, name, forms) in STORES {
+            if let Some((feature, false)) = feature {
+                for form in *forms {
+                    let message = unknown(form.split(':').next().unwrap()).to_string();
+                    let told = format!(
+                        "invalid option: this build has no {name}: add the cargo feature `{feature}` of tidelock"
+                    );
+                    assert_eq!(message, told);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_scheme_is_not_shown() {
+        let message = unknown("hunter2@10.0.0.1").to_string();
+        assert!(!message.contains("hunter2"), "{message}");
+        // `connect` passes this on for a text without a colon.
+        let message = unknown("").to_string();
+        assert!(
+            message.contains("does not begin with a scheme"),
+            "{message}"
+        );
+    }
 }

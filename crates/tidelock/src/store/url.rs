@@ -41,6 +41,9 @@ pub(crate) struct UrlOption {
     pub(crate) name: &'static str,
     /// The accepted values. The error for any other value shows them.
     pub(crate) value: &'static str,
+    /// What holds without the option, in words. For the documentation.
+    #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "for a test"))]
+    pub(crate) default: &'static str,
     /// One line for the documentation.
     #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "for a test"))]
     pub(crate) meaning: &'static str,
@@ -49,15 +52,49 @@ pub(crate) struct UrlOption {
     login: bool,
 }
 
+/// A kind of URL, for the documentation.
+#[cfg(feature = "testing")]
+pub(crate) struct UrlForm {
+    /// The cargo feature of the store.
+    pub(crate) store: &'static str,
+    pub(crate) forms: &'static str,
+    pub(crate) options: &'static [UrlOption],
+}
+
+#[cfg(feature = "testing")]
+impl UrlForm {
+    /// A URL that is taken literally, so it has no options.
+    pub(crate) const fn literal(store: &'static str, forms: &'static str) -> Self {
+        Self {
+            store,
+            forms,
+            options: &[],
+        }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl<T> UrlSyntax<T> {
+    pub(crate) const fn form(&self, store: &'static str) -> UrlForm {
+        UrlForm {
+            store,
+            forms: self.forms,
+            options: self.options,
+        }
+    }
+}
+
 impl UrlOption {
     pub(crate) const fn new(
         name: &'static str,
         value: &'static str,
+        default: &'static str,
         meaning: &'static str,
     ) -> Self {
         Self {
             name,
             value,
+            default,
             meaning,
             login: false,
         }
@@ -67,7 +104,7 @@ impl UrlOption {
     pub(crate) const fn login(name: &'static str, meaning: &'static str) -> Self {
         Self {
             login: true,
-            ..Self::new(name, "a text", meaning)
+            ..Self::new(name, "a text", "none", meaning)
         }
     }
 }
@@ -82,6 +119,9 @@ pub(crate) enum UrlDialect {
     /// Like `Plain`, but the login ends at the first `@`, so that a password may contain `/` and `?`.
     Libpq,
 }
+
+/// The page with the options of all stores.
+const OPTIONS_PAGE: &str = "https://docs.rs/tidelock/latest/tidelock/url_options";
 
 /// The parts of a URL.
 pub(crate) struct UrlParts<'a> {
@@ -238,7 +278,7 @@ impl<T: Default> UrlSyntax<T> {
         let names: Vec<&str> = self.options.iter().map(|option| option.name).collect();
         let known = match &*names {
             [] => "it has no options".to_owned(),
-            names => format!("its options are {}", names.join(", ")),
+            names => format!("its options are {} ({OPTIONS_PAGE})", names.join(", ")),
         };
         let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let unknown = if may_be_shown && name.len() <= 32 && name.chars().all(is_usual) {

@@ -42,12 +42,19 @@ pub fn seed_chance(seed: u64) {
     crate::engine::runtime::backoff::seed(seed);
 }
 
-/// The options of the stores' URLs, by store: name, accepted values and meaning of each.
-pub fn url_options() -> Vec<(&'static str, [&'static str; 3])> {
+/// A kind of URL: the cargo feature of its store, how it is written, and its options. Of each option the name, the
+/// accepted values, the default and the meaning.
+pub type UrlOptions = (&'static str, &'static str, Vec<[&'static str; 4]>);
+
+/// The URLs of the stores in this build.
+pub fn url_options() -> Vec<UrlOptions> {
     let stores = crate::store::registry::URL_OPTIONS.iter();
-    let each = stores.flat_map(|(store, options)| options.iter().map(move |it| (*store, it)));
-    each.map(|(store, it)| (store, [it.name, it.value, it.meaning]))
-        .collect()
+    let each = stores.map(|form| {
+        let options = form.options.iter();
+        let options = options.map(|it| [it.name, it.value, it.default, it.meaning]);
+        (form.store, form.forms, options.collect())
+    });
+    each.collect()
 }
 
 /// The capabilities of the stores in this build, by URL scheme.

@@ -5,6 +5,7 @@ mod abilities;
 mod api;
 mod architecture;
 mod at_the_door;
+mod cron_once;
 mod environment;
 mod every_await;
 mod hand_off;

@@ -1,7 +1,8 @@
 //! The URLs of all stores: what is refused before anything is sent, and the pages that describe the options.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tidelock::testing::url_options;
 use tidelock::{Client, Error, ErrorKind};
@@ -168,43 +169,84 @@ async fn a_refused_url_shows_no_password() {
     }
 }
 
-/// Rewritten with `TIDELOCK_WRITE_DOCS=1` and all features on.
+const HEAD: &str = "| option | value | default | meaning |\n| --- | --- | --- | --- |\n";
+
+fn row([name, value, default, meaning]: [&str; 4]) -> String {
+    format!("| `{name}` | {value} | {default} | {meaning} |\n")
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// Compares a page with what the tables of the code say, or writes it.
+fn keep_current(page: &Path, text: &str) {
+    if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
+        fs::write(page, text).unwrap();
+    }
+    let page_text = fs::read_to_string(page).unwrap();
+    assert!(
+        page_text == text,
+        "{} is not current: run `{WRITE}`",
+        page.display()
+    );
+}
+
+const WRITE: &str = "TIDELOCK_WRITE_DOCS=1 cargo test -p tidelock --all-features --test it urls::";
+
+fn has_all_stores() -> bool {
+    let stores: BTreeSet<&str> = url_options().iter().map(|(store, ..)| *store).collect();
+    stores.len() == 8
+}
+
 #[test]
 fn every_page_names_the_options_of_its_store() {
-    const HEAD: &str = "| option | value | meaning |\n| --- | --- | --- |\n";
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores");
-    let all = url_options();
+    if !has_all_stores() {
+        return;
+    }
     for store in ["redis", "postgres", "mysql", "zookeeper"] {
         let mut rows: Vec<String> = Vec::new();
-        for (_, [name, value, meaning]) in all.iter().filter(|(of, _)| *of == store) {
-            let row = format!("| `{name}` | {value} | {meaning} |");
-            if !rows.contains(&row) {
-                rows.push(row);
+        for (of, _, options) in url_options() {
+            for row in options.into_iter().map(row).filter(|_| of == store) {
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
             }
         }
-        let page = folder.join(format!("{store}.md"));
+        let page = docs().join(format!("stores/{store}.md"));
         let text = fs::read_to_string(&page).unwrap();
         let (before, rest) = text.split_once(HEAD).unwrap();
-        let (table, after) = rest.split_once("\n\n").unwrap();
-        if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
-            let table = rows.join("\n");
-            fs::write(page, format!("{before}{HEAD}{table}\n\n{after}")).unwrap();
-            continue;
-        }
-        for row in &rows {
-            assert!(table.contains(&**row), "{store}.md has not:\n{row}");
-        }
-        if cfg!(all(
-            feature = "redis",
-            feature = "postgres",
-            feature = "mysql",
-            feature = "zookeeper"
-        )) {
-            assert_eq!(table.lines().count(), rows.len(), "{store}.md");
+        let (_, after) = rest.split_once("\n\n").unwrap();
+        keep_current(&page, &format!("{before}{HEAD}{}\n{after}", rows.concat()));
+    }
+}
+
+const OPTIONS_PAGE: &str = "\
+# URL options
+
+The options of the URLs of all stores. An option that a URL does not have is an error, and so is one that is given
+twice: a misspelled option must not silently name another store. In a password write `%2F` for `/`, `%3F` for `?`,
+`%40` for `@` and `%25` for `%`; or pass the password with `Credentials`, or to the command in `TIDELOCK_PASSWORD`.
+
+This page is written from the tables in the code: `{WRITE}`.
+";
+
+#[test]
+fn the_page_of_url_options_is_current() {
+    if !has_all_stores() {
+        return;
+    }
+    let mut text = OPTIONS_PAGE.replace("{WRITE}", WRITE);
+    for (_, forms, options) in url_options() {
+        let forms: Vec<String> = forms.split(", ").map(|form| format!("`{form}`")).collect();
+        let title = forms[0].split([':', '`']).nth(1).unwrap();
+        text.extend(["\n## `", title, ":`\n\n", &forms.join(", "), "\n\n"]);
+        if options.is_empty() {
+            text += "No options.\n";
+        } else {
+            text += HEAD;
+            text.extend(options.into_iter().map(row));
         }
     }
-    assert!(
-        all.iter()
-            .all(|(store, _)| ["redis", "postgres", "mysql", "zookeeper"].contains(store))
-    );
+    keep_current(&docs().join("url-options.md"), &text);
 }

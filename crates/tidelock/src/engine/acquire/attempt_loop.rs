@@ -170,6 +170,7 @@ impl<'a> AcquireLoop<'a> {
             self.begin_attempt()?;
             self.pending.ask.spare = self.leader.as_mut().map_or(0, Leader::asks);
             self.waiting.asking();
+            tracing::trace!(lock = %self.request.name, "asking the store for the lock");
             let AttemptOutcome {
                 sent,
                 doubt,
@@ -352,6 +353,7 @@ impl<'a> AcquireLoop<'a> {
         waiting.take(&mut wait);
         pending.ask.armed_by = waiting.armed().map(Wake::part);
         if first {
+            tracing::debug!(lock = %request.name, "the lock is held; waiting for it");
             request.explain_own_hold();
             if wakes && pending.ask.armed_by.is_none() {
                 return; // with patience the store arms a wake before it decides, so no release is missed

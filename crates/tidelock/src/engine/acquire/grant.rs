@@ -11,6 +11,7 @@ use crate::engine::lease::table::LeaseEntry;
 use crate::engine::local_queue::leader::Leader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, Grant, Wake};
+use crate::types::FencingToken;
 
 /// A grant whose lease is proved.
 pub(crate) struct ProvedGrant {
@@ -100,6 +101,7 @@ impl ProvedGrant {
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
         // flag or `close` sees the hold.
         context.core.refuse_if_closed()?;
+        tracing::debug!(lock = %request.name, token = hold.token.map(FencingToken::get), lease = ?request.terms.lease, "acquired");
         Ok(Arc::new(hold))
     }
 }

@@ -73,6 +73,7 @@ pub(crate) async fn send_once(
         }
     }
     .map_err(|error| error.on_lock(&ticket.name))
+    .inspect(|()| tracing::debug!(lock = %ticket.name, "released"))
 }
 
 impl PendingRelease {

@@ -320,6 +320,9 @@ impl Steward {
                         }),
                     }
                 }
+                if !kept.is_empty() {
+                    tracing::debug!(locks = kept.len(), "renewed");
+                }
                 table.renewed(kept, |entry| entry.proved(sent, &self.drift));
             }
             Err(error) => {

@@ -4,7 +4,7 @@
 //! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock.
 
 mod acquire;
-mod address;
+pub(crate) mod address;
 mod api;
 mod calls;
 mod connection;

@@ -40,7 +40,12 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        let Self { host, port, .. } = self;
+        if host.contains(':') {
+            write!(f, "memcached://[{host}]:{port}")
+        } else {
+            write!(f, "memcached://{host}:{port}")
+        }
     }
 }
 
@@ -56,7 +61,7 @@ mod tests {
         assert_eq!(address.login, Some(("me".to_owned(), "p@ss".to_owned())));
         let address = Address::parse("memcached://[::1]").unwrap();
         assert_eq!((&*address.host, address.port), ("::1", 11211));
-        assert_eq!(address.to_string(), "::1:11211");
+        assert_eq!(address.to_string(), "memcached://[::1]:11211");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! and is deleted.
 
 mod acquire;
-mod address;
+pub(crate) mod address;
 mod connection;
 mod doctor;
 mod errors;

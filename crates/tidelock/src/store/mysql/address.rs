@@ -41,12 +41,18 @@ pub(crate) const SYNTAX: UrlSyntax<MysqlOptions> = UrlSyntax {
         UrlOption::new(
             "socket",
             FILE,
+            "none",
             "connect through this socket file instead of the host",
         ),
-        UrlOption::new("ssl-mode", MODES, "plain text, the default, or TLS"),
-        UrlOption::new("ssl-ca", FILE, "the trusted authorities"),
-        UrlOption::new("ssl-cert", FILE, "the client's certificate"),
-        UrlOption::new("ssl-key", FILE, "the client's private key"),
+        UrlOption::new("ssl-mode", MODES, "DISABLED", "plain text or TLS"),
+        UrlOption::new(
+            "ssl-ca",
+            FILE,
+            "the system's authorities",
+            "the trusted authorities",
+        ),
+        UrlOption::new("ssl-cert", FILE, "none", "the client's certificate"),
+        UrlOption::new("ssl-key", FILE, "none", "the client's private key"),
     ],
     set: |options, name, value| match name {
         "socket" => file(&mut options.socket, value),
@@ -126,8 +132,11 @@ fn invalid(why: &str) -> Error {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
-            HostAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
-            HostAddress::Socket(path) => write!(f, "{}", path.display()),
+            HostAddress::Tcp { host, port } if host.contains(':') => {
+                write!(f, "mysql://[{host}]:{port}")
+            }
+            HostAddress::Tcp { host, port } => write!(f, "mysql://{host}:{port}"),
+            HostAddress::Socket(path) => write!(f, "mysql socket {}", path.display()),
         }
     }
 }
@@ -150,7 +159,10 @@ mod tests {
         assert_eq!(address.password.as_deref(), Some("s@cret"));
         assert_eq!(address.user.as_deref(), Some("me"));
         let shown = format!("{address} {address:?}");
-        assert_eq!(shown, "db.example:3306 db.example:3306/locks");
+        assert_eq!(
+            shown,
+            "mysql://db.example:3306 mysql://db.example:3306/locks"
+        );
         let address = Address::parse("mariadb://localhost/a?socket=/run/my.sock").unwrap();
         assert_eq!(address.server, HostAddress::Socket("/run/my.sock".into()));
     }

@@ -163,6 +163,14 @@ fn request_error(error: mysql_async::Error, first: bool) -> RequestError {
     }
 }
 
+/// The text of the deepest source. The driver puts the texts of all others before it.
+fn innermost(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
 /// Maps an error during connect. No request was sent yet, so the outcome is never unknown.
 fn closed(address: &Address, error: mysql_async::Error) -> Error {
     if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
@@ -170,7 +178,11 @@ fn closed(address: &Address, error: mysql_async::Error) -> Error {
             "{address}: the server has no TLS; enable it there, or write ssl-mode=DISABLED to send everything unencrypted"
         ));
     }
-    match request_error(error, true) {
+    let error = match error {
+        mysql_async::Error::Io(error) => RequestError::Broken(innermost(&error)),
+        other => request_error(other, true),
+    };
+    match error {
         RequestError::Broken(why) => {
             let why = tls::explain(&why, "write ssl-mode=DISABLED");
             Error::new(tls::kind(&why)).because(format!("{address}: {why}"))

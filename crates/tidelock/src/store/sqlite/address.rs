@@ -230,6 +230,20 @@ pub(crate) fn make_companion(_path: &Path, _main: &Path) -> Option<Id> {
     None
 }
 
+/// Why this user may not create files in the folder of this file. `None`: it may, or we cannot tell.
+#[cfg(unix)]
+pub(crate) fn may_not_make_files_beside(path: &Path) -> Option<std::io::Error> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    let checked = accessat(CWD, path.parent()?, rights, AtFlags::EACCESS);
+    checked.err().map(Into::into)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn may_not_make_files_beside(_path: &Path) -> Option<std::io::Error> {
+    None
+}
+
 /// Opens our own `-lock` file beside the database. Never use this for the database itself, nor for the `-wal` and
 /// `-shm` of SQLite: closing the descriptor would drop SQLite's locks.
 pub(crate) fn open_companion(path: &Path) -> std::io::Result<File> {

@@ -98,10 +98,20 @@ impl<'a> EntryLock<'a> {
                 std::io::ErrorKind::PermissionDenied => ErrorKind::Refused,
                 _ => ErrorKind::Unavailable,
             };
-            let why = "its companion, whose name ends with -lock, cannot be opened or made; may this user write to the folder?";
+            let why = "its companion, whose name ends with -lock, cannot be opened by this user";
             Unfit::Other(Error::new(kind).because(why).caused_by(error))
         };
-        let file = address::open_companion(&paths.lock).map_err(denied)?;
+        let file = address::open_companion(&paths.lock).map_err(|error| {
+            match address::may_not_make_files_beside(&paths.lock) {
+                // Creating it has failed before, and opening it only says that it is missing.
+                Some(why) if error.kind() == std::io::ErrorKind::NotFound => Unfit::Other(
+                    Error::new(ErrorKind::Refused)
+                        .because("this user may not create files in its folder")
+                        .caused_by(why),
+                ),
+                _ => denied(error),
+            }
+        })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Unfit::Busy(Busy::Opening)),

@@ -72,7 +72,7 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
             | ErrorCode::PermissionDenied
             | ErrorCode::AuthorizationForStatementDenied,
         ) => (Refused, "the lock file (or its -wal or -shm companion, or its folder) may not be written by this user"),
-        Some(ErrorCode::CannotOpen) => (Unavailable, "the lock file cannot be opened; is its folder there, and may this user write to it?"),
+        Some(ErrorCode::CannotOpen) => (Unavailable, "this user cannot open the lock file, or create files in its folder"),
         Some(ErrorCode::NotADatabase) => (InvalidOptions, "the file is not an SQLite database; it was not changed"),
         Some(ErrorCode::DatabaseCorrupt) => (Unavailable,
             "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again"),

@@ -12,7 +12,7 @@ const SYNTAX: UrlSyntax<Values> = UrlSyntax {
     forms: "db://host",
     dialect: UrlDialect::Web,
     options: &[
-        UrlOption::new("mode", "fast or safe", "how"),
+        UrlOption::new("mode", "fast or safe", "fast", "how"),
         UrlOption::login("password", "secret"),
     ],
     set: |values, name, value| {

@@ -30,7 +30,8 @@ pub(crate) const SYNTAX: UrlSyntax<Option<Duration>> = UrlSyntax {
     options: &[UrlOption::new(
         "session_timeout",
         "a time such as 20s or 800ms",
-        "the session timeout to request; by default it follows from the client's lease",
+        "from the client's lease",
+        "the session timeout to request",
     )],
     set: |timeout, _, text| {
         *timeout = Some(read_time(text).ok_or_else(UrlRefusal::value)?);

@@ -163,7 +163,7 @@ impl Connection {
     /// returns. Fails with `Unavailable` at the deadline.
     pub(crate) async fn session(&self, deadline: BootInstant) -> Result<Arc<ZooKeeperSession>> {
         let connected = self.env.timers.until(deadline, self.connected()).await;
-        connected.unwrap_or_else(|| Err(errors::late(ErrorKind::Unavailable)))
+        connected.unwrap_or_else(|| Err(errors::no_session(&self.address.servers)))
     }
 
     async fn connected(&self) -> Result<Arc<ZooKeeperSession>> {
@@ -309,11 +309,12 @@ impl ConnectAttempt {
                     }
                 }
                 Err(zk::Error::SessionExpired) => {}
-                Err(error) => return Err(errors::unread(error)),
+                Err(error) => return Err(errors::unopened(&self.address.servers, error)),
             }
         }
-        let fresh = self.connector()?.connect(&self.address.servers).await;
-        fresh.map_err(errors::unread)
+        let servers = &self.address.servers;
+        let fresh = self.connector()?.connect(servers).await;
+        fresh.map_err(|error| errors::unopened(servers, error))
     }
 
     fn connector(&self) -> Result<zk::Connector> {

@@ -15,6 +15,23 @@ pub(crate) fn unwritten(error: zk::Error) -> Error {
     of(error, ErrorKind::OutcomeUnknown)
 }
 
+/// The error of a session that could not be opened.
+pub(crate) fn unopened(servers: &str, error: zk::Error) -> Error {
+    let error = unread(error);
+    let why = format!(
+        "zookeeper://{servers}: {}",
+        error.detail().unwrap_or_default()
+    );
+    error.because(why)
+}
+
+/// The error without a session in time.
+pub(crate) fn no_session(servers: &str) -> Error {
+    Error::new(ErrorKind::Unavailable).because(format!(
+        "zookeeper://{servers}: no session within the response timeout"
+    ))
+}
+
 /// The error of a request without an answer in time.
 pub(crate) fn late(kind: ErrorKind) -> Error {
     Error::new(kind).because("no answer from ZooKeeper within the response timeout")

@@ -17,7 +17,12 @@ pub(crate) struct RedisOptions {
     messages: Option<PubSubMode>,
 }
 
-const LOCKS: UrlOption = UrlOption::new("locks", "redisson or plain", "the kind of all locks");
+const LOCKS: UrlOption = UrlOption::new(
+    "locks",
+    "redisson or plain",
+    "redisson",
+    "the kind of all locks",
+);
 
 pub(crate) const SERVER: UrlSyntax<RedisOptions> = UrlSyntax {
     forms: "redis://user:password@host:port/db, rediss://…",
@@ -30,7 +35,7 @@ pub(crate) const SERVER: UrlSyntax<RedisOptions> = UrlSyntax {
 pub(crate) const SOCKET: UrlSyntax<RedisOptions> = UrlSyntax {
     forms: "redis+unix:///path?db=n&user=…&password=…",
     options: &[
-        UrlOption::new("db", "a number", "`redis+unix`: the database"),
+        UrlOption::new("db", "a number", "0", "`redis+unix`: the database"),
         UrlOption::login("user", "`redis+unix`: the user"),
         UrlOption::login("password", "`redis+unix`: the password"),
         UrlOption::login("pass", "`redis+unix`: the same as `password`"),
@@ -61,6 +66,7 @@ pub(crate) const CLUSTER: UrlSyntax<RedisOptions> = UrlSyntax {
         UrlOption::new(
             "sharded_pubsub",
             "auto, on, off or both",
+            "auto",
             "`redis+cluster`: the form of messages",
         ),
         LOCKS,
