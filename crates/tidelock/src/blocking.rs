@@ -272,6 +272,34 @@ impl Client {
         self.blocker.run(self.client.verify(sequencer))?
     }
 
+    /// See [`Client::status`](crate::Client::status). Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// assert_eq!(client.status().held, 1);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn status(&self) -> crate::ClientStatus {
+        self.client.status()
+    }
+
+    /// See [`Client::ping`](crate::Client::ping).
+    ///
+    /// # Errors
+    /// As [`Client::ping`](crate::Client::ping), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// client.ping()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn ping(&self) -> Result<()> {
+        self.blocker.run(self.client.ping())?
+    }
+
     /// See [`Client::diagnose`](crate::Client::diagnose).
     ///
     /// # Errors

@@ -513,8 +513,7 @@ impl ClientBuilder {
         tracing::debug!(lease = ?self.lease, response_timeout = ?self.response_timeout, "connecting to the store");
         let store = open(&env).await?;
         tracing::debug!("connected");
-        let plain = QueuedStore::plain(&store, &queue_settings);
-        let home = QueuedStore::home(store, &queue_settings);
+        let (home, plain) = QueuedStore::of_client(store, &queue_settings);
         let mint = OwnerMint::new();
         let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {
@@ -545,6 +544,7 @@ impl ClientBuilder {
             mint,
             timers,
             steward,
+            waiting: Arc::default(),
         });
         if self.publish_process_info {
             publish(&core, process_info);

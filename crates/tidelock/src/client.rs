@@ -13,14 +13,18 @@ use crate::engine::ClientInner;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::queued_store::QueuedStore;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::health::ClientStatus;
 use crate::lock::Lock;
 use crate::multi;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
-use crate::store::LockKind;
+use crate::store::{LockKind, Name};
 use crate::types::LostReason;
+
+/// The name that [`Client::ping`] asks for. Chaos fails only this one of all inspections.
+pub(crate) const PING: &str = "tidelock:ping";
 
 /// A connection to a store of locks. Cheap to clone; all clones are one client, with one identity on the wire.
 ///
@@ -290,14 +294,80 @@ impl Client {
         asked.await.map_err(|error| error.on_lock(name))
     }
 
+    /// What this client knows of itself and its store: for metrics, and for health checks that must not wait. Sends
+    /// nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let status = client.status();
+    /// println!("{} locks held, {} waiting", status.held, status.waiting);
+    /// # Ok(()) }
+    /// ```
+    pub fn status(&self) -> ClientStatus {
+        let core = &self.0;
+        let health = core.home.store.health();
+        ClientStatus {
+            is_connected: health.is_answering(),
+            since_last_answer: health.since_last_answer(),
+            held: core.steward.table.len(),
+            waiting: core.waiting.count(),
+            is_closing: self.is_closing(),
+        }
+    }
+
+    /// Asks the store one question that changes nothing: the state of the lock `tidelock:ping`, prefix added, which
+    /// needs no rights beyond those of [`Lock::inspect`]. For readiness probes. It returns within one [response
+    /// timeout](crate::ClientBuilder::response_timeout). In a cluster it asks the node of that name.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store does not answer,
+    /// [`Refused`](crate::ErrorKind::Refused) if it rejects the client, [`Closed`](crate::ErrorKind::Closed).
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let is_ready = client.ping().await.is_ok();
+    /// assert!(is_ready);
+    /// # Ok(()) }
+    /// ```
+    pub async fn ping(&self) -> Result<()> {
+        let core = &self.0;
+        core.refuse_if_closed()?;
+        let name = Name::new(format!("{}{PING}", core.settings.prefix))?;
+        let (store, limit) = (&core.home.store, core.settings.response_timeout);
+        let read = core.timers.limit(limit, store.front().inspect(&name)).await;
+        let answer = read.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Unavailable)
+                .because(format!("no answer to a ping within {limit:?}")))
+        });
+        store.heard(&name, &answer);
+        match answer {
+            // Something else stands at that name: the store has answered.
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(()),
+            Err(error) if error.outcome_unknown() => Err(error.retold()), // a read changes nothing
+            answer => answer.map(drop),
+        }
+    }
+
     /// Checks everything about the store that weakens a lock, as `tidelock doctor` does.
+    ///
+    /// It tries what a lock needs, so it writes: it acquires and releases locks named `tidelock:probe` and random text,
+    /// or tries single commands on such keys, increments and deletes their token counter, and publishes a message on
+    /// their channel. These names are not those of any lock of yours, and it removes what it wrote. To find out whether
+    /// the store answers use [`ping`](Self::ping), which only reads.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable). If the store denies one of the queries, that is a finding, not
     /// an error.
     ///
     /// # Cancel safety
-    /// Cancel safe; it only reads.
+    /// Cancel safe. What a dropped call has written on its probe names may stay until it expires.
     ///
     /// # Examples
     /// ```
@@ -434,6 +504,8 @@ impl Client {
                 repeated: false,
                 until,
                 answer: None,
+                token: None,
+                is_logged: true,
                 term: None,
                 kept: Duration::ZERO,
             }));

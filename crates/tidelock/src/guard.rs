@@ -349,6 +349,9 @@ impl Guard {
         let sent = steward.timers.now();
         let batch = [hold.granted().renewal(lease)];
         let answers = hold.context.store().front().renew(&batch).await;
+        hold.context
+            .store()
+            .heard(&hold.granted().ticket.name, &answers);
         match answers
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()

@@ -352,12 +352,10 @@ impl<G: LockGuard> Lock<G> {
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
         self.context.core.refuse_if_closed()?;
-        self.context
-            .store
-            .front()
-            .inspect(&name)
-            .await
-            .map_err(|error| error.on_lock(&name))
+        let store = &self.context.store;
+        let seen = store.front().inspect(&name).await;
+        store.heard(&name, &seen);
+        seen.map_err(|error| error.on_lock(&name))
     }
 
     /// Frees the lock, no matter which owner holds it, and wakes the waiters. The holder learns of it at its next
@@ -385,6 +383,7 @@ impl<G: LockGuard> Lock<G> {
         let name = self.checked_name()?;
         self.context.core.refuse_if_closed()?;
         let freed = self.context.store.front().force_release(&name).await;
+        self.context.store.heard(&name, &freed);
         // Regardless of the result: the request may have taken effect, so the local queue must not hand off this hold
         // any more.
         if let Some(queues) = &self.context.queues {

@@ -67,7 +67,11 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         background: core.steward.background.clone(),
         response_timeout: core.settings.response_timeout,
     });
-    let store = QueuedStore::of_set(store, &format!("all of {}", identities.join(" ")));
+    let store = QueuedStore::of_set(
+        store,
+        &format!("all of {}", identities.join(" ")),
+        core.timers.clock(),
+    );
     Ok(Lock::in_set(Arc::clone(core), store, name))
 }
 

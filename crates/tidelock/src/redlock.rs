@@ -253,7 +253,7 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let store = QueuedStore::of_set(store, &identity);
+        let store = QueuedStore::of_set(store, &identity, core.timers.clock());
         Ok(RedLock { core, store })
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -16,13 +17,15 @@ struct Store {
     url: String,
     freeze: Box<dyn Fn() -> Result<()>>,
     thaw: Box<dyn Fn() -> Result<()>>,
+    /// A text that changes with every write, except one that only takes an advisory lock.
+    written: Box<dyn Fn() -> Result<String>>,
 }
 
 /// The methods that every test server has.
 macro_rules! store {
-    ($start:expr, $options:expr, $($nodes:ident)+) => {{
-        let server = std::rc::Rc::new($start?);
-        let (cold, warm) = (std::rc::Rc::clone(&server), std::rc::Rc::clone(&server));
+    ($start:expr, $options:expr, $written:expr, $($nodes:ident)+) => {{
+        let server = Rc::new($start?);
+        let (cold, warm, seen) = (Rc::clone(&server), Rc::clone(&server), Rc::clone(&server));
         Store {
             url: format!("{}{}", server.url(), $options),
             freeze: Box::new(move || {
@@ -33,57 +36,98 @@ macro_rules! store {
                 $(warm.$nodes().iter().try_for_each(|node| node.thaw())?;)+
                 Ok(())
             }),
+            written: Box::new(move || $written(&seen)),
         }
     }};
-    ($start:expr, $options:expr) => {{
-        let server = std::rc::Rc::new($start?);
-        let (cold, warm) = (std::rc::Rc::clone(&server), std::rc::Rc::clone(&server));
+    ($start:expr, $options:expr, $written:expr) => {{
+        let server = Rc::new($start?);
+        let (cold, warm, seen) = (Rc::clone(&server), Rc::clone(&server), Rc::clone(&server));
         Store {
             url: format!("{}{}", server.url(), $options),
             freeze: Box::new(move || cold.freeze()),
             thaw: Box::new(move || warm.thaw()),
+            written: Box::new(move || $written(&seen)),
         }
     }};
 }
 
+/// The number of changes since the last save to disk.
+fn changes(server: &RedisServer) -> Result<String> {
+    let info: String = server.query(&["INFO", "persistence"])?;
+    let line = info.lines().find(|line| line.starts_with("rdb_changes"));
+    Ok(line.unwrap_or_default().to_owned())
+}
+
+fn changes_of_all(servers: &[RedisServer]) -> Result<String> {
+    servers.iter().map(changes).collect()
+}
+
+/// The next transaction id: a transaction that only reads takes none.
+fn next_transaction(server: &PostgresServer) -> Result<String> {
+    server.query("SELECT pg_snapshot_xmax(pg_current_snapshot())")
+}
+
 fn redis() -> Result<Store> {
-    Ok(store!(RedisServer::start(), ""))
+    Ok(store!(RedisServer::start(), "", changes))
 }
 
 fn redis_plain() -> Result<Store> {
-    Ok(store!(RedisServer::start(), "?locks=plain"))
+    Ok(store!(RedisServer::start(), "?locks=plain", changes))
 }
 
 fn redis_cluster() -> Result<Store> {
-    Ok(store!(Cluster::start(), "", nodes))
+    let changes = |all: &Cluster| changes_of_all(all.nodes());
+    Ok(store!(Cluster::start(), "", changes, nodes))
 }
 
 fn redis_sentinels() -> Result<Store> {
-    Ok(store!(Sentinels::start(), "", nodes sentinels))
+    let changes = |all: &Sentinels| changes_of_all(all.nodes());
+    Ok(store!(Sentinels::start(), "", changes, nodes sentinels))
 }
 
 fn postgres() -> Result<Store> {
-    Ok(store!(PostgresServer::start(), ""))
+    Ok(store!(PostgresServer::start(), "", next_transaction))
 }
 
 fn postgres_session() -> Result<Store> {
-    Ok(store!(PostgresServer::start(), "?locks=session"))
+    Ok(store!(
+        PostgresServer::start(),
+        "?locks=session",
+        next_transaction
+    ))
 }
 
 fn mysql() -> Result<Store> {
-    Ok(store!(MariaDb::start(), ""))
+    let statements = |server: &MariaDb| {
+        let names = "'Com_insert', 'Com_update', 'Com_delete', 'Com_replace'";
+        server.query(&format!(
+            "SHOW GLOBAL STATUS WHERE Variable_name IN ({names})"
+        ))
+    };
+    Ok(store!(MariaDb::start(), "", statements))
 }
 
 fn zookeeper() -> Result<Store> {
-    Ok(store!(ZooKeeperServer::start(), ""))
+    let last_change = |server: &ZooKeeperServer| {
+        let said = server.say("srvr")?;
+        let line = said.lines().find(|line| line.starts_with("Zxid"));
+        Ok(line.unwrap_or_default().to_owned())
+    };
+    Ok(store!(ZooKeeperServer::start(), "", last_change))
 }
 
 fn etcd() -> Result<Store> {
-    Ok(store!(EtcdServer::start(), ""))
+    let revision = |server: &EtcdServer| {
+        let said = server.admin(&["get", "none", "-w", "fields"])?;
+        let line = said.lines().find(|line| line.starts_with("\"Revision\""));
+        Ok(line.unwrap_or_default().to_owned())
+    };
+    Ok(store!(EtcdServer::start(), "", revision))
 }
 
 fn memcached() -> Result<Store> {
-    Ok(store!(MemcachedServer::start(), ""))
+    let sets = |server: &MemcachedServer| Ok(server.stat("cmd_set")?.to_string());
+    Ok(store!(MemcachedServer::start(), "", sets))
 }
 
 /// A module per promise, with a test per store.
@@ -106,6 +150,7 @@ macro_rules! on_every_store {
 
 on_every_store! {
     a_store_that_hangs_is_no_lock_in_demand
+    a_ping_writes_nothing_and_notices_a_server_that_hangs
 }
 
 /// The default. The waits below are shorter.
@@ -155,6 +200,47 @@ mod promises {
             "{waits:?}"
         );
         held.release().await?;
+        Ok(())
+    }
+
+    pub(super) async fn a_ping_writes_nothing_and_notices_a_server_that_hangs(
+        store: Store,
+    ) -> Result<()> {
+        let answer = ANSWER / 3;
+        let builder = Client::builder().response_timeout(answer);
+        let client = builder.publish_process_info(false).prefix("shop:");
+        let client = client.connect(&store.url).await?;
+        ensure!(client.status().is_connected);
+        let guard = client.lock("warm").acquire().await?; // a store may create its tables now
+        client.ping().await?;
+        let before = (store.written)()?;
+        ensure!(!before.is_empty());
+        for _ in 0..10 {
+            client.ping().await?;
+            ensure!(client.status().is_connected && client.status().held == 1);
+        }
+        let after = (store.written)()?;
+        ensure!(before == after, "{before} → {after}");
+        guard.release().await?;
+        client.lock("till").acquire().await?.release().await?;
+        let changed = (store.written)()?;
+        ensure!(
+            store.url.contains("session") || changed != after,
+            "{changed}"
+        );
+        (store.freeze)()?;
+        let begun = Instant::now();
+        let error = client.ping().await.err();
+        ensure!(begun.elapsed() < answer * 3 / 2, "{:?}", begun.elapsed());
+        let kind = error.as_ref().map(tidelock::Error::kind);
+        ensure!(kind == Some(ErrorKind::Unavailable), "{error:?}");
+        ensure!(!client.status().is_connected);
+        (store.thaw)()?;
+        let begun = Instant::now();
+        while let Err(error) = client.ping().await {
+            ensure!(begun.elapsed() < ANSWER * 5, "{error}");
+        }
+        ensure!(client.status().is_connected);
         Ok(())
     }
 }

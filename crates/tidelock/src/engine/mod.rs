@@ -10,12 +10,15 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod runtime;
 pub(crate) mod store_handle;
+pub(crate) mod store_health;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::steward::StewardHandle;
 use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::runtime::in_flight::InFlightCounter;
 use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Drift, OwnerMint};
@@ -42,6 +45,8 @@ pub(crate) struct ClientInner {
     pub(crate) mint: OwnerMint,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
+    /// Counts the acquisitions that wait.
+    pub(crate) waiting: Arc<InFlightCounter>,
 }
 
 impl ClientInner {

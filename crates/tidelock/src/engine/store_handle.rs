@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::lease::leader_term::Queues;
+use crate::engine::store_health::StoreHealth;
 use crate::error::Result;
 use crate::store::kinds::unsupported;
 use crate::store::{Awaited, Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
@@ -20,6 +21,8 @@ pub(crate) struct StoreHandle {
     polls: OnceLock<WakeChannels>,
     /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves.
     queues: Option<Arc<dyn Queues>>,
+    /// The plain layout of a store shares it with the store's own layout.
+    health: Arc<StoreHealth>,
 }
 
 impl StoreHandle {
@@ -27,12 +30,14 @@ impl StoreHandle {
         store: Store,
         set: Option<Arc<str>>,
         queues: Option<Arc<dyn Queues>>,
+        health: Arc<StoreHealth>,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
             set,
             polls: OnceLock::new(),
             queues,
+            health,
         })
     }
 
@@ -49,6 +54,15 @@ impl StoreHandle {
     /// The backend for the steward's thread.
     pub(crate) fn back(&self) -> &dyn Backend {
         &*self.store.back
+    }
+
+    pub(crate) fn health(&self) -> &StoreHealth {
+        &self.health
+    }
+
+    /// A request for this lock has ended.
+    pub(crate) fn heard<T>(&self, name: &Name, result: &Result<T>) {
+        self.health.heard(|| self.back().lane(name), result);
     }
 
     /// The releases of this lock that this client has noticed. `None`: the store does not tell, or nobody listens.

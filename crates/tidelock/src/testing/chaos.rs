@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::client::PING;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
     Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-    VerifySequencers,
+    VerifySequencers, ready,
 };
 use crate::testing::faults::{Fate, Faults, Matter, about};
 use crate::types::FencingToken;
@@ -55,7 +56,8 @@ impl Plug {
     }
 }
 
-/// A store with injected faults. `inspect` and `list` are never lost.
+/// A store with injected faults. `inspect` and `list` are never lost, except for the `inspect` of a ping while the plug
+/// is pulled.
 #[derive(Debug)]
 pub struct Chaos {
     inner: Arc<dyn Backend>,
@@ -247,6 +249,11 @@ impl Operate for Chaos {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        if self.plug.0.out.load(Ordering::SeqCst) && name.as_str().ends_with(PING) {
+            return ready(Err(
+                Error::new(ErrorKind::Unavailable).because("chaos: unplugged")
+            ));
+        }
         Box::pin(self.slowly(self.inner.inspect(name)))
     }
 

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidelock::Client;
+use tidelock::testing::{Chaos, Faults, Plug};
+use tidelock::{AcquireOptions, Client};
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::environment::passes_with;
@@ -70,4 +71,181 @@ async fn short_and_long_leases() {
     );
     let long = log_of_a_client(second * 6, second).await;
     assert!(!long.contains("WARN"), "{long}");
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Collects what this thread logs until the result is dropped, down to this level.
+fn listen(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(log.clone())
+        .with_max_level(level)
+        .with_ansi(false)
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+/// Clients of one store on the clock of the test, so that the steward logs on its thread too. The first one can be
+/// unplugged.
+async fn two_clients(name: &str) -> (Client, Plug, Client) {
+    let (plug, url) = (Plug::default(), format!("memory:{name}"));
+    let (hand, same) = (plug.clone(), url.clone());
+    let builder = || {
+        Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+    };
+    let client = builder().connect_to(async move |env| {
+        let store = tidelock::testing::open(&same, env).await?;
+        Ok(Chaos::wrap(store, env, Faults::none(), hand))
+    });
+    let other = builder().connect(&url).await.unwrap();
+    (client.await.unwrap(), plug, other)
+}
+
+/// The lines of that level.
+fn lines<'a>(text: &'a str, level: &str) -> Vec<&'a str> {
+    let level = format!(" {level} ");
+    text.lines().filter(|line| line.contains(&level)).collect()
+}
+
+#[test]
+fn a_loss_is_exactly_one_error_line_with_name_token_and_reason() {
+    passes_with("logs::each_kind_of_loss", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_loss_is_exactly_one_error_line_with_name_token_and_reason runs it"]
+async fn each_kind_of_loss() {
+    for (reason, ends_by) in [
+        ("expired", "silence"),
+        ("taken", "renewal"),
+        ("taken", "release"),
+        ("taken", "drop"),
+        ("max_hold", "cap"),
+        ("closed", "close"),
+    ] {
+        let (client, plug, other) = two_clients(ends_by).await;
+        let (log, scope) = listen(tracing::Level::TRACE);
+        let mut options = AcquireOptions::new();
+        if ends_by == "cap" {
+            options = options.max_hold(SECOND);
+        }
+        let lock = client.lock("till").fenced();
+        let guard = lock.acquire_with(options).await.unwrap();
+        let lost = guard.lost();
+        match ends_by {
+            "silence" => plug.pull(),
+            "cap" => {}
+            "close" => _ = client.close(SECOND).await,
+            _ => assert!(other.lock("till").force_release().await.unwrap()),
+        }
+        match ends_by {
+            "release" => assert!(guard.release().await.is_err()),
+            "drop" => drop(guard),
+            _ => {
+                lost.await;
+                plug.put_back();
+                drop(guard); // and what follows a loss adds no line
+            }
+        }
+        tokio::time::sleep(SECOND * 60).await;
+        drop(scope);
+        let text = log.text();
+        let [line] = lines(&text, "ERROR")[..] else {
+            panic!("{ends_by}: {text}");
+        };
+        let parts = ["lock=till", "token=1 ", &format!("reason=\"{reason}\"")];
+        for part in parts {
+            assert!(line.contains(part), "{ends_by}: {part}: {line}");
+        }
+    }
+}
+
+#[test]
+fn an_outage_is_one_warning_at_its_beginning_and_one_at_its_end() {
+    passes_with("logs::an_outage", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "an_outage_is_one_warning_at_its_beginning_and_one_at_its_end runs it"]
+async fn an_outage() {
+    let (client, plug, _) = two_clients("outage").await;
+    let guard = client.lock("held").acquire().await.unwrap();
+    let (log, scope) = listen(tracing::Level::INFO);
+    assert!(client.status().is_connected);
+    plug.pull();
+    let waits = (0..5).map(|n| {
+        let lock = client.lock(&format!("wanted:{n}"));
+        async move { lock.acquire_timeout(SECOND * 12).await.map(drop) }
+    });
+    for answer in futures_util::future::join_all(waits).await {
+        answer.unwrap_err();
+    }
+    assert!(!client.status().is_connected);
+    assert!(client.ping().await.is_err());
+    plug.put_back();
+    client.ping().await.unwrap();
+    assert!(client.status().is_connected);
+    guard.release().await.unwrap();
+    tokio::time::sleep(SECOND * 60).await;
+    drop(scope);
+    let text = log.text();
+    let [begins, ends] = lines(&text, "WARN")[..] else {
+        panic!("{text}");
+    };
+    assert!(begins.contains("the store does not answer"), "{begins}");
+    assert!(ends.contains("the store answers again lasted=12"), "{ends}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+
+#[test]
+fn a_wait_for_a_guard_of_the_same_client_is_not_logged_above_debug() {
+    passes_with("logs::a_wait_for_the_own_client", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_wait_for_a_guard_of_the_same_client_is_not_logged_above_debug runs it"]
+async fn a_wait_for_the_own_client() {
+    let (client, _, _) = two_clients("own").await;
+    let guard = client.lock("item").acquire().await.unwrap();
+    for (level, is_logged) in [(tracing::Level::INFO, false), (tracing::Level::DEBUG, true)] {
+        let (log, scope) = listen(level);
+        let waits = client.lock("item").acquire_timeout(SECOND).await;
+        assert!(waits.is_err_and(|error| error.is_timeout()));
+        drop(scope);
+        let text = log.text();
+        assert_eq!(
+            text.contains("a guard of the same client"),
+            is_logged,
+            "{text}"
+        );
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_ping_send_no_request_that_changes_a_lock() {
+    let (client, plug, other) = two_clients("status").await;
+    let held = other.lock("a").acquire().await.unwrap();
+    let (own, lock) = (client.lock("b").acquire().await.unwrap(), client.lock("a"));
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SECOND).await;
+    let before = plug.requests();
+    let status = client.status();
+    assert_eq!(
+        (status.held, status.waiting, status.is_closing),
+        (1, 1, false)
+    );
+    assert!(status.since_last_answer.unwrap() <= SECOND);
+    client.ping().await.unwrap();
+    assert_eq!(client.status().since_last_answer, Some(Duration::ZERO));
+    assert_eq!(plug.requests(), before);
+    held.release().await.unwrap();
+    drop((own, waits.await.unwrap().unwrap()));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((client.status().held, client.status().waiting), (0, 0));
+    client.close(SECOND).await;
+    assert!(client.status().is_closing && client.ping().await.is_err());
 }

@@ -50,9 +50,10 @@ async fn a_guard_may_go_while_a_loss_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_may_go_while_a_close_is_told() {
     let (client, first, waker) = two_guards().await;
-    let mut lost = pin!(first.lost());
+    let mut closing = pin!(first.closing());
     assert!(
-        lost.as_mut()
+        closing
+            .as_mut()
             .poll(&mut Context::from_waker(&waker))
             .is_pending()
     );

@@ -10,6 +10,7 @@ use crate::engine::acquire::path::AcquirePath;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::runtime::background;
+use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::CancelToken;
@@ -25,6 +26,8 @@ pub(crate) struct Acquisition {
     request: Option<Arc<AcquireRequest>>,
     deadline: Option<Timer>,
     cancel: Option<BoxFuture<'static, ()>>,
+    /// Counts it among the waiting acquisitions of the client.
+    waiting: Option<InFlight<Arc<InFlightCounter>>>,
 }
 
 enum AcquisitionState {
@@ -47,6 +50,7 @@ impl Acquisition {
             request,
             deadline: None,
             cancel: None,
+            waiting: None,
         }
     }
 
@@ -67,6 +71,7 @@ impl Acquisition {
             .cancel
             .clone()
             .map(|cancel| Box::pin(CancelToken::cancelled(cancel)) as _);
+        self.waiting = Some(InFlight::new(Arc::clone(&request.context.core.waiting)));
         Ok(AcquirePath::enter(Arc::clone(request)))
     }
 
@@ -120,7 +125,7 @@ impl Acquisition {
         let request = self.request.take();
         let name = request.as_ref().filter(|_| matches!(result, Ok(None)));
         self.state = AcquisitionState::Done(name.map(|request| request.name.clone()));
-        (self.deadline, self.cancel) = (None, None);
+        (self.deadline, self.cancel, self.waiting) = (None, None, None);
         Poll::Ready(result.map_err(|error| match request {
             Some(request) => error.on_lock(&request.name),
             None => error,

@@ -264,6 +264,13 @@ impl<'a> AcquireLoop<'a> {
 
     /// Records the answer, for the error of a wait that ends. A grant needs no record: it ends the wait.
     fn note_answer(&self, outcome: &Result<Attempt>) {
+        if !self.request.gone.load(Ordering::SeqCst) {
+            // A caller that has left may keep the store from sending its request. That is no outage.
+            self.request
+                .context
+                .store
+                .heard(&self.request.name, outcome);
+        }
         let held = match outcome {
             Ok(Attempt::Acquired(_)) => return,
             Ok(Attempt::Held(_)) => true,

@@ -72,6 +72,7 @@ impl ProvedGrant {
         // The term begins before the insert: the status in the table must have it, so that a loss ends the term.
         let term = leader.and_then(|leader| leader.begin(request.terms, &self.grant, wake));
         let status = Arc::new(self.status.leading(term.as_ref()));
+        status.set_token(self.grant.token);
         pending.becomes_hold();
         let caps = request.options.max_hold;
         let entry = LeaseEntry {

@@ -96,6 +96,8 @@ impl<'a> PendingTicket<'a> {
             until: steward.timers.now() + limit,
             term: None,
             kept: Duration::ZERO,
+            token: None,
+            is_logged: true,
             answer,
         }));
     }

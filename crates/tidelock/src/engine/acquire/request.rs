@@ -87,13 +87,14 @@ impl AcquireRequest {
         Ok(())
     }
 
-    /// Logs a wait for a lock that this client itself holds. That common mistake looks like a hang.
+    /// Logs a wait for a lock that this client itself holds: in a server normal traffic, in one task a mistake that looks
+    /// like a hang.
     pub(crate) fn explain_own_hold(&self) {
         // The search reads the whole lease table, so we search only if the message is logged.
-        if tracing::enabled!(tracing::Level::INFO)
+        if tracing::enabled!(tracing::Level::DEBUG)
             && let Some(held_at) = self.context.core.steward.table.location_of(&self.name)
         {
-            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.location, "this acquire waits for a guard of the same client; use an Owner to re-enter the lock");
+            tracing::debug!(lock = %self.name, held_since = %held_at, waiting_at = %self.location, "this acquire waits for a guard of the same client; use an Owner to re-enter the lock");
         }
     }
 

@@ -58,6 +58,7 @@ impl Hold {
             return None;
         }
         self.token = token;
+        self.status.set_token(token);
         Some(waiter)
     }
 

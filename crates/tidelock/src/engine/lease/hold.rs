@@ -142,6 +142,8 @@ impl Hold {
             until: self.over_by(),
             term,
             kept: self.kept(),
+            token: self.token,
+            is_logged: self.status.is_lost(),
             answer: None,
         }
     }

@@ -8,11 +8,12 @@ use tokio::sync::oneshot;
 
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
+use crate::engine::lease::status;
 use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Awaited, Backend, BootInstant, Released};
-use crate::types::LostReason;
+use crate::types::{FencingToken, LostReason};
 
 /// A release or withdrawal that the steward executes.
 pub(crate) struct PendingRelease {
@@ -26,6 +27,10 @@ pub(crate) struct PendingRelease {
     pub(crate) term: Option<Arc<LeaderTerm>>,
     /// How long the lock was held, as far as we know. It bounds the fairness delay.
     pub(crate) kept: Duration,
+    /// The fencing token of the hold, for the log.
+    pub(crate) token: Option<FencingToken>,
+    /// The loss of the hold was logged before, or there was no hold.
+    pub(crate) is_logged: bool,
     /// Gets the result.
     pub(crate) answer: Option<oneshot::Sender<Result<()>>>,
 }
@@ -48,6 +53,7 @@ pub(crate) async fn send_once(
     } else {
         backend.release(ticket).await
     };
+    store.heard(&ticket.name, &answer);
     match answer {
         Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
             let awaited = match freed {
@@ -110,7 +116,12 @@ impl PendingRelease {
                     timers.after(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(500));
                 }
-                result => return result,
+                result => {
+                    if !self.is_logged {
+                        log_if_lost(&self.granted, self.token, &result);
+                    }
+                    return result;
+                }
             }
         }
     }
@@ -120,6 +131,19 @@ impl PendingRelease {
         leader_term::end(self.term);
         let ticket = &self.granted.ticket;
         tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the background task of the client has ended; the lock stays held until its lease ends");
+    }
+}
+
+/// Logs a loss that a release has found.
+pub(crate) fn log_if_lost(
+    granted: &GrantedTicket,
+    token: Option<FencingToken>,
+    result: &Result<()>,
+) {
+    if let Err(error) = result
+        && let Some(reason) = error.lost_reason()
+    {
+        status::log_loss(&granted.ticket, token.map(FencingToken::get), reason);
     }
 }
 

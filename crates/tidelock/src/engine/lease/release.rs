@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::leader_term;
-use crate::engine::lease::pending_release::{PendingRelease, send_once};
+use crate::engine::lease::pending_release::{PendingRelease, log_if_lost, send_once};
 use crate::engine::lease::steward::StewardCommand;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -50,6 +50,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         &steward.timers,
     );
     let result = first.await;
+    log_if_lost(hold.granted(), hold.token, &result);
     // After the store has answered, because the attempt of the next leader must come after our release. Before our
     // retries, because the next leader must not wait for them.
     leader_term::end(term);

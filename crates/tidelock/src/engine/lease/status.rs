@@ -29,8 +29,8 @@ use crate::engine::runtime::clock::Clock;
 use crate::engine::runtime::event::Event;
 use crate::error::{Error, ErrorKind};
 use crate::state::HoldState;
-use crate::store::{Bond, BootInstant};
-use crate::types::{Drift, LostReason};
+use crate::store::{Bond, BootInstant, Ticket};
+use crate::types::{Drift, FencingToken, LostReason};
 
 const HELD: u8 = 0;
 const ENDED: u8 = 1;
@@ -41,6 +41,8 @@ const LOST: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct HoldStatus {
     granted: GrantedTicket,
+    /// The fencing token of the holder, for the log. 0: none.
+    token: AtomicU64,
     /// The end of the proved lease, in nanoseconds of the boot clock. Never decreases.
     valid_until: AtomicU64,
     /// When the newest request was sent that proved the lease.
@@ -64,6 +66,7 @@ impl HoldStatus {
     pub(crate) fn new(granted: GrantedTicket, valid_until: BootInstant, clock: Clock) -> Self {
         Self {
             granted,
+            token: AtomicU64::new(0),
             valid_until: AtomicU64::new(valid_until.0),
             proved_at: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
@@ -74,6 +77,16 @@ impl HoldStatus {
             bond: None,
             term: Weak::new(),
         }
+    }
+
+    /// Notes the token of the holder. A hand-off brings another one.
+    pub(crate) fn set_token(&self, token: Option<FencingToken>) {
+        let number = token.map_or(0, FencingToken::get);
+        self.token.store(number, Ordering::SeqCst);
+    }
+
+    fn token(&self) -> Option<u64> {
+        Some(self.token.load(Ordering::SeqCst)).filter(|token| *token != 0)
     }
 
     pub(crate) fn granted(&self) -> &GrantedTicket {
@@ -201,6 +214,7 @@ impl HoldStatus {
             .is_ok()
         {
             self.ring();
+            log_loss(&self.granted.ticket, self.token(), reason);
             if let Some(term) = self.term.upgrade() {
                 term.end();
             }
@@ -248,6 +262,11 @@ impl HoldStatus {
             HoldEnd::Ended => Some(Error::new(ErrorKind::NotHeld).because("it was released")),
         }
     }
+}
+
+/// Logs a loss. Each loss is logged once, by the place that finds it.
+pub(crate) fn log_loss(ticket: &Ticket, token: Option<u64>, reason: LostReason) {
+    tracing::error!(lock = %ticket.name, owner = %ticket.owner, token, reason = reason.as_str(), "the lock was lost: {reason}");
 }
 
 /// Why a hold is over.

@@ -289,6 +289,10 @@ impl Steward {
                         Err(Error::new(ErrorKind::OutcomeUnknown)
                             .because("the code of the store panicked during the renewal"))
                     });
+                // A batch is for one lane, so its first name stands for all.
+                if let Some(first) = renewals.first() {
+                    store.heard(&first.ticket.name, &of_whole_batch(&result));
+                }
                 Some(RenewalReplies { sent, ids, result })
             }));
         }
@@ -312,10 +316,10 @@ impl Steward {
                 for (id, renewed) in ids.into_iter().zip(each) {
                     match renewed {
                         Renewed::Kept => kept.push(id),
-                        Renewed::Gone => gone(table, id, LostReason::Taken),
-                        Renewed::WrongType => gone(table, id, LostReason::WrongType),
+                        Renewed::Gone => table.lost(id, LostReason::Taken),
+                        Renewed::WrongType => table.lost(id, LostReason::WrongType),
                         Renewed::Failed(error) => table.renewed([id], |entry| {
-                            tracing::warn!(lock = %entry.granted().ticket.name, %error, "the lock could not be renewed; the client retries within the lease");
+                            tracing::debug!(lock = %entry.granted().ticket.name, %error, "the lock could not be renewed; the client retries within the lease");
                             entry.failed(sent, now);
                         }),
                     }
@@ -326,7 +330,7 @@ impl Steward {
                 table.renewed(kept, |entry| entry.proved(sent, &self.drift));
             }
             Err(error) => {
-                tracing::warn!(locks = ids.len(), %error, "these locks could not be renewed; the client retries within the lease");
+                tracing::debug!(locks = ids.len(), %error, "these locks could not be renewed; the client retries within the lease");
                 table.renewed(ids, |entry| entry.failed(sent, now));
             }
         }
@@ -346,11 +350,16 @@ async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &InFligh
     }
 }
 
-/// Removes a hold that the store has given up, and reports its loss.
-fn gone(table: &LeaseTable, id: u64, reason: LostReason) {
-    if let Some(ticket) = table.lost(id, reason) {
-        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the lock is lost: the store reports that this owner no longer holds it");
-    }
+/// The result of a batch as a whole: an error if one of its renewals failed.
+fn of_whole_batch(result: &Result<Vec<Renewed>>) -> Result<()> {
+    let failed = match result {
+        Ok(each) => each.iter().find_map(|renewed| match renewed {
+            Renewed::Failed(error) => Some(error),
+            _ => None,
+        }),
+        Err(error) => Some(error),
+    };
+    failed.map_or(Ok(()), |error| Err(error.retold()))
 }
 
 /// Catches a panic of one request. Otherwise it would end the steward, and all locks of the client would be lost.

@@ -55,7 +55,7 @@ use crate::engine::runtime::event::Event;
 use crate::engine::runtime::id_hasher::IdHasher;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::store_handle::StoreHandle;
-use crate::store::{BootInstant, Name, Ticket};
+use crate::store::{BootInstant, Name};
 use crate::types::Drift;
 use crate::types::LostReason;
 
@@ -266,10 +266,10 @@ impl LeaseTable {
     }
 
     /// Takes out a hold that the store has given up, and tells it.
-    pub(crate) fn lost(&self, id: u64, reason: LostReason) -> Option<Ticket> {
-        let entry = self.remove(id)?;
-        entry.status.lose(reason);
-        Some(entry.granted().ticket.clone())
+    pub(crate) fn lost(&self, id: u64, reason: LostReason) {
+        if let Some(entry) = self.remove(id) {
+            entry.status.lose(reason);
+        }
     }
 
     /// Removes the holds that have ended, reports their loss, and returns the renewals that are due. It marks each

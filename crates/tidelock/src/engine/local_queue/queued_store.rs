@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::local_queue::queue::{LocalQueueSettings, LocalQueues};
 use crate::engine::store_handle::StoreHandle;
-use crate::store::Store;
+use crate::engine::store_health::StoreHealth;
+use crate::store::{Clock, Store};
 
 /// A store with its local queues.
 #[derive(Debug, Clone)]
@@ -16,30 +17,35 @@ pub(crate) struct QueuedStore {
 }
 
 impl QueuedStore {
-    /// The client's own store.
-    pub(crate) fn home(store: Store, settings: &LocalQueueSettings) -> Self {
-        Self::new(store, None, settings)
-    }
-
-    /// The same store with the plain layout of locks, if it has one.
-    pub(crate) fn plain(home: &Store, settings: &LocalQueueSettings) -> Option<Self> {
-        let plain = home.plain.as_deref()?.clone();
-        Some(Self::new(plain, Some("plain".into()), settings))
+    /// The client's own store, and the same store with the plain layout of locks, if it has one. Both have the same
+    /// server, so they share their health. The store has just answered the connect.
+    pub(crate) fn of_client(store: Store, settings: &LocalQueueSettings) -> (Self, Option<Self>) {
+        let health = Arc::new(StoreHealth::new(settings.timers.clock()));
+        health.heard(|| 0, &Ok(()));
+        let plain = store.plain.as_deref().cloned();
+        let plain = plain.map(|plain| Self::new(plain, Some("plain".into()), settings, &health));
+        (Self::new(store, None, settings, &health), plain)
     }
 
     /// A set of stores, identified by that text.
-    pub(crate) fn of_set(store: Store, identity: &str) -> Self {
+    pub(crate) fn of_set(store: Store, identity: &str, clock: Clock) -> Self {
+        let health = Arc::new(StoreHealth::new(clock));
         Self {
-            store: StoreHandle::new(store, Some(identity.into()), None),
+            store: StoreHandle::new(store, Some(identity.into()), None, health),
             queues: None,
         }
     }
 
-    fn new(store: Store, set: Option<Arc<str>>, settings: &LocalQueueSettings) -> Self {
+    fn new(
+        store: Store,
+        set: Option<Arc<str>>,
+        settings: &LocalQueueSettings,
+        health: &Arc<StoreHealth>,
+    ) -> Self {
         let queues = LocalQueues::new(settings);
         let heard: Arc<dyn Queues> = Arc::clone(&queues) as _;
         Self {
-            store: StoreHandle::new(store, set, Some(heard)),
+            store: StoreHandle::new(store, set, Some(heard), Arc::clone(health)),
             queues: Some(queues),
         }
     }

@@ -20,7 +20,11 @@ impl InFlightCounter {
     }
 
     pub(crate) fn is_zero(&self) -> bool {
-        self.count.load(Ordering::SeqCst) == 0
+        self.count() == 0
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
     }
 }
 

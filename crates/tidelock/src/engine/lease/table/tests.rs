@@ -25,7 +25,10 @@ fn store(background: &Background) -> Arc<StoreHandle> {
         tls: TlsFiles::default(),
         create: true,
     };
-    StoreHandle::new(memory::open("", &env), None, None)
+    {
+        let health = crate::engine::store_health::StoreHealth::new(env.timers.clock());
+        StoreHandle::new(memory::open("", &env), None, None, Arc::new(health))
+    }
 }
 
 fn granted() -> GrantedTicket {

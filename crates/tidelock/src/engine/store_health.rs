@@ -1,0 +1,90 @@
+//! The health of a store as its requests show it: when it last answered, and which of its lanes do not answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::engine::runtime::sync::Mutex;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{BootInstant, Clock, NotYet};
+
+/// What the requests of a client show of its store. It sends nothing.
+#[derive(Debug)]
+pub(crate) struct StoreHealth {
+    clock: Clock,
+    /// `FAR`: no request was answered yet.
+    last_answer: AtomicU64,
+    /// The number of entries in `outages`. While it is zero, an answer does not take the mutex.
+    silent_lanes: AtomicUsize,
+    /// By lane: when its outage began. A lane fails as a whole, so that an answer of another lane does not end it.
+    outages: Mutex<HashMap<u64, BootInstant>>,
+}
+
+impl StoreHealth {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            last_answer: AtomicU64::new(BootInstant::FAR.0),
+            silent_lanes: AtomicUsize::new(0),
+            outages: Mutex::default(),
+        }
+    }
+
+    /// A request to this lane has ended. Logs the beginning and the end of an outage, once each: the requests in
+    /// between are repeated, and would fill the log.
+    pub(crate) fn heard<T>(&self, lane: impl FnOnce() -> u64, result: &Result<T>) {
+        match result {
+            Err(error) if is_silence(error) => self.failed(lane(), error),
+            _ => self.answered(lane),
+        }
+    }
+
+    fn answered(&self, lane: impl FnOnce() -> u64) {
+        let now = self.clock.now();
+        self.last_answer.store(now.0, Ordering::SeqCst);
+        if self.silent_lanes.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut outages = self.outages.lock();
+        let began = outages.remove(&lane());
+        self.silent_lanes.store(outages.len(), Ordering::SeqCst);
+        drop(outages);
+        if let Some(began) = began {
+            tracing::warn!(lasted = ?now.since(began), "the store answers again");
+        }
+    }
+
+    fn failed(&self, lane: u64, error: &Error) {
+        let mut outages = self.outages.lock();
+        let known = outages.insert(lane, self.clock.now());
+        if let Some(began) = known {
+            outages.insert(lane, began);
+        }
+        self.silent_lanes.store(outages.len(), Ordering::SeqCst);
+        drop(outages);
+        if known.is_none() {
+            tracing::warn!(%error, "the store does not answer; the client repeats its requests");
+        }
+    }
+
+    /// Whether the store has answered, and no lane is silent.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.last_answer.load(Ordering::SeqCst) != BootInstant::FAR.0
+            && self.silent_lanes.load(Ordering::SeqCst) == 0
+    }
+
+    /// The time since the last answer. `None`: there was none yet.
+    pub(crate) fn since_last_answer(&self) -> Option<Duration> {
+        let at = BootInstant(self.last_answer.load(Ordering::SeqCst));
+        (at != BootInstant::FAR).then(|| self.clock.now().since(at))
+    }
+}
+
+/// Whether the error means that the store did not answer, or cannot serve. A store that waits until it is safe to
+/// answer has answered.
+fn is_silence(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown
+    ) && NotYet::of(error).is_none()
+}
