@@ -167,7 +167,7 @@ impl Client {
     /// [`lock`](Self::lock) on the same name excludes both sides.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the store has none (only ZooKeeper and `memory:` have), and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the store has none (Redis, ZooKeeper and `memory:` have), and
     /// [`InvalidName`](crate::ErrorKind::InvalidName). Sends nothing.
     ///
     /// # Examples

@@ -19,7 +19,9 @@ use crate::store::LockKind;
 /// waits for it*.
 ///
 /// *Exclusion*: the two sides exclude each other as described, also in other processes.
-/// [`Client::lock`](crate::Client::lock) of the same name counts as a writer. On ZooKeeper the lock also excludes
+/// [`Client::lock`](crate::Client::lock) of the same name counts as a writer; on Redis each kind refuses the other with
+/// [`WrongType`](ErrorKind::WrongType). On Redis the lock is Redisson's `RReadWriteLock`. Java has no queue there: its
+/// readers join readers, and its writers take a free lock, before those that wait in order here. On ZooKeeper the lock also excludes
 /// Curator's `InterProcessReadWriteLock` on the same path. Curator ignores mutexes there, so share a name with Java
 /// either as a read-write lock or as a mutex.
 ///

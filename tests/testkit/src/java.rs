@@ -205,6 +205,11 @@ impl JavaPeer {
         JavaLock::new(Arc::clone(&self.link), worker, "write", name)
     }
 
+    /// Both sides of `getReadWriteLock(name)`: only for [`JavaLock::hammer`], otherwise the write side.
+    pub fn sides(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "sides", name)
+    }
+
     /// `getFairLock(name)` for this worker.
     pub fn fair_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "fair", name)

@@ -21,7 +21,9 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
                 "etcd:",
             ],
         ),
-        LockKind::Read | LockKind::Write => ("read-write locks", &["memory:", "zookeeper:"]),
+        LockKind::Read | LockKind::Write => {
+            ("read-write locks", &["memory:", "redis:", "zookeeper:"])
+        }
     }
 }
 

@@ -201,7 +201,10 @@ async fn a_store_without_read_write_locks_makes_none() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert_eq!(error.lock_name(), Some("prices"));
     let said = error.to_string();
-    assert!(said.contains("these have: memory:, zookeeper:"), "{said}");
+    assert!(
+        said.contains("these have: memory:, redis:, zookeeper:"),
+        "{said}"
+    );
     assert_eq!(plug.requests(), before);
     let client = Client::connect("memory:").await.unwrap();
     let error = client.read_write_lock("").unwrap_err();

@@ -49,8 +49,13 @@ pub(super) const ROWS: [Row; 25] = [
     row(49, "a fair lock with dead waiters at its head", |_| {
         Answer::no(NO_KIND)
     }),
-    row(50, "a writer among endless readers", |_| {
-        Answer::no(NO_KIND)
+    row(50, "a writer among endless readers", |store| match store {
+        Redis | Memory | Zookeeper => Answer::tested(&[
+            "a_writer_is_not_starved_by_readers",
+            "the_first_to_come_is_the_first_to_go",
+        ]),
+        Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
+        _ => Answer::no(NO_KIND),
     }),
     row(
         51,

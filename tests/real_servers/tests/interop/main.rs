@@ -18,6 +18,7 @@ mod load;
 mod mixed;
 mod remains;
 mod sets;
+mod sides;
 mod topologies;
 mod turns;
 mod wakes;

@@ -17,6 +17,8 @@ with_each_redisson!(
     behind_sentinels_nobody_overlaps,
     in_a_cluster_each_wakes_the_other,
     in_a_cluster_nobody_overlaps,
+    behind_sentinels_readers_and_writers_never_meet,
+    in_a_cluster_readers_and_writers_never_meet,
 );
 
 fn behind_sentinels_each_wakes_the_other(version: RedissonVersion) {
@@ -116,4 +118,24 @@ fn in_a_cluster_nobody_overlaps(version: RedissonVersion) {
         rest: Duration::ZERO,
     };
     assert_eq!(hammer_on(&cluster.url(), load).holds, 1_200);
+}
+
+fn behind_sentinels_readers_and_writers_never_meet(version: RedissonVersion) {
+    let sentinels = Sentinels::start().unwrap();
+    never_meet(version, &sentinels.url());
+}
+
+fn in_a_cluster_readers_and_writers_never_meet(version: RedissonVersion) {
+    let cluster = Cluster::start().unwrap();
+    never_meet(version, &cluster.url());
+}
+
+fn never_meet(version: RedissonVersion, url: &str) {
+    let load = Load {
+        version,
+        kind: "sides",
+        rounds: 80,
+        rest: Duration::ZERO,
+    };
+    assert_eq!(hammer_on(url, load).holds, 640);
 }

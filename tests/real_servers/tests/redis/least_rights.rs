@@ -210,3 +210,32 @@ async fn t27_a_user_without_rights_to_fair_queues_can_still_lock() -> Result<()>
     );
     Ok(())
 }
+
+/// The page lists the rights that read-write locks need besides those of locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_the_rights_of_read_write_locks_are_enough() -> Result<()> {
+    let page = std::fs::read_to_string(workspace().join("docs/guarantees.md"))?;
+    let (_, rest) = page
+        .split_once("for the user above `")
+        .context("the page does not list them")?;
+    let (keys, rest) = rest.split_once("`, and `").context("the keys")?;
+    let (commands, _) = rest.split_once('`').context("the commands")?;
+    let mut rights = rights()?;
+    rights.push(keys.to_owned());
+    rights.extend(commands.split(' ').map(str::to_owned));
+    let server = server(&rights)?;
+    let (client, other) = (login(&server).await?, login(&server).await?);
+    let [one, two] = [client, other].map(|client| client.read_write_lock("shop:1"));
+    let (one, two) = (one?, two?);
+    let writer = one.write().acquire().await?;
+    let waiting = tokio::spawn(two.read().acquire());
+    tokio::time::sleep(Duration::from_millis(700)).await; // the hold outlives its lease, because it is renewed
+    ensure!(writer.is_held() && one.read().inspect().await?.waiters == Some(1));
+    writer.release().await?;
+    let reader = tokio::time::timeout(Duration::from_millis(300), waiting).await???;
+    let again = one.read().acquire().await?;
+    reader.release().await?;
+    ensure!(one.read().force_release().await?);
+    ensure!(again.release().await.is_err());
+    Ok(())
+}

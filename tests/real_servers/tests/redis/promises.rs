@@ -12,12 +12,15 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(read_write: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
+    tidelock::conformance!(read_write: super::fixture().blocking());
 }

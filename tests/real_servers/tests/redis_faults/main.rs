@@ -24,6 +24,7 @@ mod rights;
 mod scripts;
 mod server;
 mod setup;
+mod sides;
 mod stalls;
 mod steps;
 mod suspend;

@@ -22,6 +22,16 @@ impl Mask {
         if let Some(shown) = self.0.get(&word) {
             return shown.clone();
         }
+        // The field of a write hold, and the key of a read hold, which ends with a number.
+        for (owner, shown) in &self.0 {
+            if word.strip_suffix(":write") == Some(owner) {
+                return format!("{shown}:write");
+            }
+            let [held, masked] = [owner, shown].map(|owner| format!(":{owner}:rwlock_timeout"));
+            if word.contains(&held) {
+                return word.replace(&held, &masked);
+            }
+        }
         match word.rsplit_once(':') {
             Some((latch, _)) if word.starts_with(LATCH) => format!("{latch}:<request>"),
             _ => word,

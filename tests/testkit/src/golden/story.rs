@@ -25,6 +25,8 @@ pub(super) fn tell(server: &RedisServer, peer: &JavaPeer, prefix: &str) -> Resul
     story.waiting()?;
     story.force()?;
     story.names()?;
+    story.readers()?;
+    story.writers()?;
     if peer.version().has_fenced_lock() {
         story.fenced()?;
         story.fenced_names()?;
@@ -183,6 +185,57 @@ impl<'a> Story<'a> {
         self.call("forceUnlock of a held lock", &[], b.force_unlock())?;
         self.call("forceUnlock of a free lock", &[], b.force_unlock())?;
         self.unlock("unlock after a forceUnlock", &a)
+    }
+
+    fn readers(&mut self) -> Result<()> {
+        self.afresh()?;
+        let name = format!("{}sides", self.prefix);
+        let [a, b] = ["a", "b"].map(|worker| self.peer.read_lock(worker, &name));
+        let write = self.peer.write_lock("b", &name);
+        self.call("read: lock", &[], a.lock())?;
+        self.call("read: lock again", &[], a.lock())?;
+        self.call("read: tryLock of another thread", &[], b.try_lock())?;
+        self.call("read: tryLock to write", &[], write.try_lock())?;
+        self.unlock("read: unlock, not the last of its thread", &a)?;
+        self.unlock("read: unlock, not the last", &a)?;
+        self.unlock("read: unlock, the last", &b)?;
+        self.call("read: lock for 10 s", &[], a.lock_for(LEASE))?;
+        self.call("read: forceUnlock", &[], b.force_unlock())
+    }
+
+    fn writers(&mut self) -> Result<()> {
+        self.afresh()?;
+        for name in ["sides", "{tag}:order"] {
+            let full = format!("{}{name}", self.prefix);
+            let write = self.peer.write_lock("a", &full);
+            let [own, read] = ["a", "b"].map(|worker| self.peer.read_lock(worker, &full));
+            self.call(&format!("write: lock {name}"), &[], write.lock())?;
+            self.call(
+                &format!("write: tryLock to read {name}"),
+                &[],
+                read.try_lock(),
+            )?;
+            self.call(&format!("write: lock to read too {name}"), &[], own.lock())?;
+            self.unlock(&format!("write: unlock, it still reads {name}"), &write)?;
+            self.unlock(&format!("write: unlock of the read lock {name}"), &own)?;
+            self.call(
+                &format!("write: lock for 10 s {name}"),
+                &[],
+                write.lock_for(LEASE),
+            )?;
+            self.unlock(&format!("write: unlock {name}"), &write)?;
+            self.call(
+                &format!("write: lock, to be forced {name}"),
+                &[],
+                write.lock(),
+            )?;
+            self.call(
+                &format!("write: forceUnlock {name}"),
+                &[],
+                write.force_unlock(),
+            )?;
+        }
+        Ok(())
     }
 
     fn names(&mut self) -> Result<()> {

@@ -1,7 +1,9 @@
 //! The names of all keys, fields and channels. Redisson's locks have Redisson's names, byte for byte; our own names
 //! begin with `tidelock:`.
 
-use crate::store::{ClientId, Name};
+use std::borrow::Cow;
+
+use crate::store::{ClientId, LockKind, Name, Ticket};
 
 /// The prefix of tidelock's own keys.
 pub(crate) const OURS: &str = "tidelock:";
@@ -26,9 +28,51 @@ pub(crate) fn fair_times(name: &Name) -> String {
     prefixed("redisson_lock_timeout", name.as_str())
 }
 
-/// The channel on which Redisson wakes the waiters of its read-write lock.
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
+
+/// The channel on which the waiters of a read-write lock are woken.
 pub(crate) fn read_write_channel(name: &Name) -> String {
-    prefixed("redisson_rwlock", name.as_str())
+    prefixed(READ_WRITE_CHANNEL, name.as_str())
+}
+
+/// Whether a message on the channel wakes all its waiters: which of them is next, only the store knows.
+pub(crate) fn wakes_all(channel: &str) -> bool {
+    channel.starts_with(READ_WRITE_CHANNEL)
+}
+
+/// The channel on which a waiter for this ticket is woken.
+pub(crate) fn wake_channel(ticket: &Ticket) -> String {
+    if ticket.kind.is_read_write() {
+        read_write_channel(&ticket.name)
+    } else {
+        channel(&ticket.name)
+    }
+}
+
+/// The queue of tidelock's waiters for the sides of a read-write lock.
+pub(crate) fn read_write_queue(name: &Name) -> String {
+    prefixed("tidelock:rw_queue", name.as_str())
+}
+
+/// Until when each waiter in [`read_write_queue`] counts as alive.
+pub(crate) fn read_write_deadlines(name: &Name) -> String {
+    prefixed("tidelock:rw_deadlines", name.as_str())
+}
+
+/// The key of a read hold, which lives as long as the lease of that hold. A write hold has none: the key is then that of
+/// the lock.
+pub(crate) fn read_hold(ticket: &Ticket) -> Cow<'_, str> {
+    let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+    if ticket.kind != LockKind::Read {
+        return Cow::Borrowed(name);
+    }
+    let parts = if name.contains('{') {
+        ["", name, ":"]
+    } else {
+        ["{", name, "}:"]
+    };
+    let [open, name, close] = parts;
+    Cow::Owned(joined(&[open, name, close, owner, ":rwlock_timeout:1"]))
 }
 
 /// The channel on which Redisson's fair lock wakes the first thread of its queue.

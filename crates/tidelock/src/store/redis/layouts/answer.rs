@@ -49,6 +49,7 @@ impl<'r> AcquireAnswer<'r> {
                 );
             }
             (Some(3), _) => return Err(text(1).map_or_else(unknown_reply, read_write)),
+            (Some(5), None) => return Err(not_read_write()),
             // With 1 the holder repeated its request, and another client has overwritten the counter in between.
             // Bytes that are not UTF-8 are not a number either.
             (Some(code @ (1 | 4)), _) if code == 4 || parts.len() > 1 => {
@@ -66,12 +67,19 @@ fn unknown_reply() -> Error {
     )
 }
 
-/// The error for a key that is Redisson's read-write lock.
+/// The error for a key that is a read-write lock.
 pub(crate) fn read_write(mode: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
-        "the key is a read-write lock of Redisson (RReadWriteLock, mode {}). It was not changed; use another name, or free it with Redisson's forceUnlock",
+        "the key is a read-write lock (RReadWriteLock, mode {}). It was not changed; use `read_write_lock`, or another name",
         shown(mode)
     ))
+}
+
+/// The error for a key that is a lock without sides.
+fn not_read_write() -> Error {
+    Error::new(ErrorKind::WrongType).because(
+        "the key is a lock that is not a read-write lock (RLock). It was not changed; use `lock`, or another name",
+    )
 }
 
 /// The error for a counter without a next token.

@@ -29,7 +29,15 @@ impl Layout {
     /// The capabilities of a store with locks of this layout.
     pub(crate) const fn capabilities(self) -> Capabilities {
         Capabilities {
-            kinds: &[LockKind::Mutex, LockKind::Fenced],
+            kinds: match self {
+                Self::Redisson => &[
+                    LockKind::Mutex,
+                    LockKind::Fenced,
+                    LockKind::Read,
+                    LockKind::Write,
+                ],
+                Self::Plain => &[LockKind::Mutex, LockKind::Fenced],
+            },
             wakes: matches!(self, Self::Redisson),
             queues: false,
             shared: true,
@@ -73,6 +81,9 @@ impl Redis {
         withdraw: bool,
     ) -> BoxFuture<'a, Result<Released>> {
         match self.layout {
+            Layout::Redisson if ticket.kind.is_read_write() => {
+                Box::pin(self.release_side(ticket, withdraw))
+            }
             Layout::Redisson => Box::pin(self.release_redisson(ticket, withdraw)),
             Layout::Plain => Box::pin(self.release_plain(ticket, withdraw)),
         }

@@ -4,3 +4,4 @@ mod acquire;
 mod refusal;
 mod release;
 mod renew;
+mod sides;

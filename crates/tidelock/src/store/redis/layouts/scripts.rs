@@ -32,11 +32,23 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/sides.lua", "lua/others.lua", "lua/force_release.lua"
+);
+script!(
+    /// Redisson: `RedissonReadLock.tryLockInnerAsync`, `RedissonWriteLock.tryLockInnerAsync`.
+    ACQUIRE_SIDE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/sides.lua", "lua/acquire_side.lua"
+);
+script!(
+    /// Redisson: `RedissonReadLock.unlockInnerAsync`, `RedissonWriteLock.unlockInnerAsync`. Also withdraws.
+    RELEASE_SIDE, "lua/names.lua", "lua/sides.lua", "lua/release_side.lua"
+);
+script!(
+    /// Redisson: `ReadLockTask`, and `LockTask` for writers.
+    RENEW_SIDE, "lua/names.lua", "lua/sides.lua", "lua/renew_side.lua"
 );
 script!(
     /// Read-only.
-    INSPECT, "lua/listeners.lua", "lua/inspect.lua"
+    INSPECT, "lua/listeners.lua", "lua/names.lua", "lua/inspect.lua"
 );
 script!(
     /// Doctor check: whether the user may use a counter.
@@ -72,7 +84,7 @@ script!(
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 11] = [
+    const ALL: [&Script; 14] = [
         &PLAIN_ACQUIRE,
         &PLAIN_RELEASE,
         &PLAIN_RENEW,
@@ -82,6 +94,9 @@ mod tests {
         &RELEASE,
         &RENEW,
         &FORCE_RELEASE,
+        &ACQUIRE_SIDE,
+        &RELEASE_SIDE,
+        &RENEW_SIDE,
         &INSPECT,
         &ANNOUNCE,
     ];

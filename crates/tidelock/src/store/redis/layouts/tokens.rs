@@ -5,14 +5,14 @@ use crate::store::LockKind;
 use crate::store::redis::layouts::answer::no_token;
 use crate::types::FencingToken;
 
-/// The first token of a grant; `last` is the last one, and `more` come before it. `None`: the lock is not fenced.
+/// The first token of a grant; `last` is the last one, and `more` come before it. `None`: this kind is not counted.
 pub(crate) fn first(
     kind: LockKind,
     last: i64,
     more: u32,
     counter: impl FnOnce() -> String,
 ) -> Result<Option<FencingToken>> {
-    if kind != LockKind::Fenced {
+    if kind == LockKind::Mutex {
         return Ok(None);
     }
     let first = u64::try_from(last)

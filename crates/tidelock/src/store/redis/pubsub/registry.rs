@@ -405,7 +405,7 @@ impl SubscriptionRegistry {
         }
         drop(callers); // after the lock, because it wakes them
         // A waiter may be armed from before. It may have missed a message and will miss the next one, so it asks now.
-        self.signals.wake_one(channel);
+        self.wake(channel);
         self.complain(why);
     }
 

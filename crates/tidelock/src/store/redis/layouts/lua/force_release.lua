@@ -2,7 +2,7 @@
 -- KEYS: lock
 -- ARGV: channel, how to publish
 -- Returns {1}: it was held. {2}: it was held, but the user is not allowed to publish the message. {0}: it was free.
--- {3, mode}: the key is another kind of lock.
+-- {3, mode}: the key is not a lock.
 local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
   return {0}
@@ -16,9 +16,20 @@ if mode then
   if look_after_others(KEYS[1], ARGV[2], false) then
     return {0}
   end
-  return {3, mode}
+  if mode ~= 'read' and mode ~= 'write' or redis.call('pttl', KEYS[1]) == -1 then
+    return {3, mode}
+  end
+  local fields = redis.call('hgetall', KEYS[1])
+  for i = 1, #fields, 2 do
+    for n = math.min(tonumber(fields[i + 1]) or 0, 1000), 1, -1 do
+      redis.call('del', hold_key(KEYS[1], fields[i], n))
+    end
+  end
 end
 redis.call('del', KEYS[1])
 local _, _, muted = tell(ARGV[1], ARGV[2])
+if mode then
+  tell_sides(KEYS[1], ARGV[2])
+end
 look_after_others(KEYS[1], ARGV[2], true)
 return {muted and 2 or 1}

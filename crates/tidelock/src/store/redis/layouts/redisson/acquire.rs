@@ -19,11 +19,19 @@ impl Redis {
         self.router.check(&ask.ticket.name)?;
         let deadline = self.router.deadline();
         // We subscribe before we run the script. Otherwise we would miss a release between the two.
-        let wake = self.redisson_wake(ask).await;
+        let mut wake = self.redisson_wake(ask).await;
+        if ask.ticket.kind.is_read_write() {
+            // Each waiter for a side has a position in the store, which only its own attempts keep.
+            wake = wake.map(Wake::rechecks_alone);
+        }
         let sleeps = wake.is_some() || !ask.patience.is_zero();
         let mut asked_again = false;
         loop {
-            let (reply, pending) = self.acquire_redisson(ask, sleeps, deadline).await?;
+            let (reply, pending) = if ask.ticket.kind.is_read_write() {
+                self.acquire_side(ask, deadline).await?
+            } else {
+                self.acquire_redisson(ask, sleeps, deadline).await?
+            };
             let counter = || keys::token(&ask.ticket.name);
             let refusal = match AcquireAnswer::read(&reply, counter)? {
                 AcquireAnswer::Granted { last, more } => {
@@ -48,9 +56,9 @@ impl Redis {
         }
         let subscriber = &self.shared.subscriber;
         if ask.patience.is_zero() {
-            return subscriber.arm_if_live(|| keys::channel(&ask.ticket.name));
+            return subscriber.arm_if_live(|| keys::wake_channel(&ask.ticket));
         }
-        let channel = keys::channel(&ask.ticket.name);
+        let channel = keys::wake_channel(&ask.ticket);
         // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
         // it would enlarge every request's future and be copied with it.
         Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await

@@ -55,6 +55,9 @@ impl Redis {
         refusal: HeldByOther<'_>,
     ) -> Wait {
         let mut recheck = self.recheck(&ask.ticket.name, refusal.left);
+        if ask.ticket.kind.is_read_write() {
+            recheck = recheck.min(self.position_kept() / 3);
+        }
         if self.polls(ask, wake.is_some()) {
             let often = (recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
             recheck = recheck.min(often);
@@ -74,7 +77,7 @@ impl Redis {
             return false;
         }
         let subscriber = &self.shared.subscriber;
-        !(armed || ask.armed_by.is_some()) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
+        !(armed || ask.armed_by.is_some()) || subscriber.is_deaf(|| keys::wake_channel(&ask.ticket))
     }
 }
 

@@ -127,7 +127,7 @@ impl SubscriptionRegistry {
         }
         drop(state);
         self.again(session, form, channel);
-        self.signals.wake_one(channel);
+        self.wake(channel);
     }
 
     fn look_at(
@@ -250,7 +250,7 @@ impl SubscriptionRegistry {
             // The server rejects us, and a retry does not help. We wake one waiter per channel: its attempt returns the
             // reason. Otherwise it would sleep until the holder's lease expires.
             for channel in channels {
-                self.signals.wake_one(&channel);
+                self.wake(&channel);
             }
         }
     }

@@ -9,8 +9,11 @@ use crate::store::redis::pubsub::registry::{ChannelPhase, PubSubConnection, Subs
 use crate::store::redis::wire::reply::{MessageForm, Push};
 
 /// The payload that scripts publish in the sharded form if they have just published the same message in the plain form.
-/// Redisson parses it as the number zero.
-const TOLD_IN_BOTH: &[u8] = b"00";
+/// Redisson parses it as the number 0 or 1.
+const TOLD_IN_BOTH: [&[u8]; 2] = [b"00", b"01"];
+
+/// The second message of a release of a read-write lock. Only Redisson needs it.
+const FOR_REDISSON: &[u8] = b"00";
 
 impl SubscriptionRegistry {
     pub(crate) fn on_push(self: &Arc<Self>, session: &Arc<PubSubConnection>, push: Push) {
@@ -41,6 +44,7 @@ impl SubscriptionRegistry {
         let is_event = keys::of_events(channel).is_some();
         if is_event && !keyspace_events::frees(payload)
             || self.was_heard(session, form, channel, payload)
+            || keys::wakes_all(channel) && payload == FOR_REDISSON
         {
             return;
         }
@@ -48,11 +52,12 @@ impl SubscriptionRegistry {
         // waiters are.
         let channel = keys::of_fair_channel(channel).unwrap_or(channel);
         self.note(form, channel);
-        if is_event {
-            return self.signals.wake_one(channel);
-        }
-        // Redisson publishes 1 after the last reader or a writer has released: then all waiters may try.
-        if payload == b"1" {
+        self.wake(channel);
+    }
+
+    /// Wakes the oldest waiter of a channel, or all if only the store knows which of them is next.
+    pub(crate) fn wake(&self, channel: &str) {
+        if keys::wakes_all(channel) {
             self.signals.wake_all(channel);
         } else {
             self.signals.wake_one(channel);
@@ -84,7 +89,9 @@ impl SubscriptionRegistry {
                 plain.twin = true;
                 false
             }
-            MessageForm::Sharded => std::mem::take(&mut plain.twin) && payload == TOLD_IN_BOTH,
+            MessageForm::Sharded => {
+                std::mem::take(&mut plain.twin) && TOLD_IN_BOTH.contains(&payload)
+            }
         }
     }
 
@@ -118,7 +125,7 @@ impl SubscriptionRegistry {
             let _ = caller.send(());
         }
         if missed {
-            self.signals.wake_one(channel);
+            self.wake(channel);
         }
     }
 
@@ -148,6 +155,6 @@ impl SubscriptionRegistry {
         // message may be lost in between, so we wake a waiter.
         self.channel_router.doubt();
         self.again(session, form, channel);
-        self.signals.wake_one(channel);
+        self.wake(channel);
     }
 }

@@ -14,7 +14,7 @@ import org.redisson.api.RedissonClient;
 
 /**
  * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "fair"}, {@code "spin"},
- * {@code "read"} and {@code "write"} for the other kinds of one name, {@code "multi"} for the locks whose names stand with a
+ * {@code "read"} and {@code "write"} for the other kinds of one name, {@code "sides"} for both sides, {@code "multi"} for the locks whose names stand with a
  * plus between them, and {@code "majority"} for a lock of that name on every server.
  */
 final class Commands {
@@ -57,7 +57,7 @@ final class Commands {
             case "lock_and_get_token" -> Later.token(lock, "lockAndGetToken");
             case "try_lock_and_get_token" -> Later.token(lock, "tryLockAndGetToken");
             case "token" -> Later.token(lock, "getToken");
-            case "hammer" -> new Hammer(lock, isFenced(request), request).run();
+            case "hammer" -> new Hammer(lock, readSide(request), isFenced(request), request).run();
             case "turns" -> new Turns(lock, request).run();
             default -> throw new IllegalArgumentException("no such command: " + command);
         };
@@ -65,6 +65,11 @@ final class Commands {
 
     private static boolean isFenced(JsonObject request) {
         return request.get("kind").getAsString().equals("fenced");
+    }
+
+    private RLock readSide(JsonObject request) {
+        boolean sides = request.get("kind").getAsString().equals("sides");
+        return sides ? redisson.getReadWriteLock(request.get("name").getAsString()).readLock() : null;
     }
 
     private RLock lock(JsonObject request) throws Exception {
@@ -86,7 +91,7 @@ final class Commands {
             case "spin" -> Later.lock(redisson, "getSpinLock", name);
             case "fair" -> redisson.getFairLock(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
-            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            case "write", "sides" -> redisson.getReadWriteLock(name).writeLock();
             case "multi" -> new RedissonMultiLock(
                     Stream.of(name.split("\\+")).map(redisson::getLock).toArray(RLock[]::new));
             case "majority" -> new RedissonRedLock(

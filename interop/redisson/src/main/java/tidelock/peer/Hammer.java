@@ -10,17 +10,22 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.redisson.api.RLock;
 
-/** Takes a lock again and again on several threads and checks in a shared file that nobody else is inside. */
+/**
+ * Takes a lock again and again on several threads and checks in a shared file that nobody else is inside. With a read
+ * lock, two of three holds are a reader's: it may be inside with other readers.
+ */
 final class Hammer {
     private final RLock lock;
+    private final RLock read;
     private final boolean fenced;
     private final int rounds;
     private final int threads;
     private final String file;
     private final long holdNs;
 
-    Hammer(RLock lock, boolean fenced, JsonObject request) {
+    Hammer(RLock lock, RLock read, boolean fenced, JsonObject request) {
         this.lock = lock;
+        this.read = read;
         this.fenced = fenced;
         rounds = request.get("rounds").getAsInt();
         threads = request.get("threads").getAsInt();
@@ -49,18 +54,24 @@ final class Hammer {
     private Tally work(WordFile word, long me) throws Exception {
         Tally tally = new Tally();
         for (int round = 0; round < rounds; round++) {
+            boolean reads = read != null && (round + me) % 3 != 0;
+            RLock side = reads ? read : lock;
             long asked = System.nanoTime();
             long token = 0;
             if (fenced) {
                 token = Later.token(lock, "lockAndGetToken");
             } else {
-                lock.lock();
+                side.lock();
             }
             try {
                 tally.waits.add(System.nanoTime() - asked);
-                inside(word, me, token, tally);
+                if (reads) {
+                    reading(word, tally);
+                } else {
+                    inside(word, me, token, tally);
+                }
             } finally {
-                lock.unlock();
+                side.unlock();
             }
         }
         return tally;
@@ -79,6 +90,15 @@ final class Hammer {
         word.write(WordFile.COUNTER, counter + 1);
         overlap |= word.read(WordFile.INSIDE) != me;
         word.write(WordFile.INSIDE, 0);
+        tally.overlaps += overlap ? 1 : 0;
+    }
+
+    /** Nobody may write meanwhile. */
+    private void reading(WordFile word, Tally tally) throws Exception {
+        long counter = word.read(WordFile.COUNTER);
+        boolean overlap = word.read(WordFile.INSIDE) != 0;
+        hold();
+        overlap |= word.read(WordFile.INSIDE) != 0 || word.read(WordFile.COUNTER) != counter;
         tally.overlaps += overlap ? 1 : 0;
     }
 

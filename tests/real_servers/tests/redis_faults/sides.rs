@@ -1,0 +1,207 @@
+//! The sides of a read-write lock: lost replies, other kinds at the key, dead readers and dead waiters.
+
+use anyhow::{Context, Result, ensure};
+use testkit::proxy::{Then, When};
+use tidelock::{AcquireOptions, ErrorKind, Lock, LostReason};
+
+use crate::looks::until;
+use crate::setup::{Shop, shop};
+use real_servers::{SOON, listen, ms, within};
+
+/// An owner field in Redisson's format, and one of tidelock's, which has a UUID of version 8.
+const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
+const DEAD: &str = "8a2f3c1e-5b64-8d0a-9c57-1f0e6b7a9d21:7";
+const QUEUE: &str = "tidelock:rw_queue:{till}";
+const DEADLINES: &str = "tidelock:rw_deadlines:{till}";
+
+fn sides(shop: &Shop) -> Result<[Lock; 2]> {
+    let sides = shop.client.read_write_lock("till")?;
+    Ok([sides.read(), sides.write()])
+}
+
+/// Loads the scripts of the sides into the server, so that each request below is one call.
+async fn warm_up(shop: &Shop) -> Result<()> {
+    let lock = shop.client.read_write_lock("warm")?.read();
+    let guard = lock.acquire().await?;
+    guard.extend(shop.lease).await?;
+    Ok(guard.release().await?)
+}
+
+/// T10 and T11: a grant or a release without a reply is repeated, and counts once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_a_side_whose_replies_were_swallowed_is_held_and_released_once() -> Result<()> {
+    let shop = shop(ms(2000)).await?;
+    warm_up(&shop).await?;
+    for lock in sides(&shop)? {
+        let swallowed = shop
+            .proxy
+            .on(When::command("EVALSHA", "till"), Then::DropReply);
+        let guard = within(shop.lease, "it asks again", lock.acquire()).await??;
+        ensure!(swallowed.count() == 1);
+        let fields = shop
+            .server
+            .query::<Vec<(String, String)>, _>(&["HGETALL", "till"])?;
+        ensure!(
+            fields.len() == 2 && fields.iter().any(|(_, value)| value == "1"),
+            "{fields:?}"
+        );
+        let swallowed = shop
+            .proxy
+            .on(When::command("EVALSHA", "till"), Then::DropReply);
+        within(shop.lease * 2, "it is confirmed", guard.release()).await??;
+        ensure!(swallowed.count() == 1 && shop.is_free("till")?);
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T10: a caller leaves while its grant is on its way. Both the hold and its place in the queue go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_a_side_whose_caller_left_is_withdrawn() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    warm_up(&shop).await?;
+    for lock in sides(&shop)? {
+        let held_up = shop
+            .proxy
+            .on(When::command("EVALSHA", "till"), Then::HoldReply);
+        let waiting = tokio::spawn(lock.acquire());
+        within(SOON, "the grant", held_up.fired()).await?;
+        ensure!(!shop.is_free("till")?);
+        waiting.abort();
+        until("it is withdrawn", || shop.is_free("till")).await?;
+        held_up.release();
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: what is no read-write lock is refused by its name and left as it is, and a lock refuses the sides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let put: [(&[&str], &str); 4] = [
+        (&["HSET", "till", JAVA, "1"], "RLock"),
+        (&["SET", "till", "3"], "WRONGTYPE"),
+        (&["HSET", "till", "mode", "dark"], "dark"),
+        (&["HSET", "till", "mode", "read", JAVA, "1"], "mode read"),
+    ];
+    for (command, named) in put {
+        shop.server.admin(command)?;
+        let before = shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])?;
+        for side in sides(&shop)? {
+            let error = side.try_acquire().await.map(drop).unwrap_err();
+            ensure!(error.kind() == ErrorKind::WrongType, "{error}");
+            ensure!(error.to_string().contains(named), "{error}");
+        }
+        ensure!(shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])? == before);
+        shop.server.admin(&["DEL", "till"])?;
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T20 and T21: a side whose key is deleted or overwritten is lost at its next renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let harms: [(&[&str], LostReason); 2] = [
+        (&["DEL", "till"], LostReason::Taken),
+        (&["SET", "till", "x"], LostReason::WrongType),
+    ];
+    for (harm, expected) in harms {
+        for side in sides(&shop)? {
+            let guard = side.acquire().await?;
+            shop.server.admin(harm)?;
+            let (_, reason) = listen(&guard).told(SOON).await?;
+            ensure!(reason == expected, "{reason}");
+            ensure!(guard.release().await.unwrap_err().kind() == ErrorKind::Lost);
+            shop.server.admin(&["DEL", "till"])?;
+        }
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T50: a reader whose own key has gone holds nothing, although others keep the lock; they are not disturbed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let [read, write] = sides(&shop)?;
+    let (one, other) = (read.acquire().await?, read.acquire().await?);
+    let hold = format!("{{till}}:{}:rwlock_timeout:1", one.owner_id());
+    ensure!(shop.server.query::<i64, _>(&["DEL", &hold])? == 1);
+    let (_, reason) = listen(&one).told(SOON).await?;
+    ensure!(reason == LostReason::Taken, "{reason}");
+    let fields = shop
+        .server
+        .query::<Vec<(String, String)>, _>(&["HGETALL", "till"])?;
+    ensure!(fields.len() == 2, "{fields:?}");
+    ensure!(other.is_held() && write.try_acquire().await?.is_none());
+    other.release().await?;
+    ensure!(shop.is_free("till")?);
+    shop.nothing_left(vec![]).await
+}
+
+/// T50: a reader of a process that has died, beside one that lives. When that one leaves, the key lives only as long as
+/// the dead reader's lease, and a waiting writer gets in then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
+    let shop = shop(ms(3000)).await?;
+    let [read, write] = sides(&shop)?;
+    let alive = read.acquire().await?;
+    shop.server.admin(&["HSET", "till", DEAD, "1"])?;
+    let hold = format!("{{till}}:{DEAD}:rwlock_timeout:1");
+    shop.server.admin(&["SET", &hold, "1", "PX", "700"])?;
+    let waiting = tokio::spawn(write.acquire());
+    until("it waits", || {
+        Ok(shop.server.query::<i64, _>(&["ZCARD", QUEUE])? == 1)
+    })
+    .await?;
+    alive.release().await?;
+    let left = shop
+        .time_left("till")?
+        .context("the dead reader holds it")?;
+    ensure!(left <= ms(700) && !waiting.is_finished(), "{left:?}");
+    let guard = within(ms(1500), "the writer", waiting).await???;
+    guard.release().await?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T50: a waiter that died keeps its place for a lease at most. Then those behind it get in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let [read, _] = sides(&shop)?;
+    let held = read.acquire().await?;
+    let (seconds, micros): (u64, u64) = shop.server.query(&["TIME"])?;
+    let ends = seconds * 1000 + micros / 1000 + 600;
+    let dead = format!("w{DEAD}");
+    shop.server.admin(&["ZADD", QUEUE, "1", &dead])?;
+    shop.server
+        .admin(&["HSET", DEADLINES, &dead, &ends.to_string()])?;
+    ensure!(read.try_acquire().await?.is_none(), "a writer waits");
+    let limit = AcquireOptions::new().wait(ms(1500));
+    let readers = [read.acquire_with(limit.clone()), read.acquire_with(limit)];
+    let readers = readers.map(tokio::spawn);
+    for reader in readers {
+        reader.await??.release().await?;
+    }
+    held.release().await?;
+    ensure!(shop.server.query::<i64, _>(&["EXISTS", QUEUE, DEADLINES])? == 0);
+    shop.nothing_left(vec![]).await
+}
+
+/// A force release ends the holds of both sides, and leaves no key of theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_force_release_frees_both_sides() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    for side in sides(&shop)? {
+        let guard = side.acquire().await?;
+        ensure!(shop.client.lock("till").force_release().await?);
+        ensure!(
+            shop.leftovers()?.iter().all(|left| !left.contains("till")),
+            "{:?}",
+            shop.leftovers()
+        );
+        let (_, reason) = listen(&guard).told(SOON).await?;
+        ensure!(reason == LostReason::Taken, "{reason}");
+        ensure!(!side.force_release().await?);
+    }
+    shop.nothing_left(vec![]).await
+}
