@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::engine::acquire::context::LockContext;
 use crate::engine::lease::hold::{Hold, Successor};
-use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, Waiter};
+use crate::engine::local_queue::leader::AcquireTerms;
+use crate::engine::local_queue::waiter::{Notification, QueuedRequest, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
 use crate::store::{Caller, LockKind, Name};

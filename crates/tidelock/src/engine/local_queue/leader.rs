@@ -5,18 +5,70 @@
 //! the queue has a newer leader, an old number has no effect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::leader_term::LeaderTerm;
-use crate::engine::local_queue::queue::{LocalQueues, TermLimits};
-use crate::engine::local_queue::waiter::AcquireTerms;
 use crate::error::Error;
-use crate::store::{Grant, Name, Wake};
+use crate::store::{Grant, LockKind, Name, Wake};
+use crate::types::FencingToken;
+
+/// What was asked for. A hold is handed only to a waiter that asked for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AcquireTerms {
+    pub(crate) kind: LockKind,
+    pub(crate) lease: Duration,
+    pub(crate) renewed: bool,
+    pub(crate) wish: ReplicaAck,
+    /// How long no client gets the lock after the hold ends without a release.
+    pub(crate) delay: Duration,
+}
+
+/// The local queues, as a leader and a waiter know them: both lie below the queues.
+pub(crate) trait LeaderQueues: Send + Sync {
+    /// The leader sends an attempt. Returns how many fencing tokens to reserve for hand-offs: zero if nobody waits now.
+    fn asks(&self, name: &Name) -> u32;
+
+    /// The store has refused the attempt of the leader: another owner holds the lock.
+    fn refused(&self, name: &Name);
+
+    /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
+    /// `None`: the store answers again.
+    fn last_error(&self, name: &Name, error: Option<&Error>);
+
+    /// Ends all waits with this error: the store has not answered for too long.
+    fn dismiss(&self, name: &Name, error: &Error);
+
+    /// Begins a leader term, if the task with that number leads.
+    fn begin(
+        self: Arc<Self>,
+        name: &Name,
+        leader: u64,
+        granted: GrantedTerm,
+    ) -> Option<Arc<LeaderTerm>>;
+
+    /// The task with that number leads no more: calls the next waiter to lead, with the wake. An old number has no
+    /// effect.
+    fn leave(&self, name: &Name, leader: u64, wake: Option<Wake>);
+
+    /// Removes a waiter that has left.
+    fn forget(&self, name: &Name, waiter: u64);
+}
+
+/// What a grant brings into a leader term.
+pub(crate) struct GrantedTerm {
+    pub(crate) terms: AcquireTerms,
+    /// The first reserved fencing token, and how many are reserved. `None`: a lock without tokens.
+    pub(crate) tokens: Option<(FencingToken, u32)>,
+    /// The queue keeps it for the next leader.
+    pub(crate) wake: Option<Wake>,
+}
 
 /// The leader role of a task: it asks the store for all waiters of the queue. Dropping it calls the next waiter to
 /// lead.
 pub(crate) struct Leader {
     /// `None`: the role was given up, and the drop does nothing.
-    queues: Option<Arc<LocalQueues>>,
+    queues: Option<Arc<dyn LeaderQueues>>,
     name: Name,
     /// An old number has no effect on the queue.
     number: u64,
@@ -28,7 +80,7 @@ pub(crate) struct Leader {
 
 impl Leader {
     pub(crate) fn new(
-        queues: Option<Arc<LocalQueues>>,
+        queues: Option<Arc<dyn LeaderQueues>>,
         name: &Name,
         number: u64,
         wake: Option<Wake>,
@@ -43,7 +95,7 @@ impl Leader {
     }
 
     /// The leader of a new queue, which has no waiter yet.
-    pub(crate) fn of_new_queue(queues: Arc<LocalQueues>, name: &Name, number: u64) -> Self {
+    pub(crate) fn of_new_queue(queues: Arc<dyn LeaderQueues>, name: &Name, number: u64) -> Self {
         let mut leader = Self::new(Some(queues), name, number, None);
         leader.alone = true;
         leader
@@ -105,32 +157,15 @@ impl Leader {
         wake: Option<Wake>,
     ) -> Option<Arc<LeaderTerm>> {
         let queues = self.queues.take()?;
-        let now = queues.timers.now();
-        let mut inner = queues.lock();
-        inner.next += 1;
-        let number = inner.next;
-        let Some(queue) = inner
-            .queues
-            .get_mut(&self.name)
-            .filter(|queue| queue.is_led_by(self.number))
-        else {
-            // Another task has taken leadership.
-            drop(inner);
-            return None;
-        };
-        queue.moves(now);
-        queue.term = Some(TermLimits {
-            number,
-            terms,
-            since: now,
-            left: if terms.renewed { queues.rules.times } else { 0 },
-            until: now + queues.rules.within,
-            tokens: grant.token.map(|token| (token.next(), grant.more)),
-        });
-        let unused = queue.pass_wake(wake);
-        drop(inner);
-        drop(unused);
-        Some(LeaderTerm::new(queues, self.name.clone(), number))
+        queues.begin(
+            &self.name,
+            self.number,
+            GrantedTerm {
+                terms,
+                tokens: grant.token.map(|token| (token.next(), grant.more)),
+                wake,
+            },
+        )
     }
 }
 
@@ -139,18 +174,6 @@ impl Drop for Leader {
         let Some(queues) = self.queues.take() else {
             return;
         };
-        let mut inner = queues.lock();
-        let led = inner
-            .queues
-            .get_mut(&self.name)
-            .filter(|queue| queue.is_led_by(self.number));
-        let Some(queue) = led else {
-            drop(inner);
-            return;
-        };
-        // Kept in a variable until `call_next` has released the lock: its drop may wake a task.
-        let unused = queue.pass_wake(self.wake.take());
-        queues.call_next(inner, &self.name);
-        drop(unused);
+        queues.leave(&self.name, self.number, self.wake.take());
     }
 }

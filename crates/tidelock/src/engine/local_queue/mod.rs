@@ -6,6 +6,7 @@ pub(crate) mod fairness;
 pub(crate) mod fairness_debt;
 pub(crate) mod last_answer;
 pub(crate) mod leader;
+mod leadership;
 mod progress;
 pub(crate) mod queue;
 pub(crate) mod queued_store;

@@ -7,7 +7,7 @@ use crate::engine::lease::leader_term::Queues;
 use crate::engine::local_queue::fairness_debt::EndedTurn;
 use crate::engine::local_queue::queue::{LocalQueues, TermLimits};
 use crate::engine::local_queue::waiter::Notification;
-use crate::engine::runtime::wakes::wake_all;
+use crate::engine::runtime::wakers::wake_all;
 use crate::store::{Awaited, BootInstant, Name};
 
 impl Queues for LocalQueues {

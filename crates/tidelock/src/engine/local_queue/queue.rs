@@ -52,12 +52,12 @@ use crate::engine::lease::hold::NextHolder;
 use crate::engine::lease::leader_term::{LeaderTerm, Queues};
 use crate::engine::local_queue::fairness::FairnessDelays;
 use crate::engine::local_queue::last_answer::LastAnswer;
-use crate::engine::local_queue::leader::Leader;
-use crate::engine::local_queue::waiter::{AcquireTerms, Notification, QueuedRequest, WaiterFuture};
+use crate::engine::local_queue::leader::{AcquireTerms, Leader};
+use crate::engine::local_queue::waiter::{Notification, QueuedRequest, WaiterFuture};
 use crate::engine::local_queue::waiters::Waiters;
 use crate::engine::runtime::id_hasher::IdHasher;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::engine::runtime::wakes::wake_all;
+use crate::engine::runtime::wakers::wake_all;
 use crate::hand_off::HandOff;
 use crate::store::{BootInstant, Name, ReleasesSeen, Timers, Wake};
 use crate::types::FencingToken;
@@ -139,7 +139,7 @@ impl LocalQueue {
         self.leader == number && self.term.is_none()
     }
 
-    fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         let waiters = self.waiters.as_ref();
         waiters.is_some_and(|waiters| !waiters.waiting.is_empty())
     }
@@ -201,14 +201,14 @@ impl LocalQueues {
                 self.schedule_check(&mut inner, now);
             }
             drop(inner);
-            return Joined::Waits(WaiterFuture::new(self, number, request));
+            return Joined::Waits(WaiterFuture::new(Arc::clone(self) as _, number, request));
         }
         let queue = LocalQueue {
             leader: number,
             ..LocalQueue::default()
         };
         inner.queues.insert(name.clone(), queue);
-        Joined::Leads(Leader::of_new_queue(Arc::clone(self), name, number))
+        Joined::Leads(Leader::of_new_queue(Arc::clone(self) as _, name, number))
     }
 
     /// Takes leadership: the store has granted the lock to a waiter, so the former leader no longer has an effect.
@@ -220,28 +220,7 @@ impl LocalQueues {
         queue.leader = number;
         queue.term = None;
         drop(inner);
-        Leader::new(Some(Arc::clone(self)), name, number, None)
-    }
-
-    /// Removes a waiter that has left.
-    pub(crate) fn forget(&self, name: &Name, number: u64) {
-        let mut inner = self.lock();
-        let queue = inner.queues.get_mut(name);
-        let waiters = queue.and_then(|queue| queue.waiters.as_mut());
-        let request = waiters.and_then(|waiters| waiters.waiting.remove(&number));
-        drop(inner);
-        drop(request);
-    }
-
-    /// The leader sends an attempt. Returns how many fencing tokens to reserve for hand-offs: zero if nobody waits now.
-    pub(crate) fn asks(&self, name: &Name) -> u32 {
-        let now = self.timers.now();
-        let mut inner = self.lock();
-        let Some(queue) = inner.queues.get_mut(name) else {
-            return 0;
-        };
-        queue.last_answer.asked(now);
-        if queue.waits() { self.rules.times } else { 0 }
+        Leader::new(Some(Arc::clone(self) as _), name, number, None)
     }
 
     /// What this queue knows of the lock. A hold of this process is the hold of another owner.
@@ -348,7 +327,8 @@ impl LocalQueues {
                 gone = inner.queues.remove(name);
                 break;
             };
-            let leader = Leader::new(self.own.upgrade(), name, number, waiters.wake.take());
+            let own = self.own.upgrade().map(|own| own as _);
+            let leader = Leader::new(own, name, number, waiters.wake.take());
             let notification = Notification::TakeLeadership(Box::new(leader));
             match request.waiter().call(notification) {
                 Ok(asleep) => {
@@ -370,6 +350,14 @@ impl LocalQueues {
         drop(inner);
         drop((gone, late, left));
         wake_all(waker);
+    }
+
+    /// Schedules a look of the steward after `patience`, unless one is scheduled.
+    pub(crate) fn schedule_check(&self, inner: &mut LocalQueuesState, now: BootInstant) {
+        if inner.check_at == BootInstant::FAR {
+            inner.check_at = now + self.patience;
+            self.notify.notify_one();
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LocalQueuesState> {

@@ -7,28 +7,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::hold::{Hold, Successor};
 use crate::engine::local_queue::last_answer::LastAnswer;
-use crate::engine::local_queue::leader::Leader;
-use crate::engine::local_queue::queue::LocalQueues;
+use crate::engine::local_queue::leader::{AcquireTerms, Leader, LeaderQueues};
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::engine::runtime::wakes::wake_all;
+use crate::engine::runtime::wakers::wake_all;
 use crate::error::Error;
-use crate::store::{BootInstant, LockKind, Name};
-
-/// What was asked for. A hold is handed only to a waiter that asked for the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AcquireTerms {
-    pub(crate) kind: LockKind,
-    pub(crate) lease: Duration,
-    pub(crate) renewed: bool,
-    pub(crate) wish: ReplicaAck,
-    /// How long no client gets the lock after the hold ends without a release.
-    pub(crate) delay: Duration,
-}
+use crate::store::{BootInstant, Name};
 
 /// A request that waits in a local queue. It lies above the queue, which knows it only by this trait.
 pub(crate) trait QueuedRequest: Successor + 'static {
@@ -150,7 +136,7 @@ impl Waiter {
 /// The future of a waiter: resolves to its notification. Dropping it leaves the queue, and passes a notification that
 /// was not taken to the next waiter.
 pub(crate) struct WaiterFuture<R: QueuedRequest> {
-    queues: Arc<LocalQueues>,
+    queues: Arc<dyn LeaderQueues>,
     number: u64,
     request: Arc<R>,
     /// The notification was taken. The side that delivered it has removed the waiter from the queue before, so the drop
@@ -159,9 +145,9 @@ pub(crate) struct WaiterFuture<R: QueuedRequest> {
 }
 
 impl<R: QueuedRequest> WaiterFuture<R> {
-    pub(crate) fn new(queues: &Arc<LocalQueues>, number: u64, request: &Arc<R>) -> Self {
+    pub(crate) fn new(queues: Arc<dyn LeaderQueues>, number: u64, request: &Arc<R>) -> Self {
         Self {
-            queues: Arc::clone(queues),
+            queues,
             number,
             request: Arc::clone(request),
             notified: false,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::engine::runtime::wakes::wake_all;
+use crate::engine::runtime::wakers::wake_all;
 
 /// Wakes the tasks that wait for a change of some state. It has no state of its own, so a notification that finds no
 /// listener leaves nothing behind.

@@ -12,4 +12,5 @@ pub(crate) mod retry;
 pub(crate) mod sync;
 pub(crate) mod timer_queue;
 pub(crate) mod timers;
+pub(crate) mod wakers;
 pub(crate) mod wakes;

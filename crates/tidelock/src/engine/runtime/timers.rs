@@ -47,7 +47,7 @@ use crate::engine::runtime::clock::{BootInstant, Clock};
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::timer_queue;
 use crate::engine::runtime::timer_queue::TimerQueue;
-use crate::engine::runtime::wakes::wake;
+use crate::engine::runtime::wakers::wake;
 
 /// Hands out timers. Cheap to clone; the clones share one alarm.
 #[derive(Clone)]

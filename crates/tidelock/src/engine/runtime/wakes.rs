@@ -38,7 +38,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -47,6 +46,7 @@ use std::time::Duration;
 use crate::engine::runtime::clock::BootInstant;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::timers::{Timer, Timers};
+use crate::engine::runtime::wakers::wake_all;
 
 type IdleHook = Box<dyn Fn(&Arc<str>) + Send + Sync>;
 
@@ -376,20 +376,6 @@ impl Future for Woken<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_woken(cx)
-    }
-}
-
-/// Wakes tasks of any executor, each as [`wake`] does. The caller holds no lock: an executor may run or drop a task
-/// inside the wake.
-pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    wakers.into_iter().for_each(wake);
-}
-
-/// Wakes a task of any executor and contains a panic of its waker. Otherwise the panic would end something that others
-/// depend on: a connection, all timers and deadlines of the client, the steward, or the wakes of the tasks behind it.
-pub(crate) fn wake(waker: Waker) {
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("a task's waker panicked");
     }
 }
 

@@ -45,7 +45,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::ReadBuf;
 
-use crate::engine::runtime::wakes::wake;
+use crate::engine::runtime::wakers::wake;
 use crate::store::redis::wire::decode::{Decoder, Frame};
 use crate::store::redis::wire::pipeline::{
     BatchHint, Confirmation, MAX_KEPT_CAPACITY, Pipeline, ReceivedReply, Subscription,

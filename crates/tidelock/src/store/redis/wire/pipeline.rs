@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::engine::runtime::wakes::wake;
+use crate::engine::runtime::wakers::wake;
 use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
 
