@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use crate::engine::runtime::background;
 use crate::error::Result;
-pub(crate) use crate::store::connect_once::ConnectionRuntime;
-use crate::store::connect_once::{ConnectOnce, MayEnd};
+use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
 use crate::store::errors::cannot_have_run;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::{RequestError, unsent};

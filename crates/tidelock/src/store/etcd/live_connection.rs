@@ -24,9 +24,9 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic_prost::ProstCodec;
 
 use crate::error::Result;
+use crate::store::connect_once::ConnectionRuntime;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::api::{AuthenticateRequest, AuthenticateResponse};
-use crate::store::etcd::connection::ConnectionRuntime;
 use crate::store::etcd::errors::{RequestError, TransportFailure};
 use crate::store::etcd::stream;
 

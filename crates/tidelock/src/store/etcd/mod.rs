@@ -27,13 +27,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use address::Address;
-use connection::{Connection, ConnectionRuntime, Endpoint};
+use connection::{Connection, Endpoint};
 use keys::Keys;
 use ticket_leases::TicketLeases;
 use wake::Watcher;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::connect_once::ConnectionRuntime;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,

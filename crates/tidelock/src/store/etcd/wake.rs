@@ -307,8 +307,9 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::store::connect_once::ConnectionRuntime;
     use crate::store::etcd::address::Address;
-    use crate::store::etcd::connection::{ConnectionRuntime, Endpoint};
+    use crate::store::etcd::connection::Endpoint;
     use crate::store::{Background, Clock, Env, Timers, TlsFiles};
 
     const LONG: Duration = Duration::from_secs(60);

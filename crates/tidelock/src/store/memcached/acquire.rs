@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::memcached::connection::ConnectionId;
 use crate::store::memcached::errors::{unanswered, unexpected, unsent};
+use crate::store::memcached::live_connection::ConnectionId;
 use crate::store::memcached::wire::{Command, Item, Reply, StoreMode};
 use crate::store::memcached::{Memcached, doctor, keys, ttl};
 use crate::store::{

@@ -17,14 +17,9 @@ use crate::error::{Error, Result};
 use crate::store::memcached::address::Address;
 use crate::store::memcached::errors::{unanswered, unsent};
 use crate::store::memcached::handshake;
-use crate::store::memcached::live_connection::{LiveConnection, PendingBatch};
+use crate::store::memcached::live_connection::{ConnectionId, LiveConnection, PendingBatch};
 use crate::store::memcached::wire::{Command, Reply};
 use crate::store::{Background, BootInstant, Timers};
-
-/// Identifies the live connection that an answer came on. A CAS number is only valid on that connection: a restarted
-/// server counts from one again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionId(u64);
 
 /// A reconnecting connection to the server. Cheap to clone; clones share the connection.
 #[derive(Clone)]

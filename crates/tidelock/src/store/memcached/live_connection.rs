@@ -6,9 +6,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::error::Result;
-use crate::store::memcached::connection::ConnectionId;
 use crate::store::memcached::errors::unanswered;
 use crate::store::memcached::wire::{Inbox, Reply, Shape};
+
+/// Identifies the live connection that an answer came on. A CAS number is only valid on that connection: a restarted
+/// server counts from one again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// A live connection.
 pub(crate) struct LiveConnection {

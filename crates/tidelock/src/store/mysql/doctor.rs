@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::mysql::{Mysql, text};
+use crate::store::mysql::connection::Pool;
+use crate::store::mysql::raw_connection::{TextRow, text};
 
 const VERSION: DoctorCheck = DoctorCheck {
     subject: "version",
@@ -31,22 +32,27 @@ const DURABILITY: DoctorCheck = DoctorCheck {
     advice: "set innodb_flush_log_at_trx_commit = 1",
 };
 
-const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
-const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
+pub(crate) const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
 
-pub(crate) async fn examine(store: &Mysql) -> Result<Vec<Finding>> {
+/// Judges the rows of `READ_SETTINGS` and of `ENGINES`.
+pub(crate) fn findings(
+    pool: &Pool,
+    settings: &[TextRow],
+    engines: &[TextRow],
+) -> Result<Vec<Finding>> {
     let mut found = HashMap::new();
-    for row in store.ask(READ_SETTINGS.to_owned()).await? {
-        found.insert(text(&row, 0)?.to_lowercase(), text(&row, 1)?);
+    for row in settings {
+        found.insert(text(row, 0)?.to_lowercase(), text(row, 1)?);
     }
     let value = |name: &str| found.get(name).map_or("", String::as_str);
     let mut findings = vec![
         Finding::new(
             Severity::Good,
             "reach",
-            format!("{:?}", store.pool),
+            format!("{pool:?}"),
             "shared by every process that reaches this database",
         ),
         version(value("version")),
@@ -55,8 +61,8 @@ pub(crate) async fn examine(store: &Mysql) -> Result<Vec<Finding>> {
     ];
     findings.extend(binlog(value("log_bin"), value("sync_binlog")));
     findings.extend(galera(value("wsrep_on")));
-    for row in store.ask(ENGINES.to_owned()).await? {
-        findings.extend(engine(&text(&row, 0)?, &text(&row, 1)?));
+    for row in engines {
+        findings.extend(engine(&text(row, 0)?, &text(row, 1)?));
     }
     Ok(findings)
 }

@@ -29,7 +29,7 @@ use crate::store::mysql::address::Address;
 use crate::store::mysql::connection::Pool;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
-use crate::store::mysql::raw_connection::TextRow;
+use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
     Capabilities, ClientId, Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released,
@@ -283,17 +283,6 @@ fn details(row: &TextRow) -> Result<Option<ClientInfo>> {
     )))
 }
 
-fn text(row: &TextRow, column: usize) -> Result<String> {
-    let word = row.get(column).and_then(Option::as_ref);
-    let word = word.and_then(|word| String::from_utf8(word.clone()).ok());
-    word.ok_or_else(|| unanswered("unexpected reply from the server"))
-}
-
-fn number(row: &TextRow, column: usize) -> Result<u64> {
-    let number = text(row, column)?.parse();
-    number.map_err(|_| unanswered("unexpected reply from the server"))
-}
-
 impl Backend for Mysql {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
@@ -354,6 +343,10 @@ impl Operate for Mysql {
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(self))
+        Box::pin(async {
+            let settings = self.ask(doctor::READ_SETTINGS.to_owned()).await?;
+            let engines = self.ask(doctor::ENGINES.to_owned()).await?;
+            doctor::findings(&self.pool, &settings, &engines)
+        })
     }
 }

@@ -12,7 +12,7 @@ use mysql_async::{ClientIdentity, Conn, DriverError, OptsBuilder, Row, SslOpts, 
 use crate::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::{Address, HostAddress};
-use crate::store::mysql::errors::{MysqlError, RequestError, unsent};
+use crate::store::mysql::errors::{MysqlError, RequestError, unanswered, unsent};
 use crate::store::{TlsFiles, tls};
 
 /// Bounds the packets that we send and accept, in bytes; the server may allow less.
@@ -36,6 +36,19 @@ fn beginning(wait: Duration) -> String {
 
 /// A row of text values. `None` is NULL.
 pub(crate) type TextRow = Vec<Option<Vec<u8>>>;
+
+/// The text in a column.
+pub(crate) fn text(row: &TextRow, column: usize) -> Result<String> {
+    let word = row.get(column).and_then(Option::as_ref);
+    let word = word.and_then(|word| String::from_utf8(word.clone()).ok());
+    word.ok_or_else(|| unanswered("unexpected reply from the server"))
+}
+
+/// The number in a column.
+pub(crate) fn number(row: &TextRow, column: usize) -> Result<u64> {
+    let number = text(row, column)?.parse();
+    number.map_err(|_| unanswered("unexpected reply from the server"))
+}
 
 /// One connection. Dropping it closes the socket at once, even while a request is in flight.
 #[derive(Debug)]

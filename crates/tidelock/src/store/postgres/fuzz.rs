@@ -22,5 +22,5 @@ pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
 
 /// How long the server keeps a row with this lease.
 pub(crate) fn kept(lease: Duration) -> Duration {
-    Duration::from_micros(crate::store::postgres::micros(lease).unsigned_abs())
+    Duration::from_micros(crate::store::postgres::columns::micros(lease).unsigned_abs())
 }

@@ -8,10 +8,10 @@ use tokio_postgres::types::Type;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::glob::matches_glob;
+use crate::store::postgres::columns::{duration, fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
-use crate::store::postgres::{duration, fencing, micros};
 use crate::store::{ClientId, Name, Page};
 
 /// How many names one page of a list reads.

@@ -10,6 +10,7 @@
 //! `?locks=session` selects the server's advisory locks instead ([`session`]).
 
 mod address;
+mod columns;
 mod connection;
 mod doctor;
 mod errors;
@@ -33,6 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::errors::unexpected;
 use crate::store::postgres::address::Address;
+use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
@@ -42,7 +44,6 @@ use crate::store::{
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
     Ticket, certain, ready,
 };
-use crate::types::FencingToken;
 
 /// The polling interval of a waiter that has no wake.
 const POLL: Duration = Duration::from_millis(50);
@@ -121,11 +122,6 @@ struct Postgres {
     sql: Arc<Sql>,
     listener: Arc<NotifyListener>,
     lease: Duration,
-}
-
-/// Whole microseconds, rounded up. Otherwise the server's lease could end before the client's.
-pub(crate) fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
 impl Postgres {
@@ -236,24 +232,12 @@ impl Postgres {
     }
 }
 
-/// `None`: somebody has made the sequence begin below one, where what grows has a falling distance from zero.
-fn fencing(token: i64) -> Option<FencingToken> {
-    let token = u64::try_from(token).ok().filter(|token| *token > 0);
-    token.map(FencingToken::new)
-}
-
 /// The row was taken: the ticket has to be withdrawn.
 fn not_a_token(row: &Row) -> Error {
     let token: i64 = row.get(1);
     Error::new(ErrorKind::OutcomeUnknown).because(format!(
         "the sequence of the fencing tokens returned {token}, which is not a token; restart it at the largest token in use"
     ))
-}
-
-/// Microseconds from a nullable column.
-fn duration(row: &Row, column: usize) -> Option<Duration> {
-    let micros: Option<i64> = row.get(column);
-    Some(Duration::from_micros(u64::try_from(micros?).unwrap_or(0)))
 }
 
 impl Backend for Postgres {

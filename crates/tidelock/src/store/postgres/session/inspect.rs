@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::session::Shared;
+use crate::store::postgres::session::shared::Shared;
 use crate::store::postgres::session::slots::ServerLockState;
 use crate::store::{Name, Page};
 

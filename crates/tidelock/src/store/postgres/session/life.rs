@@ -104,7 +104,11 @@ impl Session {
             slots: ServerLocks::default(),
             keys: Mutex::default(),
         });
-        probe::check(connection, &session).await?;
+        let other = connection.connect(None).await?;
+        for _ in 0..probe::MAX_PROBE_ROUNDS {
+            probe::refuse_if_shared(&other, &session.mark).await?;
+            session.ask(SIGN, None, connection.deadline()).await?;
+        }
         let bear = probe::bear(span);
         session.ask(&bear, None, connection.deadline()).await?;
         Ok(session)
@@ -112,10 +116,6 @@ impl Session {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over.ended.load(Ordering::SeqCst) || self.client.is_closed()
-    }
-
-    pub(crate) fn mark(&self) -> &str {
-        &self.mark
     }
 
     /// When the last statement that got an answer was sent. The server counts the silence from then or later.

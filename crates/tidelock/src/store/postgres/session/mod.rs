@@ -13,26 +13,21 @@ mod inspect;
 mod life;
 mod probe;
 mod renew;
+mod shared;
 mod slots;
 mod verbs;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use self::life::Session;
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::error::{Error, ErrorKind, Result};
+use self::shared::Shared;
+use crate::engine::runtime::sync::Mutex;
+use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::postgres::connection::Connection;
-use crate::store::postgres::errors::RequestError;
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities,
-    ClientId, Env, Extensions, LockKind, Name, Operate, OwnerId, Page, Released, Renewal, Renewed,
-    Store, Ticket, Timers, certain, ready,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Extensions,
+    LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, certain, ready,
 };
 
 /// What this kind of lock can do.
@@ -45,9 +40,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
 };
-
-/// How long a withdrawn owner is remembered. Longer than any of its requests can be in flight within this process.
-const WITHDRAWN_TTL: Duration = Duration::from_secs(300);
 
 /// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.
 pub(crate) async fn open(connection: Connection, env: &Env) -> Result<Store> {
@@ -69,101 +61,6 @@ pub(crate) async fn open(connection: Connection, env: &Env) -> Result<Store> {
     // Callers and steward share one session: only the session that took a lock can release it. Callers cannot block
     // it, because every request runs on the steward's thread.
     Ok(Store::single(Arc::new(Sessions(shared))))
-}
-
-/// The state of an open store.
-struct Shared {
-    connection: Connection,
-    timers: Timers,
-    background: Background,
-    /// How long the server keeps a silent session: the client's lease.
-    span: Duration,
-    limit: Duration,
-    /// The current session. Replaced after it has ended.
-    session: Mutex<Option<Arc<Session>>>,
-    /// Held while a session opens. Other requests wait for the result instead of opening sessions of their own.
-    opening: tokio::sync::Mutex<()>,
-    /// Withdrawn owners, and when they were withdrawn. Their late requests take no effect.
-    withdrawn: Mutex<HashMap<OwnerId, BootInstant>>,
-    /// Wakes the background task when something new may be due earlier.
-    notify: Arc<Notify>,
-}
-
-impl Shared {
-    fn deadline(&self) -> BootInstant {
-        self.timers.now() + self.limit
-    }
-
-    /// Runs the work on the steward's thread, to its end even if the caller leaves. Otherwise a request could change a
-    /// lock without an update of its slot.
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let done = self.background.run(work).await;
-        done.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::OutcomeUnknown).because("the client is closing"))
-        })
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        self.session.lock()
-    }
-
-    /// The current session. If it has ended, it is dropped, which closes its connection.
-    fn current(&self) -> Option<Arc<Session>> {
-        let mut slot = self.slot();
-        if slot.as_ref().is_some_and(|session| session.is_over()) {
-            *slot = None;
-        }
-        slot.clone()
-    }
-
-    /// The current session, or a new one opened before the deadline.
-    async fn session(&self, deadline: BootInstant) -> Result<Arc<Session>> {
-        if let Some(session) = self.current() {
-            return Ok(session);
-        }
-        let open = async {
-            let _turn = self.opening.lock().await;
-            // Another request may have opened one while this one waited.
-            if let Some(session) = self.current() {
-                return Ok(session);
-            }
-            let session = Session::open(&self.connection, self.span).await?;
-            *self.slot() = Some(Arc::clone(&session));
-            self.notify.notify_one();
-            Ok(session)
-        };
-        let opened = self.timers.until(deadline, Box::pin(open)).await;
-        opened
-            .unwrap_or_else(|| {
-                let late = format!("{}: no connection in time", self.connection);
-                Err(RequestError::Unsent(late))
-            })
-            .map_err(RequestError::error)
-    }
-
-    fn withdraw(&self, owner: &OwnerId) {
-        let now = self.timers.now();
-        let mut all = self.withdrawn.lock();
-        // We remove old entries only when the map would grow: the cost per insert stays constant on average.
-        if all.len() == all.capacity() {
-            all.retain(|_, since| now.since(*since) < WITHDRAWN_TTL);
-        }
-        all.insert(owner.clone(), now);
-    }
-
-    fn is_withdrawn(&self, owner: &OwnerId) -> bool {
-        let all = self.withdrawn.lock();
-        all.contains_key(owner)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.notify.notify_one(); // wakes the background task, which then ends
-    }
 }
 
 /// The store, shared by callers and steward.

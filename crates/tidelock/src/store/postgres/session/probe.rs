@@ -7,13 +7,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind};
-use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::session::life::{SIGN, Session};
 
 /// How often we check whether two connections reach one session. On an idle pooler they do at once. On a busy pooler
 /// our own statement reaches another session instead, which its own check detects.
-const MAX_PROBE_ROUNDS: usize = 3;
+pub(crate) const MAX_PROBE_ROUNDS: usize = 3;
 
 /// Reads the server process's id and the mark that an earlier client left.
 const MARK: &str =
@@ -53,22 +51,18 @@ pub(crate) fn bear(span: Duration) -> String {
     )
 }
 
-/// Checks that a second connection does not reach the session, and that our own statements still do.
-pub(crate) async fn check(connection: &Connection, session: &Session) -> Result<(), RequestError> {
-    let other = connection.connect(None).await?;
-    for _ in 0..MAX_PROBE_ROUNDS {
-        let rows = other.query_typed(MARK, &[]).await;
-        let rows = rows.map_err(|error| RequestError::of(&error))?;
-        if rows
-            .first()
-            .is_none_or(|row| row.get::<_, String>(1) == session.mark())
-        {
-            // The pooler gives this session to other clients, so we clear our mark. We ignore an error: we fail anyway.
-            let nobody = [(&"" as _, Type::TEXT)];
-            let _ = other.query_typed(SET, &nobody).await;
-            return Err(pooled());
-        }
-        session.ask(SIGN, None, connection.deadline()).await?;
+/// Checks that a second connection does not reach the session with our mark.
+pub(crate) async fn refuse_if_shared(other: &Client, mark: &str) -> Result<(), RequestError> {
+    let rows = other.query_typed(MARK, &[]).await;
+    let rows = rows.map_err(|error| RequestError::of(&error))?;
+    if rows
+        .first()
+        .is_none_or(|row| row.get::<_, String>(1) == mark)
+    {
+        // The pooler gives this session to other clients, so we clear our mark. We ignore an error: we fail anyway.
+        let nobody = [(&"" as _, Type::TEXT)];
+        let _ = other.query_typed(SET, &nobody).await;
+        return Err(pooled());
     }
     Ok(())
 }

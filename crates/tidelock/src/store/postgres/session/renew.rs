@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use crate::store::BootInstant;
-use crate::store::postgres::session::Shared;
 use crate::store::postgres::session::life::{SIGN, Session};
+use crate::store::postgres::session::shared::Shared;
 use crate::store::postgres::session::slots::ServerLockState;
 use crate::store::postgres::session::verbs;
 use crate::types::Escaped;

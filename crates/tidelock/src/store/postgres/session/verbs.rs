@@ -8,9 +8,9 @@ use tokio_postgres::types::Type;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::errors::cannot_have_run;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::session::Shared;
 use crate::store::postgres::session::inspect;
 use crate::store::postgres::session::life::{GIVE, SIGN, Session, TAKE};
+use crate::store::postgres::session::shared::Shared;
 use crate::store::postgres::session::slots::{ServerLock, ServerLockState};
 use crate::store::{
     Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket,
