@@ -15,13 +15,13 @@ use zookeeper_client as zk;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
-use crate::store::zookeeper::delay;
-use crate::store::zookeeper::delay::{DelayDecision, DelayMark, FirstInQueue};
+use crate::store::zookeeper::delay::{DelayDecision, FirstInQueue};
+use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
 use crate::store::zookeeper::keys;
-use crate::store::zookeeper::queue::{read, some};
 use crate::store::zookeeper::release::leave;
-use crate::store::zookeeper::{Shared, errors};
+use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::{delay_node, errors};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, LockKind};
 use crate::types::FencingToken;
 
@@ -120,8 +120,8 @@ impl QueueAttempt<'_> {
             }
             NodePosition::At(node) => {
                 let name = &self.ask.ticket.name;
-                let (nodes, mark) =
-                    delay::read_node(self.shared, session, name, self.deadline).await?;
+                let queue = self.shared.queue(session, name, self.deadline);
+                let (nodes, mark) = queue.await?;
                 self.act(session, &node, nodes, mark, sent).await
             }
         }
@@ -150,7 +150,12 @@ impl QueueAttempt<'_> {
     /// `None`: no node blocks this ticket, and the parent of its node exists.
     async fn refuse_if_held(&self, session: &ZooKeeperSession) -> Result<Option<Step>> {
         let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
-        let Some(nodes) = read(self.shared, session, &self.parent, self.deadline).await? else {
+        let Some(nodes) = self
+            .shared
+            .queues
+            .read(session, &self.parent, self.deadline)
+            .await?
+        else {
             self.make_parent(session).await?;
             return Ok(None);
         };
@@ -181,7 +186,7 @@ impl QueueAttempt<'_> {
         let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
         let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         // All three share one round trip. The session keeps their order, so the list contains the new node.
-        let mark = delay::path(self.shared, &self.ask.ticket.name);
+        let mark = self.shared.delay_path(&self.ask.ticket.name);
         let all = || {
             (
                 session.client.create(&path, &data, &mode),
@@ -219,8 +224,8 @@ impl QueueAttempt<'_> {
         registry.created(owner, create, node.clone());
         Ok(Some(NewNode {
             node,
-            nodes: some(self.until(listed).await?)?.unwrap_or_default(),
-            mark: delay::mark(self.until(marked).await?)?,
+            nodes: errors::unless_missing(self.until(listed).await?)?.unwrap_or_default(),
+            mark: delay_node::mark(self.until(marked).await?)?,
         }))
     }
 
@@ -229,7 +234,11 @@ impl QueueAttempt<'_> {
     /// it.
     async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
         let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
-        let nodes = read(self.shared, session, &self.parent, self.deadline).await?;
+        let nodes = self
+            .shared
+            .queues
+            .read(session, &self.parent, self.deadline)
+            .await?;
         let own = nodes.unwrap_or_default();
         for name in own
             .into_iter()
@@ -312,7 +321,7 @@ impl QueueAttempt<'_> {
                 let mut watch = None;
                 if !self.ask.patience.is_zero() {
                     // An operator may end the delay, so we watch the delay node too.
-                    let path = delay::path(self.shared, &self.ask.ticket.name);
+                    let path = self.shared.delay_path(&self.ask.ticket.name);
                     watch = self.watch(session, &path).await?;
                     if watch.is_none() {
                         return Ok(Step::Again);

@@ -11,121 +11,18 @@
 //! The delay node is not part of the queue, so Curator does not see it. Otherwise Curator would wait for it without
 //! end.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use zookeeper_client as zk;
 
-use crate::engine::runtime::sync::Mutex;
 use crate::error::{ErrorKind, Result};
 use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::delay_node::{DELAYS_PARENT, DelayMark};
 use crate::store::zookeeper::entry::QueueNode;
-use crate::store::zookeeper::queue::{see, some};
-use crate::store::zookeeper::{Shared, errors, keys};
+use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::{delay_node, errors};
 use crate::store::{AttemptRequest, BootInstant, Name, Ticket};
-
-/// The parent of all delay nodes. No lock can have this name.
-const DELAYS_PARENT: &str = "%delays";
-/// Bounds how many first observations are remembered. Beyond it all of them are forgotten.
-const MAX_SIGHTINGS: usize = 256;
-
-/// The content of a delay node: the hold it belongs to, and the delay that applies if that hold ends without a
-/// release.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DelayMark {
-    /// The transaction that created the holder's node.
-    pub(crate) generation: i64,
-    delay: Duration,
-    /// A waiter has found this delay node after the holder's node had gone.
-    seen: bool,
-    version: i32,
-    /// When the delay node was last written, by the server's clock, in milliseconds.
-    at: i64,
-}
-
-/// For each lock, which delay node this process has found without its holder, and when it first did.
-#[derive(Debug, Default)]
-pub(crate) struct DelaySightings(Mutex<HashMap<Name, (i64, BootInstant)>>);
-
-impl DelaySightings {
-    /// How long this process has known the delay node.
-    fn since(&self, name: &Name, generation: i64, now: BootInstant) -> Duration {
-        let mut sightings = self.0.lock();
-        match sightings.get(name) {
-            Some((known, at)) if *known == generation => now.since(*at),
-            _ => {
-                if sightings.len() >= MAX_SIGHTINGS {
-                    sightings.clear(); // the forgotten delays start over
-                }
-                sightings.insert(name.clone(), (generation, now));
-                Duration::ZERO
-            }
-        }
-    }
-
-    fn forget(&self, name: &Name) {
-        let mut sightings = self.0.lock();
-        sightings.remove(name);
-    }
-}
-
-/// The path of a lock's delay node.
-pub(crate) fn path(shared: &Shared, name: &Name) -> String {
-    let home = shared.connection.address().path(DELAYS_PARENT);
-    format!("{home}/{}", keys::escape(name.as_str()))
-}
-
-/// Encodes a delay node.
-pub(crate) fn written(generation: i64, delay: Duration, seen: bool) -> String {
-    let seen = if seen { " seen" } else { "" };
-    format!("{generation} {}{seen}", delay.as_millis())
-}
-
-/// Decodes a delay node. Unreadable data counts as a delay that is over; otherwise it would block the lock without
-/// end.
-pub(crate) fn read(data: &[u8]) -> (i64, Duration, bool) {
-    let text = std::str::from_utf8(data).unwrap_or_default();
-    let mut words = text.split(' ');
-    let generation = words.next().and_then(|word| word.parse().ok());
-    let delay = words.next().and_then(|word| word.parse().ok());
-    match (generation, delay) {
-        (Some(generation), Some(delay)) => {
-            let seen = words.next() == Some("seen");
-            (generation, Duration::from_millis(delay), seen)
-        }
-        _ => (0, Duration::ZERO, true),
-    }
-}
-
-/// `None`: there is no delay node.
-pub(crate) fn mark(
-    answer: std::result::Result<(Vec<u8>, zk::Stat), zk::Error>,
-) -> Result<Option<DelayMark>> {
-    Ok(some(answer)?.map(|(data, stat)| {
-        let (generation, delay, seen) = read(&data);
-        DelayMark {
-            generation,
-            delay,
-            seen,
-            version: stat.version,
-            at: stat.mtime,
-        }
-    }))
-}
-
-/// Lists the queue after a `sync`, then reads the delay node, in one round trip. A holder writes its delay node before
-/// its grant is reported. So if the holder's own node has gone, its delay node is visible here.
-pub(crate) async fn read_node(
-    shared: &Shared,
-    session: &ZooKeeperSession,
-    name: &Name,
-    deadline: BootInstant,
-) -> Result<(Vec<String>, Option<DelayMark>)> {
-    let mark = Some(path(shared, name));
-    let sight = see(shared, session, &shared.path(name), mark, deadline).await?;
-    Ok((sight.nodes.unwrap_or_default(), sight.mark))
-}
 
 /// Whether the first ticket of a queue may take the lock.
 #[derive(Debug)]
@@ -177,8 +74,8 @@ impl FirstInQueue<'_> {
         }
         // If no client has marked it as seen, our write does, and starts the delay for all clients.
         if !mark.seen {
-            let seen = written(mark.generation, mark.delay, true);
-            let path = path(self.shared, name);
+            let seen = delay_node::written(mark.generation, mark.delay, true);
+            let path = self.shared.delay_path(name);
             let noted = self
                 .session
                 .client
@@ -212,7 +109,7 @@ impl FirstInQueue<'_> {
 
     /// Writes this hold's delay node where there is none.
     async fn leave(&self) -> Result<DelayDecision> {
-        let path = path(self.shared, &self.ask.ticket.name);
+        let path = self.shared.delay_path(&self.ask.ticket.name);
         self.will_be_marked();
         let mode = zk::CreateMode::Persistent.with_acls(self.shared.connection.rights());
         let data = self.own();
@@ -236,7 +133,7 @@ impl FirstInQueue<'_> {
     /// Replaces a delay node whose delay is over with this hold's own, or deletes it if this hold wants none.
     async fn overrule(&self, mark: &DelayMark) -> Result<DelayDecision> {
         let name = &self.ask.ticket.name;
-        let path = path(self.shared, name);
+        let path = self.shared.delay_path(name);
         let done = if self.ask.delay.is_zero() {
             let gone = self.session.client.delete(&path, Some(mark.version));
             self.changed(gone).await?
@@ -257,7 +154,7 @@ impl FirstInQueue<'_> {
     }
 
     fn own(&self) -> String {
-        written(self.node.zxid, self.ask.delay, false)
+        delay_node::written(self.node.zxid, self.ask.delay, false)
     }
 
     /// Records the delay node before the write is sent. Otherwise a release after a lost reply would leave it behind.
@@ -290,12 +187,12 @@ pub(crate) async fn release(
     node: &QueueNode,
     deadline: BootInstant,
 ) -> Result<Option<bool>> {
-    let path = path(shared, &ticket.name);
+    let path = shared.delay_path(&ticket.name);
     let answer = shared
         .timers
         .until(deadline, session.client.get_data(&path));
     let answer = answer.await;
-    let mark = mark(answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))?)?;
+    let mark = delay_node::mark(answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))?)?;
     let Some(mark) = mark.filter(|mark| mark.generation == node.zxid) else {
         return Ok(None);
     };
@@ -333,28 +230,11 @@ pub(crate) async fn remove(
     name: &Name,
     deadline: BootInstant,
 ) -> Result<()> {
-    let path = path(shared, name);
+    let path = shared.delay_path(name);
     let gone = session.client.delete(&path, None);
     match shared.timers.until(deadline, gone).await {
         Some(Ok(()) | Err(zk::Error::NoNode)) => Ok(()),
         Some(Err(error)) => Err(errors::unwritten(error)),
         None => Err(errors::late(ErrorKind::OutcomeUnknown)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_written_delay_is_read_and_nothing_else_bars_anybody() {
-        for (delay, seen) in [(0, false), (30_000, false), (1, true), (u64::MAX, true)] {
-            let delay = Duration::from_millis(delay);
-            let text = written(77, delay, seen);
-            assert_eq!(read(text.as_bytes()), (77, delay, seen), "{text}");
-        }
-        for junk in [b"".as_slice(), b"x", b"7", b"7 x", b"\xff 1", b"7 -1"] {
-            assert_eq!(read(junk), (0, Duration::ZERO, true));
-        }
     }
 }

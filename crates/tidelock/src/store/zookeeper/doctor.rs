@@ -9,8 +9,8 @@ use crate::snapshot::{Finding, Severity};
 use crate::store::BootInstant;
 use crate::store::doctor::DoctorCheck;
 use crate::store::zookeeper::connection::ZooKeeperSession;
-use crate::store::zookeeper::queue::some;
-use crate::store::zookeeper::{Shared, errors};
+use crate::store::zookeeper::errors;
+use crate::store::zookeeper::shared::Shared;
 
 const RIGHTS: DoctorCheck = DoctorCheck {
     subject: "rights",
@@ -125,7 +125,7 @@ async fn rights(
     let acl = match acl.ok_or_else(|| errors::late(ErrorKind::Unavailable))? {
         // A user who may not read the rights may not create nodes there either.
         Err(zk::Error::NoAuth) => return Ok(closed()),
-        acl => some(acl)?,
+        acl => errors::unless_missing(acl)?,
     };
     let Some((acl, _)) = acl else {
         return Ok(Finding::new(

@@ -2,11 +2,20 @@
 
 use zookeeper_client as zk;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The error of a failed read.
 pub(crate) fn unread(error: zk::Error) -> Error {
     of(error, ErrorKind::Unavailable)
+}
+
+/// The answer of a read. `None`: the node does not exist.
+pub(crate) fn unless_missing<T>(answer: std::result::Result<T, zk::Error>) -> Result<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(unread(error)),
+    }
 }
 
 /// The error of a failed change. Its outcome may be unknown: the connection, or the session as this process sees it,

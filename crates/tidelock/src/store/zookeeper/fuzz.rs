@@ -12,7 +12,7 @@ use crate::snapshot::ClientInfo;
 use crate::store::Name;
 use crate::store::fuzz::FuzzLogin;
 use crate::store::zookeeper::address::Address;
-use crate::store::zookeeper::{delay, doctor, keys, note};
+use crate::store::zookeeper::{delay_node, doctor, keys, note};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
     let address = Address::parse(text)?;
@@ -49,9 +49,12 @@ pub(crate) fn node(text: &str) {
         }
     }
     doctor::voters(text);
-    let (generation, delay, seen) = delay::read(text.as_bytes());
-    let again = delay::written(generation, delay, seen);
-    assert_eq!(delay::read(again.as_bytes()), (generation, delay, seen));
+    let (generation, delay, seen) = delay_node::read(text.as_bytes());
+    let again = delay_node::written(generation, delay, seen);
+    assert_eq!(
+        delay_node::read(again.as_bytes()),
+        (generation, delay, seen)
+    );
     let holder = note::read("node", text.as_bytes());
     assert!(!holder.owner.is_empty());
     written(text);

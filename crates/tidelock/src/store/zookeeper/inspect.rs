@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::Snapshot;
+use crate::store::glob::matches_glob;
 use crate::store::zookeeper::keys;
-use crate::store::zookeeper::matches_glob;
-use crate::store::zookeeper::queue::{read, some};
-use crate::store::zookeeper::{Shared, delay, errors, note};
+use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::{errors, note};
 use crate::store::{BootInstant, Name, Page};
 use crate::types::FencingToken;
 
@@ -19,7 +19,7 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let (nodes, mark) = delay::read_node(shared, &session, name, deadline).await?;
+        let (nodes, mark) = shared.queue(&session, name, deadline).await?;
         let queue = keys::in_order(nodes);
         let nodes = keys::holders(&queue);
         let asked: Vec<_> = nodes
@@ -32,7 +32,7 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
         for (node, asked) in nodes.iter().zip(asked) {
             let data = shared.timers.until(deadline, asked).await;
             let data = data.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-            let Some((data, stat)) = some(data)? else {
+            let Some((data, stat)) = errors::unless_missing(data)? else {
                 continue; // it has just gone
             };
             let holder = note::read(node, &data);
@@ -76,7 +76,7 @@ pub(crate) async fn verify(shared: &Shared, name: &Name, generation: FencingToke
     let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let nodes = read(shared, &session, &parent, deadline).await?;
+        let nodes = shared.queues.read(&session, &parent, deadline).await?;
         let queue = keys::in_order(nodes.unwrap_or_default());
         let Some(first) = queue.first() else {
             return Ok(false);
@@ -97,7 +97,9 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
     let base = &shared.connection.address().base;
-    let mut all = read(shared, &session, base, deadline)
+    let mut all = shared
+        .queues
+        .read(&session, base, deadline)
         .await?
         .unwrap_or_default();
     all.sort_unstable();
@@ -117,7 +119,7 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
     for (name, children, _) in asked {
         let children = shared.timers.until(deadline, children).await;
         let children = children.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-        let queue = keys::in_order(some(children)?.unwrap_or_default());
+        let queue = keys::in_order(errors::unless_missing(children)?.unwrap_or_default());
         if !queue.is_empty() {
             names.push(name);
         }

@@ -13,6 +13,7 @@ mod acquire;
 pub(crate) mod address;
 mod connection;
 mod delay;
+mod delay_node;
 mod doctor;
 mod entry;
 mod errors;
@@ -25,26 +26,27 @@ mod queue;
 mod registry;
 mod release;
 mod renew;
+mod shared;
 mod single_flight;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::glob::matches_glob;
 use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::connection::Connection;
+use crate::store::zookeeper::delay_node::DelaySightings;
+use crate::store::zookeeper::queue::QueueReader;
 use crate::store::zookeeper::registry::NodeRegistry;
-use crate::store::zookeeper::single_flight::SingleFlight;
+use crate::store::zookeeper::shared::Shared;
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
-    Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-    TlsFiles, VerifySequencers, WakeChannels, certain, ready,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Extensions,
+    LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, TlsFiles,
+    VerifySequencers, WakeChannels, certain, ready,
 };
 use crate::types::FencingToken;
 
@@ -88,8 +90,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             .map(|n| connection(env.lease / (1 << n)))
             .collect(),
         registry: NodeRegistry::default(),
-        sightings: delay::DelaySightings::default(),
-        reads: SingleFlight::default(),
+        sightings: DelaySightings::default(),
+        queues: QueueReader::new(env.timers.clone(), env.background.clone()),
         signals: WakeChannels::new(env.timers.clone(), |_| {}),
         timers: env.timers.clone(),
         background: env.background.clone(),
@@ -106,62 +108,6 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
     // can block that session.
     Ok(Store::single(Arc::new(ZooKeeper(shared))))
-}
-
-/// The state of an open store.
-struct Shared {
-    /// The session for leases as long as the client's, and for requests that belong to no lease.
-    connection: Arc<Connection>,
-    /// Sessions for leases of half that length, a quarter and so on, opened on demand. A session expires for all of
-    /// its leases at once. With a single long session, a crashed holder of a short lease would block others for the
-    /// client's full lease.
-    short: Vec<Arc<Connection>>,
-    /// Which node each ticket has.
-    registry: NodeRegistry,
-    sightings: delay::DelaySightings,
-    /// Single flight: callers that read the same queue share one request.
-    reads: SingleFlight<queue::At, queue::SharedView>,
-    /// One channel per ticket, so that a watch wakes only its own waiter.
-    signals: WakeChannels,
-    timers: Timers,
-    background: Background,
-    lease: Duration,
-    response_timeout: Duration,
-    /// The process details that each new node carries.
-    info: Mutex<Option<ClientInfo>>,
-}
-
-impl Shared {
-    /// The session for this ticket: the one that created its node, otherwise the shortest one that serves its lease.
-    fn connection_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Connection> {
-        if let Some(connection) = self.registry.connection(&ticket.owner) {
-            return connection;
-        }
-        let fits = |connection: &&Arc<Connection>| lease <= connection.lease();
-        let connection = self
-            .short
-            .iter()
-            .rev()
-            .find(fits)
-            .unwrap_or(&self.connection);
-        Arc::clone(connection)
-    }
-
-    /// The path of the node under which a lock's tickets queue.
-    fn path(&self, name: &Name) -> String {
-        self.connection.address().path(&keys::escape(name.as_str()))
-    }
-
-    fn note(&self, ticket: &Ticket) -> Vec<u8> {
-        let info = self.info.lock();
-        note::write(ticket.owner.text(), info.as_ref())
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.registry.notify.notify_one(); // wakes the lease task, which then finds the store dropped and ends
-    }
 }
 
 struct ZooKeeper(Arc<Shared>);

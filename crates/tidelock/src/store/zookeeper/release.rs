@@ -6,8 +6,8 @@ use zookeeper_client as zk;
 use crate::error::{ErrorKind, Result};
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
-use crate::store::zookeeper::queue::read;
-use crate::store::zookeeper::{Shared, delay, errors, keys};
+use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::{delay, errors, keys};
 use crate::store::{BootInstant, Name, Released, Ticket};
 
 /// Deletes the ticket's node. A ticket that never sent a create costs no round trip.
@@ -50,7 +50,9 @@ async fn sweep(
     deadline: BootInstant,
 ) -> Result<bool> {
     let prefix = keys::prefix(ticket);
-    let nodes = read(shared, session, parent, deadline)
+    let nodes = shared
+        .queues
+        .read(session, parent, deadline)
         .await?
         .unwrap_or_default();
     let mut any = false;
@@ -86,7 +88,7 @@ pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
-    let (nodes, mark) = delay::read_node(shared, &session, name, deadline).await?;
+    let (nodes, mark) = shared.queue(&session, name, deadline).await?;
     let queue = keys::in_order(nodes);
     if mark.is_some() {
         delay::remove(shared, &session, name, deadline).await?;

@@ -9,8 +9,9 @@ use zookeeper_client as zk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::Connection;
 use crate::store::zookeeper::entry::EndCause;
+use crate::store::zookeeper::errors;
 use crate::store::zookeeper::release::leave;
-use crate::store::zookeeper::{Shared, errors};
+use crate::store::zookeeper::shared::Shared;
 use crate::store::{Renewal, Renewed, Ticket};
 
 /// The pause between two attempts to delete a node.
