@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::of_part;
 use crate::store::set::release::{doubt, give_back};
-use crate::store::set::{Shared, Side};
+use crate::store::set::shared::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Wait, Wake};
 
 pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attempt> {

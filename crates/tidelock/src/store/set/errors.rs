@@ -1,7 +1,7 @@
 //! Combines the errors of several members into one.
 
 use crate::error::{Error, ErrorKind};
-use crate::store::set::Shared;
+use crate::store::set::shared::Shared;
 
 /// The error of one member, with the member's label.
 pub(crate) fn of_part(set: &Shared, part: usize, error: Error) -> Error {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::error::{Error, Result};
 use crate::snapshot::{ClientInfo, Finding, Holder, Mode, Snapshot};
 use crate::store::set::errors::{kind_of, of_part, of_parts};
-use crate::store::set::{Rule, Shared, Side};
+use crate::store::set::shared::{Rule, Shared, Side};
 use crate::store::{ClientId, Name, Page};
 
 /// Reports a holder that holds enough of the set to block others: any part of a multi lock, or a majority.

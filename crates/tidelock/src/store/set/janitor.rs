@@ -5,22 +5,23 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::engine::runtime::backoff::RECONNECT;
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, Result};
-use crate::store::set::member::Member;
-use crate::store::set::{Rule, Shared};
-use crate::store::{BootInstant, Ticket, Timers};
+use crate::store::{Backend, Background, BootInstant, Ticket, Timers};
 use crate::types::Escaped;
 
 /// Bounds the queue of one member. Beyond it the oldest entry is dropped, and its lock ends with its lease.
 const MAX_QUEUED: usize = 10_000;
 
 /// The background commands of one member.
-#[derive(Default)]
-pub(crate) struct Janitor(Mutex<JanitorQueue>);
+pub(crate) struct Janitor {
+    store: Arc<dyn Backend>,
+    /// The name of the member in messages.
+    label: String,
+    queue: Mutex<JanitorQueue>,
+}
 
 #[derive(Default)]
 struct JanitorQueue {
@@ -28,82 +29,79 @@ struct JanitorQueue {
     busy: bool,
 }
 
-struct CleanupJob {
-    ticket: Ticket,
-    withdraw: bool,
-    until: BootInstant,
+/// A release or withdrawal that is retried until an instant.
+pub(crate) struct CleanupJob {
+    pub(crate) ticket: Ticket,
+    pub(crate) withdraw: bool,
+    pub(crate) until: BootInstant,
 }
 
 impl Janitor {
-    /// Queues a release or withdrawal for a member. It is retried until the lease has ended anyway.
-    pub(crate) fn hand(set: &Shared, part: usize, ticket: Ticket, withdraw: bool) {
-        let member = &set.members[part];
-        let kept = match &set.rule {
-            Rule::All => Duration::ZERO,
-            Rule::Majority(quorum) => quorum.longest_lease(),
-        };
-        // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
-        let until = set.timers.now() + (kept * 2).max(Duration::from_secs(60));
-        let mut queue = member.janitor.lock();
+    pub(crate) fn new(store: Arc<dyn Backend>, label: String) -> Self {
+        Self {
+            store,
+            label,
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Queues a job, and starts the member's task if it is not running.
+    pub(crate) fn hand(
+        self: &Arc<Self>,
+        job: CleanupJob,
+        background: &Background,
+        timers: &Timers,
+    ) {
+        let mut queue = self.queue.lock();
         if queue.waiting.len() == MAX_QUEUED {
             queue.waiting.pop_front();
         }
-        queue.waiting.push_back(CleanupJob {
-            ticket,
-            withdraw,
-            until,
-        });
+        queue.waiting.push_back(job);
         if !std::mem::replace(&mut queue.busy, true) {
-            let (member, timers) = (Arc::clone(member), set.timers.clone());
-            set.background
-                .spawn(async move { work(&member, &timers).await });
+            let (janitor, timers) = (Arc::clone(self), timers.clone());
+            background.spawn(async move { janitor.work(&timers).await });
         }
     }
 
     fn next(&self) -> Option<CleanupJob> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front();
         queue.busy = next.is_some();
         next
     }
 
-    fn lock(&self) -> MutexGuard<'_, JanitorQueue> {
-        self.0.lock()
-    }
-}
-
-async fn work(member: &Member, timers: &Timers) {
-    let mut failures = 0;
-    while let Some(errand) = member.janitor.next() {
-        loop {
-            match tell(member, &errand).await {
-                Ok(()) => {
-                    failures = 0;
-                    break;
-                }
-                Err(error) if error.is_retryable() && timers.now() < errand.until => {
-                    timers.after(RECONNECT.pause(failures)).await;
-                    failures += 1;
-                }
-                Err(error) => {
-                    given_up(member, &errand.ticket, &error);
-                    break;
+    async fn work(&self, timers: &Timers) {
+        let mut failures = 0;
+        while let Some(errand) = self.next() {
+            loop {
+                match self.tell(&errand).await {
+                    Ok(()) => {
+                        failures = 0;
+                        break;
+                    }
+                    Err(error) if error.is_retryable() && timers.now() < errand.until => {
+                        timers.after(RECONNECT.pause(failures)).await;
+                        failures += 1;
+                    }
+                    Err(error) => {
+                        self.give_up(&errand.ticket, &error);
+                        break;
+                    }
                 }
             }
         }
     }
-}
 
-async fn tell(member: &Member, errand: &CleanupJob) -> Result<()> {
-    let store = &member.store.back;
-    let answer = if errand.withdraw {
-        store.withdraw(&errand.ticket).await
-    } else {
-        store.release(&errand.ticket).await
-    };
-    answer.map(drop)
-}
+    async fn tell(&self, errand: &CleanupJob) -> Result<()> {
+        let answer = if errand.withdraw {
+            self.store.withdraw(&errand.ticket).await
+        } else {
+            self.store.release(&errand.ticket).await
+        };
+        answer.map(drop)
+    }
 
-fn given_up(member: &Member, ticket: &Ticket, error: &Error) {
-    tracing::debug!(lock = %ticket.name, member = %Escaped(&member.label), %error, "the lock of this member could not be released before its lease ended");
+    fn give_up(&self, ticket: &Ticket, error: &Error) {
+        tracing::debug!(lock = %ticket.name, member = %Escaped(&self.label), %error, "the lock of this member could not be released before its lease ended");
+    }
 }

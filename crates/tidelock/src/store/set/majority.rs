@@ -8,54 +8,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::{kind_of, of_parts};
+use crate::store::set::quorum::Quorum;
 use crate::store::set::release::{doubt, give_back};
-use crate::store::set::{Shared, Side};
+use crate::store::set::shared::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
 use crate::types::Escaped;
-
-/// The settings of a majority.
-#[derive(Debug)]
-pub(crate) struct Quorum {
-    /// How long we wait for one server.
-    pub(crate) node_timeout: Duration,
-    /// A server votes only after it has been up for the longest lease. Otherwise it may have forgotten a lock that it
-    /// granted.
-    pub(crate) restart_guard: bool,
-    /// The longest lease that was ever requested, in nanoseconds.
-    longest_lease: AtomicU64,
-}
-
-impl Quorum {
-    pub(crate) fn new(
-        node_timeout: Duration,
-        restart_guard: bool,
-        longest_lease: Duration,
-    ) -> Self {
-        let quorum = Self {
-            node_timeout,
-            restart_guard,
-            longest_lease: AtomicU64::new(0),
-        };
-        quorum.note_lease(longest_lease);
-        quorum
-    }
-
-    pub(crate) fn longest_lease(&self) -> Duration {
-        Duration::from_nanos(self.longest_lease.load(Ordering::SeqCst))
-    }
-
-    fn note_lease(&self, lease: Duration) {
-        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
-        self.longest_lease.fetch_max(nanos, Ordering::SeqCst);
-    }
-}
 
 pub(crate) async fn attempt(
     set: &Shared,

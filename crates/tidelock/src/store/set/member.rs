@@ -24,7 +24,7 @@ pub(crate) struct Member {
     host: Option<Arc<dyn Host>>,
     /// Whether this member is the same lock as an earlier one: `UNKNOWN`, `APART` or `TWIN`.
     kinship: AtomicU8,
-    pub(crate) janitor: Janitor,
+    pub(crate) janitor: Arc<Janitor>,
     /// A warning about this member has been logged.
     told: AtomicBool,
 }
@@ -40,13 +40,14 @@ impl Member {
         label: String,
         host: Option<Arc<dyn Host>>,
     ) -> Self {
+        let janitor = Arc::new(Janitor::new(Arc::clone(&store.back), label.clone()));
         Self {
             store,
             lock,
             label,
             host,
             kinship: AtomicU8::new(UNKNOWN),
-            janitor: Janitor::default(),
+            janitor,
             told: AtomicBool::new(false),
         }
     }

@@ -11,36 +11,26 @@ mod inspect;
 mod janitor;
 mod majority;
 mod member;
+mod quorum;
 mod release;
 mod renew;
+mod shared;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::majority::Quorum;
 pub(crate) use self::member::{Host, Member};
-use crate::engine::runtime::backoff::ExponentialBackoff;
-use crate::error::{Error, ErrorKind, Result};
+pub(crate) use self::quorum::Quorum;
+pub(crate) use self::shared::Rule;
+use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::set::in_doubt::InDoubtLog;
+use crate::store::set::shared::{Shared, Side};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities,
-    ClientId, Extensions, Grant, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, Timers,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
+    Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
-
-/// Bounds from below the range of the first pause after a collision.
-const MIN_COLLISION_PAUSE: Duration = Duration::from_millis(8);
-
-/// How many members a lock needs.
-#[derive(Debug)]
-pub(crate) enum Rule {
-    /// All of them.
-    All,
-    /// More than half.
-    Majority(Quorum),
-}
 
 /// The settings of a set.
 pub(crate) struct Plan {
@@ -76,99 +66,19 @@ struct Set {
     side: Side,
 }
 
-/// Which store handle of the members is used: `Front` for callers, `Back` for the steward.
-#[derive(Debug, Clone, Copy)]
-enum Side {
-    Front,
-    Back,
-}
-
-pub(crate) struct Shared {
-    rule: Rule,
-    members: Vec<Arc<Member>>,
-    timers: Timers,
-    background: Background,
-    response_timeout: Duration,
-    in_doubt_log: InDoubtLog,
-}
-
-impl Shared {
-    fn member(&self, part: usize, side: Side) -> &Arc<dyn Backend> {
-        let store = &self.members[part].store;
-        match side {
-            Side::Front => &store.front,
-            Side::Back => &store.back,
-        }
-    }
-
-    /// How many members must grant the lock.
-    fn needed(&self) -> usize {
-        match self.rule {
-            Rule::All => self.members.len(),
-            Rule::Majority(_) => self.members.len() / 2 + 1,
-        }
-    }
-
-    /// The grant of the whole lock, with the bonds of its parts.
-    fn granted(&self, bonds: Vec<Option<Bond>>) -> Attempt {
-        // A member that was skipped because it is the same lock as another one has no bond.
-        let needed = self.needed().min(bonds.len());
-        Attempt::Acquired(Grant {
-            bond: Bond::of(needed, bonds),
-            ..Grant::default()
-        })
-    }
-
-    /// How long we wait for one member.
-    fn patience_with_one(&self) -> Duration {
-        match &self.rule {
-            Rule::All => self.response_timeout,
-            Rule::Majority(quorum) => quorum.node_timeout,
-        }
-    }
-
-    /// The random pause before another round, after a collision with another caller or a split vote. `round` is how
-    /// long the last round took, and `retries` how many such pauses came before. We scale the pause by the duration of
-    /// a round, so that it fits any latency: a caller that starts a round earlier gets through.
-    fn collision_pause(&self, round: Duration, retries: u32) -> Duration {
-        let first = (round * 4).max(MIN_COLLISION_PAUSE);
-        let longest = (first * 16).min(self.response_timeout / 4);
-        let pauses = ExponentialBackoff::new(first, longest).jitter(1.0);
-        pauses.pause(retries)
-    }
-
+impl Set {
     /// Asks the members. The reply is in doubt if any request of the ticket was not answered, also one of an earlier
     /// attempt.
-    async fn attempt(&self, ask: &AttemptRequest) -> AttemptReply {
-        let outcome = match &self.rule {
-            Rule::All => all::attempt(self, ask).await,
-            Rule::Majority(quorum) => majority::attempt(self, quorum, ask).await,
+    async fn run_attempt(&self, ask: &AttemptRequest) -> AttemptReply {
+        let set = &*self.shared;
+        let outcome = match &set.rule {
+            Rule::All => all::attempt(set, ask).await,
+            Rule::Majority(quorum) => majority::attempt(set, quorum, ask).await,
         };
         AttemptReply {
             outcome,
-            in_doubt: self.in_doubt_log.in_doubt(&ask.ticket.owner),
+            in_doubt: set.in_doubt_log.in_doubt(&ask.ticket.owner),
         }
-    }
-
-    fn refuse_if_one_is_closed(&self) -> Result<()> {
-        for member in &self.members {
-            member.refuse_if_closed()?;
-        }
-        Ok(())
-    }
-
-    /// Sends one request to one member, with a time limit. After a timeout the request finishes in the background,
-    /// and its answer is dropped. That way the member's own connection notices that it is dead.
-    async fn bounded<T: Send + 'static>(
-        &self,
-        mut call: BoxFuture<'static, Result<T>>,
-    ) -> Result<T> {
-        let limit = self.patience_with_one();
-        if let Some(answer) = self.timers.limit(limit, &mut call).await {
-            return answer;
-        }
-        self.background.spawn(async move { drop(call.await) });
-        Err(Error::new(ErrorKind::OutcomeUnknown).because(format!("no answer within {limit:?}")))
     }
 }
 
@@ -197,7 +107,7 @@ impl Backend for Set {
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        Box::pin(self.shared.attempt(ask))
+        Box::pin(self.run_attempt(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {

@@ -5,8 +5,7 @@ use futures_util::future::join_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::of_parts;
 use crate::store::set::in_doubt::MemberDoubt;
-use crate::store::set::janitor::Janitor;
-use crate::store::set::{Rule, Shared, Side};
+use crate::store::set::shared::{Rule, Shared, Side};
 use crate::store::{Released, Ticket};
 use crate::types::{Escaped, LostReason};
 
@@ -161,7 +160,7 @@ fn majority(
     for (part, withdraw, error) in failed {
         let member = &set.members[part];
         tracing::debug!(lock = %ticket.name, member = %Escaped(&member.label), %error, "the member did not answer the release; retrying in the background");
-        Janitor::hand(set, part, member.ticket(ticket), withdraw);
+        set.clean_up(part, member.ticket(ticket), withdraw);
     }
     Ok(if held {
         Released::Freed

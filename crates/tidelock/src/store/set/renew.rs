@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::set::{Rule, Shared, Side};
+use crate::store::set::shared::{Rule, Shared, Side};
 use crate::store::{AttemptRequest, BoxFuture, Renewal, Renewed};
 use crate::types::Escaped;
 
