@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use crate::error::Result;
+use crate::store::sqlite::alarm::IdleAlarm;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::entry;
 use crate::store::sqlite::entry::Entered;
@@ -16,7 +17,6 @@ use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::rows::ForeignRows;
 use crate::store::sqlite::schema;
 use crate::store::sqlite::timebase::Timebase;
-use crate::store::sqlite::worker::IdleAlarm;
 use crate::types::Escaped;
 
 /// Bounds the retries when a connection leaves a removed log, to a few milliseconds in total. The connections of all

@@ -9,6 +9,7 @@
 //! killed. Their requests fail with `Unavailable`, and their leases end, as with any store that does not answer.
 
 mod address;
+mod alarm;
 mod busy;
 mod byte_locks;
 mod connection;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::busy::be_patient_for;
 use crate::store::sqlite::connection::Database;
@@ -24,23 +24,6 @@ pub(crate) struct Worker {
     how: Mutex<WorkerMode>,
     timers: Timers,
     limit: Duration,
-}
-
-/// Notifies the workers of a client that one of the files was removed or replaced.
-#[derive(Debug, Default)]
-pub(crate) struct IdleAlarm(Mutex<Vec<Weak<mpsc::Sender<Job>>>>);
-
-impl IdleAlarm {
-    pub(crate) fn ring(&self) {
-        for jobs in self.lock().iter().filter_map(Weak::upgrade) {
-            // An ended worker has already closed its connection.
-            let _ = jobs.send(Box::new(Database::leave_if_replaced));
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<mpsc::Sender<Job>>>> {
-        self.0.lock()
-    }
 }
 
 /// The background checks of an idle worker.
@@ -73,7 +56,13 @@ impl Worker {
         } else {
             let alarm = Arc::clone(&database.setting.alarm);
             let jobs = Arc::new(thread(name, database, idle)?);
-            alarm.lock().push(Arc::downgrade(&jobs));
+            let listener = Arc::downgrade(&jobs);
+            alarm.add(move || {
+                if let Some(jobs) = listener.upgrade() {
+                    // An ended worker has already closed its connection.
+                    let _ = jobs.send(Box::new(Database::leave_if_replaced));
+                }
+            });
             WorkerMode::Thread(jobs)
         };
         Ok(Self {
