@@ -144,7 +144,7 @@ fn config(files: &TlsFiles, check: Check) -> Result<ClientConfig> {
         #[cfg(feature = "postgres")]
         Check::AnyName => builder
             .dangerous()
-            .with_custom_certificate_verifier(any_name::verifier(roots, provider)?),
+            .with_custom_certificate_verifier(any_name::verifier(roots, provider).map_err(bad)?),
     };
     match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {

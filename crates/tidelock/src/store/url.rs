@@ -16,12 +16,13 @@
 )]
 
 mod host;
+mod refusal;
 
 use std::path::PathBuf;
 
 pub(crate) use self::host::{UrlHost, host};
+pub(crate) use self::refusal::{UrlRefusal, UrlResult, decode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::percent;
 
 /// The URLs of a store. `T` collects the values of the options.
 pub(crate) struct UrlSyntax<T> {
@@ -134,15 +135,6 @@ pub(crate) struct UrlParts<'a> {
     pub(crate) path: &'a str,
 }
 
-/// Why a URL is invalid. Becomes an [`Error`] in [`UrlSyntax::read`].
-#[derive(Debug)]
-pub(crate) struct UrlRefusal {
-    pub(crate) kind: ErrorKind,
-    pub(crate) why: String,
-}
-
-pub(crate) type UrlResult<T> = std::result::Result<T, UrlRefusal>;
-
 impl<T: Default> UrlSyntax<T> {
     /// Parses a URL. `build` makes the store's address from the parts and the values of the options.
     pub(crate) fn read<A>(
@@ -210,7 +202,10 @@ impl<T: Default> UrlSyntax<T> {
             // The rest of the password would be read as a host, a database or an option. Without a login, the `@` is
             // in an option.
             let is_option = |pair: &str| {
-                let name = pair.split('=').next().and_then(percent::decode);
+                let name = pair
+                    .split('=')
+                    .next()
+                    .and_then(crate::store::percent::decode);
                 self.options
                     .iter()
                     .any(|option| Some(option.name) == name.as_deref())
@@ -336,41 +331,6 @@ impl UrlParts<'_> {
             (Some(_), None) => Err("a user needs a password: user:password@host".into()),
         }
     }
-}
-
-impl UrlRefusal {
-    /// The option has none of the accepted values. The reader adds its name and what is accepted.
-    pub(crate) fn value() -> Self {
-        Self::from("")
-    }
-
-    pub(crate) fn unsupported(why: &str) -> Self {
-        Self {
-            kind: ErrorKind::Unsupported,
-            why: why.to_owned(),
-        }
-    }
-}
-
-impl From<&str> for UrlRefusal {
-    fn from(why: &str) -> Self {
-        Self::from(why.to_owned())
-    }
-}
-
-impl From<String> for UrlRefusal {
-    fn from(why: String) -> Self {
-        let kind = ErrorKind::InvalidOptions;
-        Self { kind, why }
-    }
-}
-
-/// Decodes percent escapes such as `%41`.
-pub(crate) fn decode(text: &str) -> UrlResult<String> {
-    percent::decode(text).ok_or_else(|| {
-        "a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %"
-            .into()
-    })
 }
 
 /// Stores the path of a file.

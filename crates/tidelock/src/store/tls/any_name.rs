@@ -2,25 +2,22 @@
 
 use std::sync::Arc;
 
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
+use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use crate::error::Result;
-use crate::store::tls::bad;
-
 pub(crate) fn verifier(
     roots: RootCertStore,
     provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>> {
+) -> Result<Arc<dyn ServerCertVerifier>, VerifierBuilderError> {
     let all = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-    Ok(Arc::new(AnyName(all.build().map_err(bad)?)))
+    Ok(Arc::new(AnyName(all.build()?)))
 }
 
 /// Wraps the standard verifier and ignores its host name errors. The standard verifier checks the name last, so such an

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::store::url::{UrlResult, decode};
+use crate::store::url::refusal::{UrlResult, decode};
 
 /// A host, without the brackets of an IPv6 address, and its port if one is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
