@@ -144,29 +144,6 @@ impl Client {
         self.locked(self.client.plain_lock(name))
     }
 
-    /// A read-write lock; see [`Client::read_write_lock`](crate::Client::read_write_lock). Re-entrancy is by thread: a
-    /// thread that holds the write side may also read; a thread that holds the read side and asks for the write side
-    /// gets an error.
-    ///
-    /// # Errors
-    /// As [`Client::read_write_lock`](crate::Client::read_write_lock).
-    ///
-    /// # Examples
-    /// ```
-    /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let prices = client.read_write_lock("prices")?;
-    /// let reader = prices.read().acquire()?;
-    /// reader.release()?;
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
-        let sides = self.client.read_write_lock(name)?;
-        Ok(ReadWriteLock {
-            read: self.locked(sides.read()),
-            write: self.locked(sides.write()),
-        })
-    }
-
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Errors

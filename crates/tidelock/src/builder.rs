@@ -27,6 +27,80 @@ use crate::types::OwnerMint;
 /// time for another one.
 const SHORTEST_SAFE_LEASE: u32 = 6;
 
+/// How a client is made. These functions lie here, because a builder names its product, and not the other way round.
+impl Client {
+    /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
+    /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`,
+    /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`,
+    /// `zookeeper://host:2181,…/context/path`, `etcd://host:2379,…`, `memcached://host:port`.
+    ///
+    /// [`url_options`](crate::url_options) lists the options of each URL.
+    ///
+    /// It makes one attempt. [`connect_within`](crate::ClientBuilder::connect_within) retries while a store starts or
+    /// is full.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for an invalid URL,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the store does not answer,
+    /// [`Refused`](crate::ErrorKind::Refused) when it rejects the client, [`Runtime`](crate::ErrorKind::Runtime)
+    /// outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind};
+    ///
+    /// let client = Client::connect("memory:").await?;
+    /// assert!(client.lock("job").try_acquire().await?.is_some());
+    /// let error = Client::connect("nonsense:").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().connect(url).await
+    }
+
+    /// Connects to the store of `TIDELOCK_STORE`, with the settings of
+    /// [`ClientBuilder::from_env`](crate::ClientBuilder::from_env).
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) if the variable is not set, and the errors of
+    /// [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// // TIDELOCK_STORE=redis://127.0.0.1 TIDELOCK_PREFIX=shop:
+    /// let client = tidelock::Client::from_env().await?;
+    /// # drop(client);
+    /// # Ok(()) }
+    /// ```
+    pub async fn from_env() -> Result<Self> {
+        let builder = Self::builder().from_env()?;
+        builder.connect(&ClientBuilder::store_from_env()?).await
+    }
+
+    /// A builder, for other settings than the defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
 /// Settings of a client. Each setting documents its default.
 ///
 /// # Examples

@@ -1,6 +1,7 @@
 //! The read-write lock of the blocking API.
 
-use super::Lock;
+use crate::blocking::{Client, Lock};
+use crate::error::Result;
 
 /// Two [`Lock`]s of one name; see [`ReadWriteLock`](crate::ReadWriteLock).
 ///
@@ -23,8 +24,33 @@ use super::Lock;
 /// ```
 #[derive(Debug, Clone)]
 pub struct ReadWriteLock {
-    pub(super) read: Lock,
-    pub(super) write: Lock,
+    read: Lock,
+    write: Lock,
+}
+
+impl Client {
+    /// A read-write lock; see [`Client::read_write_lock`](crate::Client::read_write_lock). Re-entrancy is by thread: a
+    /// thread that holds the write side may also read; a thread that holds the read side and asks for the write side
+    /// gets an error.
+    ///
+    /// # Errors
+    /// As [`Client::read_write_lock`](crate::Client::read_write_lock).
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices")?;
+    /// let reader = prices.read().acquire()?;
+    /// reader.release()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
+        let sides = self.client.read_write_lock(name)?;
+        Ok(ReadWriteLock {
+            read: self.locked(sides.read()),
+            write: self.locked(sides.write()),
+        })
+    }
 }
 
 impl ReadWriteLock {
