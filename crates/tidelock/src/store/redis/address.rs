@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::redis::topology::PubSubMode;
+use crate::store::url::UrlHost;
 
 /// The servers, the database and, if the URL has them, user and password.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,6 +66,15 @@ impl Address {
 }
 
 impl HostAddress {
+    /// The address of a host in a URL. `port`: the one to use if the URL has none.
+    pub(crate) fn tcp(host: &UrlHost, port: u16, tls: bool) -> Self {
+        Self::Tcp {
+            host: host.host.clone(),
+            port: host.port.unwrap_or(port),
+            tls,
+        }
+    }
+
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Self::Tcp { tls: true, .. })
     }

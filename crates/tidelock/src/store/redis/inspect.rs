@@ -208,7 +208,7 @@ pub(crate) async fn page(
     let checks = candidates.map(|key| async move {
         let is_lock = match layout {
             Layout::Redisson => is_lock(router, key, deadline).await?,
-            Layout::Plain => plain::is_lock(router, key, deadline).await?,
+            Layout::Plain => is_plain_lock(router, key, deadline).await?,
         };
         Ok(is_lock.then(|| key.to_owned()))
     });
@@ -224,6 +224,34 @@ pub(crate) async fn page(
             next => Some(number << SERVER | next),
         },
     })
+}
+
+/// In bytes. A longer value is not the owner of a plain lock: other clients of plain locks write 16 to 46 bytes.
+const LONGEST_OWNER: i64 = 128;
+
+/// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it
+/// from other strings.
+async fn is_plain_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
+    for (command, fits) in [
+        (
+            "STRLEN",
+            (|size| (1..=LONGEST_OWNER).contains(&size)) as fn(i64) -> bool,
+        ),
+        ("PTTL", |left| left > 0),
+    ] {
+        let reply = match router
+            .ask(key, &Request::new(command).arg(key), deadline)
+            .await
+        {
+            // The key has changed meanwhile.
+            Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
+            other => other?,
+        };
+        if !reply.int().is_some_and(fits) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Reads only a few fields: a hash of another application may have millions.

@@ -5,6 +5,7 @@ pub(crate) mod address;
 mod doctor;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod handle;
 mod inspect;
 pub(crate) mod keys;
 pub(crate) mod layouts;
@@ -15,58 +16,18 @@ pub(crate) mod slots;
 pub(crate) mod topology;
 pub(crate) mod wire;
 
-use std::collections::HashSet;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub(crate) use self::handle::{Layout, Redis, Shared, TOMBSTONE_KEPT, millis};
 pub(crate) use self::open::{connect, connect_topology};
 
-use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-pub(crate) use crate::store::redis::layouts::Layout;
-use crate::store::redis::pubsub::channel_router::ChannelRouter;
-use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
-use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::AckPolicy;
-use crate::store::redis::topology::router::Router;
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
-    ClientId, Extensions, HearReleases, Incarnation, Name, Operate, Page, Released, ReleasesSeen,
-    Renewal, Renewed, ServerRuns, Ticket, Timers, ready,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, ClientId,
+    Extensions, HearReleases, Incarnation, Name, Operate, Page, Released, ReleasesSeen, Renewal,
+    Renewed, ServerRuns, Ticket, ready,
 };
-
-/// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
-const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
-
-/// A store handle with its own connections for commands. Both handles share the subscriptions.
-struct Redis {
-    router: Router,
-    shared: Arc<Shared>,
-    layout: Layout,
-}
-
-struct Shared {
-    channel_router: ChannelRouter,
-    ways: PublishModes,
-    subscriber: Arc<Subscriber>,
-    events: KeyspaceEvents,
-    lease: Duration,
-    ack_policy: AckPolicy,
-    timers: Timers,
-    background: Background,
-    warned: Mutex<HashSet<Name>>,
-    /// The user is not allowed to run scripts: plain locks use transactions instead.
-    unscripted: AtomicBool,
-}
-
-/// Milliseconds, rounded up: a lease on the server must never be shorter than the one the client relies on.
-pub(crate) fn millis(time: Duration) -> u64 {
-    let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
-    time.as_secs().saturating_mul(1000).saturating_add(part)
-}
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
@@ -112,10 +73,7 @@ impl Backend for Redis {
 
 impl ServerRuns for Redis {
     fn server_run(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        Box::pin(crate::store::redis::topology::server_run::incarnation(
-            &self.router,
-            &self.shared.timers,
-        ))
+        Box::pin(self.router.incarnation(&self.shared.timers))
     }
 }
 
@@ -191,28 +149,5 @@ impl Operate for Redis {
             *ways,
             timers,
         ))
-    }
-}
-
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.router).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn leases_are_rounded_up_to_whole_milliseconds() {
-        for (nanos, whole) in [
-            (1, 1),
-            (1_000_000, 1),
-            (1_000_001, 2),
-            (30_000_000_000, 30_000),
-        ] {
-            assert_eq!(millis(Duration::from_nanos(nanos)), whole);
-        }
     }
 }

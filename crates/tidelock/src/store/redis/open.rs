@@ -16,7 +16,7 @@ use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::cluster;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
 use crate::store::redis::topology::router::{ConnectionFace, Router};
 use crate::store::redis::topology::sentinel;
 use crate::store::redis::topology::sentinel::Sentinel;
@@ -53,18 +53,21 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
         tls: env.tls.clone(),
         in_cluster: matches!(target.way, ServerAddress::Cluster(_)),
     };
+    let db = entry.db;
     match target.way {
-        ServerAddress::One(address) => one(layout, PrimaryFinder::Fixed(address), entry, env).await,
+        ServerAddress::One(address) => {
+            let endpoint = endpoint(ServerFinder::Fixed(address), entry, env);
+            one(layout, endpoint, db, env).await
+        }
         ServerAddress::Sentinels(who) => {
             let (background, timers) = (&env.background, &env.timers);
             let sentinel = Sentinel::new(who, &env.tls, background, timers, env.response_timeout);
-            one(
-                layout,
-                PrimaryFinder::Sentinel(Box::new(sentinel)),
-                entry,
-                env,
-            )
-            .await
+            let sentinel = Arc::new(sentinel);
+            let finder = ServerFinder::Primary(Arc::clone(&sentinel) as _);
+            let endpoint = endpoint(finder, entry, env);
+            let (primary, follower) = (Arc::downgrade(&sentinel), Arc::downgrade(&endpoint));
+            background.spawn(sentinel::follow(primary, follower, timers.clone()));
+            one(layout, endpoint, db, env).await
         }
         ServerAddress::Cluster(nodes) => many(layout, nodes, entry, env).await,
     }
@@ -75,23 +78,13 @@ fn patience(env: &Env) -> Duration {
     env.response_timeout + Duration::from_millis(50)
 }
 
-async fn one(
-    layout: Layout,
-    finder: PrimaryFinder,
-    entry: EndpointLogin,
-    env: &Env,
-) -> Result<Store> {
-    let (timers, db) = (&env.timers, entry.db);
-    let endpoint = Arc::new(Endpoint::new(
-        finder,
-        entry,
-        timers.clone(),
-        env.response_timeout,
-    ));
-    if endpoint.sentinel().is_some() {
-        let follow = sentinel::follow(Arc::downgrade(&endpoint), timers.clone());
-        env.background.spawn(follow);
-    }
+fn endpoint(finder: ServerFinder, entry: EndpointLogin, env: &Env) -> Arc<Endpoint> {
+    let endpoint = Endpoint::new(finder, entry, env.timers.clone(), env.response_timeout);
+    Arc::new(endpoint)
+}
+
+async fn one(layout: Layout, endpoint: Arc<Endpoint>, db: i64, env: &Env) -> Result<Store> {
+    let timers = &env.timers;
     let front = Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller);
     let back = ConnectionRuntime::Background(env.background.clone());
     let back = Connection::new(Arc::clone(&endpoint), back);

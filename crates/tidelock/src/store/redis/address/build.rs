@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::redis::topology::{self as servers, PubSubMode, Topology};
-use crate::store::redis::address::url::tcp;
 use crate::store::redis::address::{Address, ClusterNodes, HostAddress, Sentinels, ServerAddress};
 use crate::store::url::{self, UrlRefusal, UrlResult};
 
@@ -106,7 +105,7 @@ fn address(host: &str, port: u16, tls: bool) -> UrlResult<HostAddress> {
         let name = host.rsplit('@').next().unwrap_or_default();
         format!("{name:?}: {why}")
     })?;
-    Ok(tcp(&parsed, port, tls))
+    Ok(HostAddress::tcp(&parsed, port, tls))
 }
 
 fn some_of(places: Vec<HostAddress>) -> UrlResult<Vec<HostAddress>> {

@@ -5,7 +5,7 @@ use crate::redis::topology::PubSubMode;
 use crate::store::redis::address::build::UrlLogin;
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
 use crate::store::url::{
-    UrlDialect, UrlHost, UrlOption, UrlParts, UrlRefusal, UrlResult, UrlSyntax, decode,
+    UrlDialect, UrlOption, UrlParts, UrlRefusal, UrlResult, UrlSyntax, decode,
 };
 
 /// The values of the options.
@@ -109,7 +109,7 @@ impl Address {
         if !matches!(url.scheme, "redis" | "rediss") {
             return Err("its scheme is none of Redis".into());
         }
-        let host = tcp(url.host()?, 6379, url.scheme == "rediss");
+        let host = HostAddress::tcp(url.host()?, 6379, url.scheme == "rediss");
         let db = url.path.trim_matches('/');
         Self::with_login(ServerAddress::One(host), db, url, options)
     }
@@ -169,15 +169,9 @@ fn some(text: &str) -> Option<String> {
 fn all(url: &UrlParts<'_>, port: u16) -> UrlResult<Vec<HostAddress>> {
     let tls = url.scheme.starts_with("rediss+");
     let hosts = url.hosts()?.iter();
-    Ok(hosts.map(|host| tcp(host, port, tls)).collect())
-}
-
-pub(crate) fn tcp(host: &UrlHost, port: u16, tls: bool) -> HostAddress {
-    HostAddress::Tcp {
-        host: host.host.clone(),
-        port: host.port.unwrap_or(port),
-        tls,
-    }
+    Ok(hosts
+        .map(|host| HostAddress::tcp(host, port, tls))
+        .collect())
 }
 
 /// The number of a database; 0 if the URL names none.

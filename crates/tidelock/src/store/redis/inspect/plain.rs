@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::snapshot::{Holder, Snapshot};
+use crate::store::Name;
 use crate::store::redis::layouts::plain::PlainLockWords;
 use crate::store::redis::layouts::{plain, scripts};
 use crate::store::redis::topology::job::ScriptJob;
-use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
-use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Redis, inspect, keys};
-use crate::store::{BootInstant, Name};
 use crate::types::FencingToken;
-
-/// In bytes. A longer value is not the owner of a lock; the clients named above write 16 to 46 bytes.
-const LONGEST_OWNER: i64 = 128;
 
 impl Redis {
     /// Inspects one plain lock. The number of its waiters is unknown.
@@ -55,29 +50,4 @@ impl Redis {
         inspect::add_clients(router, &mut snapshot.holders, deadline).await;
         Ok(snapshot)
     }
-}
-
-/// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it
-/// from other strings.
-pub(crate) async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
-    for (command, fits) in [
-        (
-            "STRLEN",
-            (|size| (1..=LONGEST_OWNER).contains(&size)) as fn(i64) -> bool,
-        ),
-        ("PTTL", |left| left > 0),
-    ] {
-        let reply = match router
-            .ask(key, &Request::new(command).arg(key), deadline)
-            .await
-        {
-            // The key has changed meanwhile.
-            Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
-            other => other?,
-        };
-        if !reply.int().is_some_and(fits) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

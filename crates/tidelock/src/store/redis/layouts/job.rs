@@ -47,7 +47,7 @@ impl ServerJob for LockJob<'_> {
     async fn run(&self, connection: &Connection, asking: bool) -> Result<Self::Output> {
         let conn = connection.get(self.script.deadline).await?;
         if self.needs_no_replica(connection, &conn) {
-            let reply = connection.eval(&conn, asking, &self.script).await?;
+            let reply = self.script.eval(connection, &conn, asking).await?;
             return Ok((reply, None));
         }
         let demand = (self.policy).demand(self.purpose, self.replicas, self.lease);

@@ -9,21 +9,14 @@ pub(crate) mod renew;
 pub(crate) mod scripts;
 pub(crate) mod tokens;
 
+pub(crate) use crate::store::redis::handle::Layout;
+
 use crate::error::Result;
 use crate::store::redis::Redis;
 use crate::store::{
     AttemptReply, AttemptRequest, BoxFuture, Capabilities, LockKind, Name, Released, Renewal,
     Renewed, Ticket,
 };
-
-/// The form of a lock in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
-    /// Redisson's: a hash, with a message at each release.
-    Redisson,
-    /// A string, without messages.
-    Plain,
-}
 
 impl Layout {
     /// The capabilities of a store with locks of this layout.

@@ -41,27 +41,28 @@
 mod moves;
 mod on_push;
 mod own;
+mod state;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-pub(crate) use self::own::ListenerCount;
-use self::own::OwnChannel;
+use self::state::{Channel, ChannelPhase, OwnChannel, RegistryState};
+pub(crate) use self::state::{ListenerCount, PubSubConnection, SubscribeCommand};
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
-use crate::store::redis::pubsub::connection;
-use crate::store::redis::topology::endpoint::Endpoint;
-use crate::store::redis::wire::pipeline::Subscription;
 use crate::store::redis::wire::reply::MessageForm;
-use crate::store::{Background, BootInstant, ReleasesSeen, Timers, Wake, WakeChannels};
+use crate::store::{Background, BoxFuture, ReleasesSeen, Timers, Wake, WakeChannels};
 use crate::types::Escaped;
 
 /// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// The task of a pub/sub connection: it serves the connection until no channel needs it.
+pub(crate) type PubSubTask =
+    fn(Arc<SubscriptionRegistry>, Arc<PubSubConnection>) -> BoxFuture<'static, ()>;
 
 /// The registry. The callers and the tasks of the pub/sub connections share it.
 pub(crate) struct SubscriptionRegistry {
@@ -70,74 +71,13 @@ pub(crate) struct SubscriptionRegistry {
     pub(crate) channel_router: ChannelRouter,
     signals: WakeChannels,
     background: Background,
+    /// The task of a pub/sub connection.
+    task: PubSubTask,
     state: Mutex<RegistryState>,
     /// The number of entries. While it is zero, requests that do not wait skip the lock. Changes with the state locked.
     known: AtomicUsize,
     /// A warning about missing subscriptions was logged. Reset by the next confirmed subscription.
     complained: AtomicBool,
-}
-
-#[derive(Default)]
-pub(crate) struct RegistryState {
-    channels: ChannelTable,
-    /// One pub/sub connection per server.
-    sessions: Vec<Arc<PubSubConnection>>,
-    closed: bool,
-    /// The server refused the subscription by which it counts us. We do not retry before this moment.
-    uncounted_until: Option<BootInstant>,
-}
-
-/// The entries of each form, by channel.
-#[derive(Default)]
-struct ChannelTable([HashMap<Arc<str>, Channel>; 2]);
-
-/// The pub/sub connection to one server, as the registry sees it.
-pub(crate) struct PubSubConnection {
-    pub(crate) endpoint: Arc<Endpoint>,
-    /// The commands to send, oldest first.
-    todo: Mutex<Vec<SubscribeCommand>>,
-    /// Notified when a command is queued, and on close.
-    pub(crate) notify: Notify,
-}
-
-/// A SUBSCRIBE or UNSUBSCRIBE command to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SubscribeCommand {
-    pub(crate) of: Subscription,
-    pub(crate) channel: Arc<str>,
-    /// The channel is the one by which the server counts tidelock's waiters, see [`own`].
-    pub(crate) own: bool,
-}
-
-struct Channel {
-    phase: ChannelPhase,
-    session: Arc<PubSubConnection>,
-    /// Callers that wait for the confirmation. Invariant: empty unless the phase is pending.
-    callers: Vec<oneshot::Sender<()>>,
-    /// Since when the channel has had no waiter. `None`: it has one, as far as we know.
-    idle_since: Option<BootInstant>,
-    /// UNSUBSCRIBE commands of ours on this connection without a confirmation.
-    leaving: u32,
-    /// Messages may have been missed. The next confirmation wakes one waiter, which asks the store.
-    missed: bool,
-    own: OwnChannel,
-    /// Plain form only: we have received a plain message, and its duplicate in the sharded form may follow.
-    twin: bool,
-    /// How many release messages arrived on this channel, and when the last one did.
-    releases_seen: u64,
-    last: BootInstant,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChannelPhase {
-    /// SUBSCRIBE is queued or sent.
-    Pending,
-    /// SUBSCRIBE is confirmed: every message arrives.
-    Live,
-    /// UNSUBSCRIBE is queued or sent.
-    Leaving,
-    /// The server refused SUBSCRIBE. We do not retry before this moment.
-    Refused(BootInstant),
 }
 
 pub(crate) enum SubscribeOutcome {
@@ -146,76 +86,20 @@ pub(crate) enum SubscribeOutcome {
     Settled,
 }
 
-impl ChannelTable {
-    fn of(&self, form: MessageForm) -> &HashMap<Arc<str>, Channel> {
-        &self.0[form as usize]
-    }
-
-    fn of_mut(&mut self, form: MessageForm) -> &mut HashMap<Arc<str>, Channel> {
-        &mut self.0[form as usize]
-    }
-
-    fn get(&self, form: MessageForm, channel: &str) -> Option<&Channel> {
-        self.of(form).get(channel)
-    }
-
-    fn get_mut(&mut self, form: MessageForm, channel: &str) -> Option<&mut Channel> {
-        self.of_mut(form).get_mut(channel)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Channel> {
-        self.0.iter().flat_map(HashMap::values)
-    }
-
-    /// The channels that this connection serves.
-    fn on(&self, form: MessageForm, session: &Arc<PubSubConnection>) -> Vec<Arc<str>> {
-        let mine = self.of(form).iter().filter(|(_, one)| one.is_on(session));
-        mine.map(|(channel, _)| Arc::clone(channel)).collect()
-    }
-}
-
-impl Channel {
-    fn is_on(&self, session: &Arc<PubSubConnection>) -> bool {
-        Arc::ptr_eq(&self.session, session)
-    }
-
-    fn queue_command(&self, form: MessageForm, ends: bool, channel: &Arc<str>) {
-        self.session.queue_command(SubscribeCommand {
-            of: Subscription { form, ends },
-            channel: Arc::clone(channel),
-            own: false,
-        });
-    }
-}
-
-impl PubSubConnection {
-    fn queue_command(&self, queue_command: SubscribeCommand) {
-        self.todo().push(queue_command);
-        self.notify.notify_one();
-    }
-
-    fn todo(&self) -> MutexGuard<'_, Vec<SubscribeCommand>> {
-        self.todo.lock()
-    }
-
-    /// Takes the commands to send.
-    pub(crate) fn orders(&self) -> Vec<SubscribeCommand> {
-        std::mem::take(&mut *self.todo())
-    }
-}
-
 impl SubscriptionRegistry {
     pub(crate) fn new(
         forms: &'static [MessageForm],
         channel_router: ChannelRouter,
         signals: WakeChannels,
         background: Background,
+        task: PubSubTask,
     ) -> Self {
         Self {
             forms,
             channel_router,
             signals,
             background,
+            task,
             state: Mutex::default(),
             known: AtomicUsize::new(0),
             complained: AtomicBool::new(false),
@@ -364,14 +248,10 @@ impl SubscriptionRegistry {
         if let Some(session) = running.find(|session| Arc::ptr_eq(&session.endpoint, &endpoint)) {
             return Some(Arc::clone(session));
         }
-        let session = Arc::new(PubSubConnection {
-            endpoint,
-            todo: Mutex::default(),
-            notify: Notify::new(),
-        });
+        let session = Arc::new(PubSubConnection::new(endpoint));
         state.sessions.push(Arc::clone(&session));
-        self.background
-            .spawn(connection::run(Arc::clone(self), Arc::clone(&session)));
+        let task = (self.task)(Arc::clone(self), Arc::clone(&session));
+        self.background.spawn(task);
         Some(session)
     }
 

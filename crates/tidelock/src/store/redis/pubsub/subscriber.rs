@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::connection;
 use crate::store::redis::pubsub::registry::{
     ListenerCount, SubscribeOutcome, SubscriptionRegistry,
 };
@@ -96,8 +97,13 @@ impl Subscriber {
             }
         });
         let (channel_router, background) = (channel_router.clone(), background.clone());
-        let made =
-            SubscriptionRegistry::new(ways.forms(), channel_router, signals.clone(), background);
+        let made = SubscriptionRegistry::new(
+            ways.forms(),
+            channel_router,
+            signals.clone(),
+            background,
+            |registry, session| Box::pin(connection::run(registry, session)),
+        );
         let made = Arc::new(made);
         registry.get_or_init(|| Arc::downgrade(&made));
         Self {

@@ -6,17 +6,12 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
-use crate::store::BootInstant;
-use crate::store::redis::replicas::wait_connection::WaitConnection;
-use crate::store::redis::replicas::{AckDemand, AckResult};
-
+use crate::store::redis::replicas::wait_connection::{AckRequest, WaitConnection};
 use crate::store::redis::topology::connection::Connection;
-use crate::store::redis::wire::reply::Reply;
-use crate::store::redis::wire::script::Script;
 
 /// The most scripts in a batch. The `WAIT` runs after the last script, so a larger batch delays the count for the
 /// first.
@@ -27,20 +22,6 @@ const MAX_QUEUE_TIME: Duration = Duration::from_millis(25);
 
 /// The most `WAIT` connections of one batcher.
 const MAX_CONNECTIONS: usize = 4;
-
-/// One script that needs an acknowledgement, and the channels to its caller.
-pub(crate) struct AckRequest {
-    /// The slot is still migrating to this node: the script needs `ASKING`.
-    pub(crate) asking: bool,
-    pub(crate) script: &'static Script,
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
-    pub(crate) demand: AckDemand,
-    /// The caller waits for the reply until then.
-    pub(crate) deadline: BootInstant,
-    pub(crate) answer: oneshot::Sender<Result<Reply>>,
-    pub(crate) tally: oneshot::Sender<AckResult>,
-}
 
 /// The sender to the batching task. The first script starts the task.
 #[derive(Debug, Default)]

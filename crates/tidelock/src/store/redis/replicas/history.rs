@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::store::BootInstant;
-use crate::store::redis::replicas::Purpose;
+use crate::store::redis::replicas::demand::Purpose;
 use crate::store::redis::topology::replication::Replicas;
 
 /// The most servers in the history. At the limit we clear it, so that it cannot grow without bound.

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::store::redis::replicas::demand::{AckDemand, AckResult, Purpose};
 use crate::store::redis::replicas::history::ReplicaHistory;
-use crate::store::redis::replicas::{AckDemand, AckResult, PendingAck, Purpose};
+use crate::store::redis::replicas::run::PendingAck;
 use crate::store::redis::topology::replication::Replicas;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::{Acknowledged, Renewal, ReplicaAck, Timers};

@@ -14,17 +14,15 @@ use futures_util::future::{MaybeDone, join, maybe_done};
 use futures_util::poll;
 use tokio::sync::oneshot;
 
-use crate::store::redis::replicas::batcher::AckRequest;
-use crate::store::redis::replicas::{AckResult, give_up_if_strict};
-
 use crate::error::{Error, Result};
+use crate::store::redis::replicas::demand::{AckDemand, AckResult, give_up_if_strict};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::live_connection::LiveConnection;
-use crate::store::redis::topology::replication;
 use crate::store::redis::topology::replication::{ReplicaView, Replicas, question};
 use crate::store::redis::wire::errors::{forbids, unsent};
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::{Request, ScriptCall};
+use crate::store::redis::wire::script::Script;
 use crate::store::{BootInstant, ReplicaAck};
 
 /// How long we trust the number of replicas if the policy needs only one of them.
@@ -37,6 +35,20 @@ pub(crate) struct WaitConnection {
     known: Weak<LiveConnection>,
     /// The refusal, if the server forbids `WAIT`.
     forbidden: Option<Arc<Error>>,
+}
+
+/// One script that needs an acknowledgement, and the channels to its caller.
+pub(crate) struct AckRequest {
+    /// The slot is still migrating to this node: the script needs `ASKING`.
+    pub(crate) asking: bool,
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) demand: AckDemand,
+    /// The caller waits for the reply until then.
+    pub(crate) deadline: BootInstant,
+    pub(crate) answer: oneshot::Sender<Result<Reply>>,
+    pub(crate) tally: oneshot::Sender<AckResult>,
 }
 
 /// The replicas of a server, or the reason why we may not ask them.
@@ -93,7 +105,7 @@ impl WaitConnection {
             || conn.server.replication.view().is_none()
         {
             let probe = Request::new("WAIT").arg(0).arg(0);
-            let tried = join(conn.ask(&probe), replication::read(&conn, timers));
+            let tried = join(conn.ask(&probe), conn.read_replication(timers));
             self.forbidden = match timers.until(deadline, tried).await {
                 Some((Err(RequestError::Server(server_error)), ())) => {
                     forbids(&server_error).map(Arc::new)

@@ -1,5 +1,5 @@
-//! State that a higher room attaches to an endpoint or a connection. It lives as long as what it is attached to, and
-//! this room does not know its type.
+//! State that a higher file attaches to an endpoint or a connection. It lives as long as what it is attached to, and
+//! these do not know its type.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

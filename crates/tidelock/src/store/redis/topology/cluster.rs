@@ -24,7 +24,7 @@ use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots::SLOTS;
 use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
 use crate::store::{Background, BootInstant, Timers};
 use crate::types::Escaped;
 
@@ -149,7 +149,7 @@ impl Cluster {
     }
 
     fn node(&self, address: &HostAddress) -> Arc<ClusterNode> {
-        let finder = PrimaryFinder::Fixed(address.clone());
+        let finder = ServerFinder::Fixed(address.clone());
         let (entry, timers) = (self.entry.clone(), self.timers.clone());
         let endpoint = Arc::new(Endpoint::new(finder, entry, timers, self.limit));
         let back = ConnectionRuntime::Background(self.background.clone());

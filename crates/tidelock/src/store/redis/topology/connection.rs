@@ -9,12 +9,9 @@ pub(crate) use crate::store::connect_once::ConnectionRuntime;
 use crate::store::connect_once::{ConnectOnce, MayEnd};
 use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::endpoint::Endpoint;
-use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::topology::live_connection::LiveConnection;
-use crate::store::redis::topology::transaction;
-use crate::store::redis::topology::transaction::TransactionConnection;
-use crate::store::redis::wire::reply::{Reply, RequestError};
-use crate::store::redis::wire::request::{Encode, Request, ScriptCall};
+use crate::store::redis::wire::reply::{CommandResult, Reply, RequestError};
+use crate::store::redis::wire::request::{Encode, Request};
 use crate::store::{BootInstant, Timers};
 
 /// A connection that connects at the first request, and reconnects after it has broken.
@@ -25,10 +22,8 @@ struct ConnectionInner {
     endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
     once: ConnectOnce<LiveConnection>,
-    /// What higher rooms attach. Dropped with the last clone, or when the connection is closed.
+    /// What higher files attach. Dropped with the last clone, or when the connection is closed.
     attachments: Attachments,
-    /// Connections for transactions, used when the user is not allowed to run scripts.
-    transactions: TransactionConnection,
 }
 
 impl MayEnd for LiveConnection {
@@ -44,7 +39,6 @@ impl Connection {
             home,
             once: ConnectOnce::new(),
             attachments: Attachments::default(),
-            transactions: TransactionConnection::default(),
         }))
     }
 
@@ -95,10 +89,6 @@ impl Connection {
         &self.0.attachments
     }
 
-    pub(crate) fn transactions(&self) -> &TransactionConnection {
-        &self.0.transactions
-    }
-
     /// A second connection to the same endpoint.
     pub(crate) fn sibling(&self) -> Self {
         Self::new(Arc::clone(&self.0.endpoint), self.0.home.clone())
@@ -124,33 +114,6 @@ impl Connection {
             .map_err(|e| e.error())
     }
 
-    /// Runs a script with EVALSHA. If the server replies NOSCRIPT, it has not run the script, and we send it again
-    /// with EVAL. `asking`: see [`ServerJob::run`](crate::store::redis::topology::job::ServerJob::run).
-    pub(crate) async fn eval(
-        &self,
-        conn: &Arc<LiveConnection>,
-        asking: bool,
-        job: &ScriptJob<'_>,
-    ) -> Result<Reply> {
-        let mut call = ScriptCall {
-            how: "EVALSHA",
-            what: job.script.sha(),
-            keys: job.keys,
-            args: job.args,
-            asking,
-        };
-        loop {
-            match self.settle(conn, &call, job.deadline).await {
-                Err(RequestError::Server(server_error))
-                    if call.how == "EVALSHA" && server_error.is_no_script() =>
-                {
-                    (call.how, call.what) = ("EVAL", job.script.source);
-                }
-                other => return other.map_err(|e| e.error()),
-            }
-        }
-    }
-
     pub(crate) async fn settle(
         &self,
         conn: &Arc<LiveConnection>,
@@ -172,7 +135,7 @@ impl Connection {
         conn: &Arc<LiveConnection>,
         requests: &[Request],
         deadline: BootInstant,
-    ) -> Result<Vec<transaction::CommandResult>, RequestError> {
+    ) -> Result<Vec<CommandResult>, RequestError> {
         let asking = conn.ask_all(requests);
         let answers = self.0.endpoint.timers.until(deadline, asking).await;
         let answers = answers.unwrap_or_else(|| Err(self.mute()));

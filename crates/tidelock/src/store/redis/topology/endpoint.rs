@@ -19,8 +19,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::live_connection::LiveConnection;
-use crate::store::redis::topology::replication;
-use crate::store::redis::topology::sentinel::Sentinel;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::handshake::{HandshakeLogin, ServerMode};
@@ -28,7 +26,7 @@ use crate::store::redis::wire::pipeline::Pipeline;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::stream;
-use crate::store::{BootInstant, Timers, TlsFiles, tls};
+use crate::store::{BootInstant, BoxFuture, Timers, TlsFiles, tls};
 
 /// The pauses between two queries to the sentinels while one connect lasts.
 const SENTINEL_PAUSES: ExponentialBackoff =
@@ -36,7 +34,7 @@ const SENTINEL_PAUSES: ExponentialBackoff =
 
 /// The address of a server, and the login for it.
 pub(crate) struct Endpoint {
-    finder: PrimaryFinder,
+    finder: ServerFinder,
     entry: EndpointLogin,
     pub(crate) timers: Timers,
     pub(crate) limit: Duration,
@@ -44,16 +42,34 @@ pub(crate) struct Endpoint {
     moves: watch::Sender<u64>,
     /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
     connects: AtomicU64,
-    /// What higher rooms know of the server.
+    /// What higher files know of the server.
     pub(crate) attachments: Attachments,
     /// The connections opened so far that are still in use.
     made: Mutex<Vec<Weak<Pipeline>>>,
 }
 
 /// The source of the server's address.
-pub(crate) enum PrimaryFinder {
+pub(crate) enum ServerFinder {
     Fixed(HostAddress),
-    Sentinel(Box<Sentinel>),
+    Primary(Arc<dyn PrimaryFinder>),
+}
+
+/// Something that knows which server is the primary now. The endpoint knows the sentinels only by this trait: the
+/// connection to a sentinel has an endpoint too.
+pub(crate) trait PrimaryFinder: fmt::Display + Send + Sync {
+    /// Asks for the address of the primary.
+    fn find(&self) -> BoxFuture<'_, Result<HostAddress>>;
+
+    /// Stores the address of the primary. `true`: it differs from the previous one.
+    fn note(&self, address: &HostAddress) -> bool;
+
+    /// Whether this is the last known address of the primary.
+    fn is_at(&self, address: &HostAddress) -> bool;
+
+    /// The server at this address rejects writes: asks again at once.
+    fn doubt(&self);
+
+    fn close(&self);
 }
 
 /// The login and the TLS files for a connection.
@@ -72,8 +88,8 @@ pub(crate) struct EndpointLogin {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.finder {
-            PrimaryFinder::Fixed(address) => address.fmt(f),
-            PrimaryFinder::Sentinel(sentinel) => sentinel.fmt(f),
+            ServerFinder::Fixed(address) => address.fmt(f),
+            ServerFinder::Primary(primary) => primary.fmt(f),
         }
     }
 }
@@ -86,7 +102,7 @@ impl fmt::Debug for Endpoint {
 
 impl Endpoint {
     pub(crate) fn new(
-        finder: PrimaryFinder,
+        finder: ServerFinder,
         entry: EndpointLogin,
         timers: Timers,
         limit: Duration,
@@ -106,16 +122,16 @@ impl Endpoint {
     /// The address of the server, if it is fixed.
     pub(crate) fn address(&self) -> Option<&HostAddress> {
         match &self.finder {
-            PrimaryFinder::Fixed(address) => Some(address),
-            PrimaryFinder::Sentinel(_) => None,
+            ServerFinder::Fixed(address) => Some(address),
+            ServerFinder::Primary(_) => None,
         }
     }
 
-    /// The sentinels, if they supply the address.
-    pub(crate) fn sentinel(&self) -> Option<&Sentinel> {
+    /// What finds the primary, if the address is not fixed.
+    fn primary(&self) -> Option<&dyn PrimaryFinder> {
         match &self.finder {
-            PrimaryFinder::Fixed(_) => None,
-            PrimaryFinder::Sentinel(sentinel) => Some(sentinel),
+            ServerFinder::Fixed(_) => None,
+            ServerFinder::Primary(primary) => Some(&**primary),
         }
     }
 
@@ -158,15 +174,15 @@ impl Endpoint {
 
     /// A server has reported that it rejects writes. The sentinels are queried at once.
     pub(crate) fn doubt(&self) {
-        if let Some(sentinel) = self.sentinel() {
-            sentinel.refresh.notify_one();
+        if let Some(primary) = self.primary() {
+            primary.doubt();
         }
     }
 
     /// Stops the background command that follows the sentinels.
     pub(crate) fn close(&self) {
-        if let Some(sentinel) = self.sentinel() {
-            sentinel.close();
+        if let Some(primary) = self.primary() {
+            primary.close();
         }
     }
 
@@ -174,9 +190,9 @@ impl Endpoint {
     pub(crate) async fn enter(&self, pushes: Option<PushHandler>) -> Result<LiveConnection> {
         let end = self.timers.now() + self.limit;
         let address = match &self.finder {
-            PrimaryFinder::Fixed(address) => address,
-            PrimaryFinder::Sentinel(sentinel) => {
-                return self.enter_primary(sentinel, pushes, end).await;
+            ServerFinder::Fixed(address) => address,
+            ServerFinder::Primary(primary) => {
+                return self.enter_primary(&**primary, pushes, end).await;
             }
         };
         let moves = self.moves.subscribe();
@@ -202,13 +218,13 @@ impl Endpoint {
     /// Queries the sentinels again as long as the primary they name cannot be reached: a failover takes a while.
     async fn enter_primary(
         &self,
-        sentinel: &Sentinel,
+        primary: &dyn PrimaryFinder,
         pushes: Option<PushHandler>,
         end: BootInstant,
     ) -> Result<LiveConnection> {
         let mut last_error = None;
         for retries in 0.. {
-            let once = self.knock_at_primary(sentinel, pushes.clone());
+            let once = self.knock_at_primary(primary, pushes.clone());
             match self.timers.until(end, once).await {
                 Some(Err(error)) if error.is_retryable() => last_error = Some(error),
                 Some(result) => return result,
@@ -225,7 +241,7 @@ impl Endpoint {
         }
         Err(last_error.unwrap_or_else(|| {
             unsent(format_args!(
-                "{sentinel}: no connection to a primary within {:?}",
+                "{primary}: no connection to a primary within {:?}",
                 self.limit
             ))
         }))
@@ -233,11 +249,11 @@ impl Endpoint {
 
     async fn knock_at_primary(
         &self,
-        sentinel: &Sentinel,
+        primary: &dyn PrimaryFinder,
         pushes: Option<PushHandler>,
     ) -> Result<LiveConnection> {
-        let address = sentinel.find().await?;
-        if sentinel.note(&address) {
+        let address = primary.find().await?;
+        if primary.note(&address) {
             self.leave();
         }
         let moves = self.moves.subscribe();
@@ -245,7 +261,7 @@ impl Endpoint {
         let role = conn.ask(&Request::new("ROLE")).await;
         // We check this last. The sentinels may have named another primary while we connected, and the `leave` for
         // the old one did not see this connection. From here on, `leave` ends it too.
-        if !sentinel.is_at(&address) {
+        if !primary.is_at(&address) {
             return Err(unsent(format_args!(
                 "{address}: another server has replaced it"
             )));
@@ -253,7 +269,7 @@ impl Endpoint {
         match role {
             Ok(reply) if is_primary(&reply) => Ok(conn),
             Ok(_) => Err(unsent(format_args!(
-                "{sentinel}: the sentinels report {address}, which is a replica: there is no primary at the moment"
+                "{primary}: the sentinels report {address}, which is a replica: there is no primary at the moment"
             ))),
             // The user is not allowed to run ROLE, so we trust the sentinels.
             Err(RequestError::Server(server_error))
@@ -284,7 +300,7 @@ impl Endpoint {
             self.note(&conn);
             let looks = async {
                 if commands {
-                    replication::read(&conn, &self.timers).await;
+                    conn.read_replication(&self.timers).await;
                 }
             };
             // We send both before we wait for either: one round trip.
@@ -388,7 +404,7 @@ mod tests {
             ..EndpointLogin::default()
         };
         let limit = Duration::from_millis(300);
-        let endpoint = Endpoint::new(PrimaryFinder::Fixed(address), entry, timers, limit);
+        let endpoint = Endpoint::new(ServerFinder::Fixed(address), entry, timers, limit);
         let steward = background.run(async move {
             assert!(endpoint.enter(None).await.is_err());
             std::thread::current().id()

@@ -1,11 +1,14 @@
 //! A job: something to run on the server that has a key. The router finds the server, and in a cluster runs the job
 //! again after a redirection, or after an error that shows that it did not run.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::store::BootInstant;
 use crate::store::redis::topology::connection::Connection;
-use crate::store::redis::wire::reply::Reply;
-use crate::store::redis::wire::request::Request;
+use crate::store::redis::topology::live_connection::LiveConnection;
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::{Request, ScriptCall};
 use crate::store::redis::wire::script::Script;
 
 /// Something to run on the server that has [`key`](Self::key).
@@ -35,6 +38,35 @@ pub(crate) struct ScriptJob<'a> {
     pub(crate) deadline: BootInstant,
 }
 
+impl ScriptJob<'_> {
+    /// Runs the script with EVALSHA. If the server replies NOSCRIPT, it has not run the script, and we send it again
+    /// with EVAL. `asking`: see [`ServerJob::run`].
+    pub(crate) async fn eval(
+        &self,
+        connection: &Connection,
+        conn: &Arc<LiveConnection>,
+        asking: bool,
+    ) -> Result<Reply> {
+        let mut call = ScriptCall {
+            how: "EVALSHA",
+            what: self.script.sha(),
+            keys: self.keys,
+            args: self.args,
+            asking,
+        };
+        loop {
+            match connection.settle(conn, &call, self.deadline).await {
+                Err(RequestError::Server(server_error))
+                    if call.how == "EVALSHA" && server_error.is_no_script() =>
+                {
+                    (call.how, call.what) = ("EVAL", self.script.source);
+                }
+                other => return other.map_err(|e| e.error()),
+            }
+        }
+    }
+}
+
 impl ServerJob for ScriptJob<'_> {
     type Output = Reply;
 
@@ -48,7 +80,7 @@ impl ServerJob for ScriptJob<'_> {
 
     async fn run(&self, connection: &Connection, asking: bool) -> Result<Reply> {
         let conn = connection.get(self.deadline).await?;
-        connection.eval(&conn, asking, self).await
+        self.eval(connection, &conn, asking).await
     }
 }
 

@@ -2,7 +2,8 @@
 
 use tokio::sync::OnceCell;
 
-use crate::store::redis::topology::replication::ReplicationStatus;
+use crate::store::Timers;
+use crate::store::redis::topology::replication::{ReplicationStatus, question};
 use crate::store::redis::topology::server_run::ServerRun;
 use crate::store::redis::wire;
 
@@ -15,4 +16,14 @@ pub(crate) struct ServerState {
     pub(crate) replication: ReplicationStatus,
     /// Read once, because a restart of the server ends the connection. `None`: the server does not report its run.
     pub(crate) run: OnceCell<Option<ServerRun>>,
+}
+
+impl LiveConnection {
+    /// Reads the replication status with one round trip. The caller sets the timeout. Without a reply the status stays
+    /// as it was.
+    pub(crate) async fn read_replication(&self, timers: &Timers) {
+        let at = timers.now();
+        let answer = self.ask(&question()).await;
+        self.server.replication.note(&answer, at);
+    }
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::error::Error;
-use crate::store::redis::topology::live_connection::LiveConnection;
+use crate::store::BootInstant;
 use crate::store::redis::wire::errors::forbids;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
-use crate::store::{BootInstant, Timers};
 
 /// How long we trust that a server has no replicas. After this time we check again, because one may have connected.
 pub(crate) const NO_REPLICAS_TTL: Duration = Duration::from_secs(5);
@@ -88,13 +87,6 @@ impl ReplicationStatus {
 
 pub(crate) fn question() -> Request {
     Request::new("INFO").arg("replication")
-}
-
-/// Reads the status with one round trip. The caller sets the timeout. Without a reply the status stays as it was.
-pub(crate) async fn read(conn: &LiveConnection, timers: &Timers) {
-    let at = timers.now();
-    let answer = conn.ask(&question()).await;
-    conn.server.replication.note(&answer, at);
 }
 
 /// Entry point of the fuzzer, for arbitrary text.

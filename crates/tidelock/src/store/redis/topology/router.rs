@@ -15,11 +15,12 @@ use crate::store::redis::slots;
 use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::job::{RequestJob, ScriptJob, ServerJob};
+use crate::store::redis::topology::server_run;
 use crate::store::redis::wire::errors::{Redirect, server_error, unsent};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::script::Script;
-use crate::store::{BootInstant, Name};
+use crate::store::{BootInstant, Incarnation, Name, Timers};
 
 /// How many redirections a request follows without a pause. Nodes that do not agree yet may redirect it in a circle.
 const HOPS: u32 = 4;
@@ -82,6 +83,32 @@ impl Router {
                  use no braces, or a non-empty {…} before any other brace",
             )),
         }
+    }
+
+    /// The server run that the connection leads to now. `None`: the server does not report it, or the store has several
+    /// servers.
+    pub(crate) async fn incarnation(&self, timers: &Timers) -> Result<Option<Incarnation>> {
+        let Self::One(connection) = self else {
+            return Ok(None);
+        };
+        let deadline = connection.deadline();
+        let conn = connection.get(deadline).await?;
+        let server_run = conn.server.run.get_or_try_init(|| async {
+            let info = Request::new("INFO").arg("server");
+            match connection.settle(&conn, &info, deadline).await {
+                Ok(reply) => {
+                    let info = reply.text().unwrap_or_default();
+                    Ok(server_run::read(info, timers.now()))
+                }
+                // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
+                Err(failure) => match failure.error() {
+                    error if error.kind() == ErrorKind::Refused => Ok(None),
+                    error => Err(error),
+                },
+            }
+        });
+        let server_run = server_run.await?.as_ref();
+        Ok(server_run.map(|server_run| server_run.by(timers.now())))
     }
 
     /// Runs a job on the server that has its key.

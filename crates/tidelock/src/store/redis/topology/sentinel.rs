@@ -17,7 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::redis::topology::endpoint::{
+    Endpoint, EndpointLogin, PrimaryFinder, ServerFinder,
+};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -48,7 +50,7 @@ pub(crate) struct Sentinel {
     /// The last known address of the primary.
     current: Mutex<Option<HostAddress>>,
     /// Notified to query the sentinels at once.
-    pub(crate) refresh: Arc<Notify>,
+    refresh: Arc<Notify>,
     closed: AtomicBool,
     /// The epoch of the last answer that we trusted.
     newest: AtomicI64,
@@ -102,7 +104,7 @@ impl Sentinel {
             tls: self.tls.clone(),
             ..EndpointLogin::default()
         };
-        let finder = PrimaryFinder::Fixed(address.clone());
+        let finder = ServerFinder::Fixed(address.clone());
         let endpoint = Endpoint::new(finder, entry, self.timers.clone(), self.limit);
         let home = ConnectionRuntime::Background(self.background.clone());
         known.push((address, Connection::new(Arc::new(endpoint), home)));
@@ -131,55 +133,6 @@ impl Sentinel {
                 }
             }
         }
-    }
-
-    /// The address of the primary, from the sentinel with the highest epoch.
-    pub(crate) fn find(&self) -> BoxFuture<'_, Result<HostAddress>> {
-        // Boxed, because the type is recursive: the connection to a sentinel uses an endpoint too.
-        Box::pin(async move {
-            // Half of the limit: the connect to the primary needs the rest.
-            let mut end = self.timers.now() + self.limit / 2;
-            let known = self.known();
-            let each = known
-                .iter()
-                .map(|(address, connection)| self.ask(address, connection, end));
-            let mut asked: FuturesUnordered<_> = each.collect();
-            let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
-            let mut args = 0;
-            while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
-                match said {
-                    Ok(Some(word)) => {
-                        args += 1;
-                        best = best.max(Some(word));
-                        end = end.min(self.timers.now() + OTHERS);
-                    }
-                    Ok(None) => unaware += 1,
-                    Err(error) => troubles.push(error),
-                }
-            }
-            drop(asked);
-            match best {
-                // These sentinels have missed a failover that others have reported, so we do not trust them. A
-                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
-                Some(SentinelReply { epoch, .. })
-                    if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
-                {
-                    Err(unsent(format_args!(
-                        "the sentinels {} that answer have not seen the last failover",
-                        address::short(&self.who.places)
-                    )))
-                }
-                Some(SentinelReply {
-                    host, port, epoch, ..
-                }) => {
-                    self.newest.store(epoch, Ordering::SeqCst);
-                    let tls = self.who.places.iter().any(HostAddress::is_tls);
-                    Ok(HostAddress::Tcp { host, port, tls })
-                }
-                None if unaware > 0 => Err(self.unknown_service(unaware).await),
-                None => Err(self.unreachable(&troubles)),
-            }
-        })
     }
 
     /// Queries one sentinel. `None`: it does not know the service.
@@ -213,21 +166,6 @@ impl Sentinel {
             host: host.to_owned(),
             port,
         }))
-    }
-
-    /// Stores the address of the primary. `true`: it differs from the previous one.
-    pub(crate) fn note(&self, address: &HostAddress) -> bool {
-        let mut current = self.current.lock();
-        if current.as_ref() == Some(address) {
-            return false;
-        }
-        current.replace(address.clone()).is_some()
-    }
-
-    /// Whether this is the last known address of the primary.
-    pub(crate) fn is_at(&self, address: &HostAddress) -> bool {
-        let current = self.current.lock();
-        current.as_ref() == Some(address)
     }
 
     /// The error for an unknown service. It lists the known services, if the user may see them.
@@ -286,9 +224,77 @@ impl Sentinel {
             }
         ))
     }
+}
+
+impl PrimaryFinder for Sentinel {
+    /// The address of the primary, from the sentinel with the highest epoch.
+    fn find(&self) -> BoxFuture<'_, Result<HostAddress>> {
+        // Boxed, because the type is recursive: the connection to a sentinel uses an endpoint too.
+        Box::pin(async move {
+            // Half of the limit: the connect to the primary needs the rest.
+            let mut end = self.timers.now() + self.limit / 2;
+            let known = self.known();
+            let each = known
+                .iter()
+                .map(|(address, connection)| self.ask(address, connection, end));
+            let mut asked: FuturesUnordered<_> = each.collect();
+            let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
+            let mut args = 0;
+            while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
+                match said {
+                    Ok(Some(word)) => {
+                        args += 1;
+                        best = best.max(Some(word));
+                        end = end.min(self.timers.now() + OTHERS);
+                    }
+                    Ok(None) => unaware += 1,
+                    Err(error) => troubles.push(error),
+                }
+            }
+            drop(asked);
+            match best {
+                // These sentinels have missed a failover that others have reported, so we do not trust them. A
+                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
+                Some(SentinelReply { epoch, .. })
+                    if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
+                {
+                    Err(unsent(format_args!(
+                        "the sentinels {} that answer have not seen the last failover",
+                        address::short(&self.who.places)
+                    )))
+                }
+                Some(SentinelReply {
+                    host, port, epoch, ..
+                }) => {
+                    self.newest.store(epoch, Ordering::SeqCst);
+                    let tls = self.who.places.iter().any(HostAddress::is_tls);
+                    Ok(HostAddress::Tcp { host, port, tls })
+                }
+                None if unaware > 0 => Err(self.unknown_service(unaware).await),
+                None => Err(self.unreachable(&troubles)),
+            }
+        })
+    }
+
+    fn note(&self, address: &HostAddress) -> bool {
+        let mut current = self.current.lock();
+        if current.as_ref() == Some(address) {
+            return false;
+        }
+        current.replace(address.clone()).is_some()
+    }
+
+    fn is_at(&self, address: &HostAddress) -> bool {
+        let current = self.current.lock();
+        current.as_ref() == Some(address)
+    }
+
+    fn doubt(&self) {
+        self.refresh.notify_one();
+    }
 
     /// Closes the connections to the sentinels and stops `follow`.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.refresh.notify_one();
         for (_, connection) in self.known() {
@@ -299,13 +305,10 @@ impl Sentinel {
 
 /// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
 /// to the old one.
-pub(crate) async fn follow(endpoint: Weak<Endpoint>, timers: Timers) {
+pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, timers: Timers) {
     for round in 0_u32.. {
         let refresh = {
-            let Some(endpoint) = endpoint.upgrade() else {
-                return;
-            };
-            let Some(sentinel) = endpoint.sentinel() else {
+            let Some((sentinel, endpoint)) = sentinel.upgrade().zip(endpoint.upgrade()) else {
                 return;
             };
             match sentinel.find().await {

@@ -4,10 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, Result};
-use crate::store::redis::topology::router::Router;
-use crate::store::redis::wire::request::Request;
-use crate::store::{BootInstant, Incarnation, Timers};
+use crate::store::{BootInstant, Incarnation};
 
 /// The reply to `INFO server`, and when it arrived.
 #[derive(Debug, Clone)]
@@ -16,29 +13,6 @@ pub(crate) struct ServerRun {
     /// A lower bound of the uptime at `heard`.
     up: Duration,
     heard: BootInstant,
-}
-
-/// The server run that the connection leads to now. `None`: the server does not report it, or the store has several
-/// servers.
-pub(crate) async fn incarnation(router: &Router, timers: &Timers) -> Result<Option<Incarnation>> {
-    let Router::One(connection) = router else {
-        return Ok(None);
-    };
-    let deadline = connection.deadline();
-    let conn = connection.get(deadline).await?;
-    let server_run = conn.server.run.get_or_try_init(|| async {
-        let info = Request::new("INFO").arg("server");
-        match connection.settle(&conn, &info, deadline).await {
-            Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),
-            // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
-            Err(failure) => match failure.error() {
-                error if error.kind() == ErrorKind::Refused => Ok(None),
-                error => Err(error),
-            },
-        }
-    });
-    let server_run = server_run.await?.as_ref();
-    Ok(server_run.map(|server_run| server_run.by(timers.now())))
 }
 
 impl ServerRun {

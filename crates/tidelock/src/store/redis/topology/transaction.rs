@@ -8,15 +8,12 @@ use crate::error::Result;
 use crate::store::BootInstant;
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::job::ServerJob;
-use crate::store::redis::wire::errors::{ServerError, unanswered, unexpected, unsent};
-use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::errors::{unanswered, unexpected, unsent};
+use crate::store::redis::wire::reply::{CommandResult, Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 
 /// How often a transaction is retried because a watched key has changed.
 const MAX_TRANSACTION_RETRIES: usize = 20;
-
-/// The reply to one command.
-pub(crate) type CommandResult = Result<Reply, ServerError>;
 
 /// The keys to watch, the reads, and the decision. All keys are in one slot.
 pub(crate) trait Transaction: Sync {
@@ -39,7 +36,7 @@ pub(crate) enum TransactionStep {
 
 type AnswerToWrites = Box<dyn FnOnce(&[Reply]) -> Result<Option<Reply>> + Send>;
 
-/// The connection for transactions, and the lock that serializes them.
+/// The connection for the transactions of one reconnecting connection, and the lock that serializes them.
 #[derive(Default)]
 pub(crate) struct TransactionConnection {
     connection: std::sync::OnceLock<Connection>,
@@ -71,7 +68,7 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
                 "the slot of this lock is being migrated to another node",
             ));
         }
-        let transactions = connection.transactions();
+        let transactions = connection.attachments().get::<TransactionConnection>();
         let Some(_turn) = connection
             .timers()
             .until(self.deadline, transactions.next_node.lock())

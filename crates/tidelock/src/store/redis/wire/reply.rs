@@ -3,6 +3,9 @@
 use crate::error::Error;
 use crate::store::redis::wire::errors::{ServerError, unanswered};
 
+/// The reply to one of several commands that were sent together.
+pub(crate) type CommandResult = Result<Reply, ServerError>;
+
 /// A reply of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reply {

@@ -17,9 +17,9 @@
 use std::borrow::Cow;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::redis::topology::transaction::{CommandResult, Transaction, TransactionStep};
+use crate::store::redis::topology::transaction::{Transaction, TransactionStep};
 use crate::store::redis::wire::errors::ServerError;
-use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::reply::{CommandResult, Reply};
 use crate::store::redis::wire::request::Request;
 
 pub(crate) struct Table {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::BootInstant;
-use crate::store::redis::pubsub::registry::own::OwnChannel;
-use crate::store::redis::pubsub::registry::{
-    ChannelPhase, PubSubConnection, RegistryState, SubscriptionRegistry,
+use crate::store::redis::pubsub::registry::SubscriptionRegistry;
+use crate::store::redis::pubsub::registry::state::{
+    ChannelPhase, OwnChannel, PubSubConnection, RegistryState,
 };
 use crate::store::redis::wire::reply::MessageForm;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::keyspace_events;
-use crate::store::redis::pubsub::registry::{ChannelPhase, PubSubConnection, SubscriptionRegistry};
+use crate::store::redis::pubsub::registry::SubscriptionRegistry;
+use crate::store::redis::pubsub::registry::state::{ChannelPhase, PubSubConnection};
 use crate::store::redis::wire::reply::{MessageForm, Push};
 
 /// The payload that scripts publish in the sharded form if they have just published the same message in the plain form.

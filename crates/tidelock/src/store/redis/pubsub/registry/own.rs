@@ -11,37 +11,12 @@ use std::sync::Arc;
 
 use crate::store::BootInstant;
 use crate::store::redis::keys;
-use crate::store::redis::pubsub::registry::{
-    ChannelPhase, PubSubConnection, REFUSED_FOR, RegistryState, SubscribeCommand,
-    SubscriptionRegistry,
+use crate::store::redis::pubsub::registry::state::{
+    ChannelPhase, ListenerCount, OwnChannel, PubSubConnection, RegistryState, SubscribeCommand,
 };
+use crate::store::redis::pubsub::registry::{REFUSED_FOR, SubscriptionRegistry};
 use crate::store::redis::wire::pipeline::Subscription;
 use crate::store::redis::wire::reply::MessageForm;
-
-/// Whether the server counts this process among tidelock's waiters for a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnChannel {
-    Out,
-    Joining,
-    In,
-}
-
-/// The part of this process in the server's counts, as far as we know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ListenerCount {
-    /// In how many forms it is subscribed.
-    pub(crate) forms: i64,
-    /// Whether it is on the counting channel. `None`: unknown, because it is not confirmed yet.
-    pub(crate) own: Option<bool>,
-}
-
-impl ListenerCount {
-    /// This process is not subscribed.
-    pub(crate) const NOWHERE: Self = Self {
-        forms: 0,
-        own: Some(false),
-    };
-}
 
 impl SubscriptionRegistry {
     /// The form of the counting channel: the last one, which in a cluster is the form that moves with the slot.

@@ -1,0 +1,78 @@
+//! A store handle: what every operation on a lock needs.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::engine::runtime::sync::Mutex;
+use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
+use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
+use crate::store::redis::replicas::AckPolicy;
+use crate::store::redis::topology::router::Router;
+use crate::store::{Background, Name, Timers};
+
+/// The form of a lock in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Redisson's: a hash, with a message at each release.
+    Redisson,
+    /// A string, without messages.
+    Plain,
+}
+
+/// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
+pub(crate) const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
+
+/// A store handle with its own connections for commands. Both handles share the subscriptions.
+pub(crate) struct Redis {
+    pub(crate) router: Router,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Layout,
+}
+
+/// What both handles of a store share.
+pub(crate) struct Shared {
+    pub(crate) channel_router: ChannelRouter,
+    pub(crate) ways: PublishModes,
+    pub(crate) subscriber: Arc<Subscriber>,
+    pub(crate) events: KeyspaceEvents,
+    pub(crate) lease: Duration,
+    pub(crate) ack_policy: AckPolicy,
+    pub(crate) timers: Timers,
+    pub(crate) background: Background,
+    pub(crate) warned: Mutex<HashSet<Name>>,
+    /// The user is not allowed to run scripts: plain locks use transactions instead.
+    pub(crate) unscripted: AtomicBool,
+}
+
+/// Milliseconds, rounded up: a lease on the server must never be shorter than the one the client relies on.
+pub(crate) fn millis(time: Duration) -> u64 {
+    let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
+    time.as_secs().saturating_mul(1000).saturating_add(part)
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Redis").field(&self.router).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_rounded_up_to_whole_milliseconds() {
+        for (nanos, whole) in [
+            (1, 1),
+            (1_000_000, 1),
+            (1_000_001, 2),
+            (30_000_000_000, 30_000),
+        ] {
+            assert_eq!(millis(Duration::from_nanos(nanos)), whole);
+        }
+    }
+}
