@@ -2,8 +2,6 @@
 //!
 //! The algorithm, its states and its lock order are in [`queue`].
 
-pub(crate) mod fairness;
-pub(crate) mod fairness_debt;
 pub(crate) mod last_answer;
 pub(crate) mod leader;
 mod leadership;

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::engine::fairness::debt::EndedTurn;
 use crate::engine::lease::leader_term::Queues;
-use crate::engine::local_queue::fairness_debt::EndedTurn;
 use crate::engine::local_queue::queue::{LocalQueues, TermLimits};
 use crate::engine::local_queue::waiter::Notification;
 use crate::engine::runtime::wakers::wake_all;

@@ -48,9 +48,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine::fairness::FairnessDelays;
 use crate::engine::lease::hold::NextHolder;
 use crate::engine::lease::leader_term::{LeaderTerm, Queues};
-use crate::engine::local_queue::fairness::FairnessDelays;
 use crate::engine::local_queue::last_answer::LastAnswer;
 use crate::engine::local_queue::leader::{AcquireTerms, Leader};
 use crate::engine::local_queue::waiter::{Notification, QueuedRequest, WaiterFuture};

@@ -16,17 +16,17 @@
 //!    client may be frozen or gone.
 //!
 //! A delay that is longer than needed costs nothing while others come, because their releases end it. Clients other
-//! than tidelock need longer delays; see [`debt`](crate::engine::local_queue::fairness_debt).
+//! than tidelock need longer delays; see [`debt`](crate::engine::fairness::debt).
 //!
 //! The state belongs to the name and not to a waiting task. A task may give up after a few milliseconds, and the next
 //! one must still wait for the other processes.
 
+pub(crate) mod debt;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::engine::local_queue::fairness_debt::{
-    EndedTurn, FairnessDebt, MAX_FAIRNESS_DELAY, PLACES,
-};
+use crate::engine::fairness::debt::{EndedTurn, FairnessDebt, MAX_FAIRNESS_DELAY, PLACES};
 use crate::store::{BootInstant, Name, ReleasesSeen};
 
 /// Bounds the delay to this fraction (1/`DELAY_DIVISOR`) of the last turn, unless the shortest delay is longer.

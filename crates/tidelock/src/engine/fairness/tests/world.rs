@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::engine::local_queue::fairness::*;
+use crate::engine::fairness::*;
 use crate::store::Awaited;
 
 /// How long each holder keeps the lock, in microseconds.
@@ -152,7 +152,7 @@ impl World {
             holder: None,
             now: 0,
             dice: 7,
-            name: crate::engine::local_queue::fairness::tests::name(),
+            name: crate::engine::fairness::tests::name(),
             polled_at: None,
             stranger_at: 0,
             drought: 0,

@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use self::world::{Others, Ours, World};
-use crate::engine::local_queue::fairness::*;
+use crate::engine::fairness::*;
 use crate::store::Awaited;
 
 fn ms(ms: u64) -> Duration {
