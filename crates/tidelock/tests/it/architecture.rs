@@ -2,6 +2,7 @@
 
 mod functions;
 mod glossary;
+mod imports;
 mod log_fields;
 mod rooms;
 
@@ -74,7 +75,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
     let own = format!("store::{store}");
     match first {
         "error" | "fence" | "name" | "redis" | "snapshot" | "types" => true,
-        "engine" => ["backoff", "clock", "event", "sync", "wakes"]
+        "engine" => ["backoff", "clock", "event", "sync", "wakers", "wakes"]
             .iter()
             .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),
         "store" => {

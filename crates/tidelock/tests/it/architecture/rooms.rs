@@ -1,8 +1,9 @@
 //! The module layout: which module may name which, one meaning for each type name, and comments that a new reader
 //! understands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::imports::Files;
 use super::{sources, used};
 
 /// Type names that mean the same thing in every store, so each store may define its own.
@@ -104,6 +105,7 @@ fn rooms_of_the_engine_name_lower_ones() {
             "types",
             "engine::runtime",
             "engine::lease",
+            "engine::fairness",
             "engine::local_queue",
             "engine::acquire",
         ],
@@ -111,95 +113,10 @@ fn rooms_of_the_engine_name_lower_ones() {
     );
 }
 
-/// The most files of a room that may import each other in a circle. A file that belongs to none of these rooms is in no
-/// circle. The numbers are what is left; make them smaller.
-const CIRCLES: [(&str, usize); 12] = [
-    // A builder makes a client, `Client::builder` makes a builder, and `redis::Topology::connect` takes one, while the
-    // builder passes a topology to its store.
-    ("builder", 3),
-    ("client", 3),
-    ("redis", 3),
-    // A queue has waiters, a waiter gets a notification, one notification makes it the leader, and a leader has the
-    // queue.
-    ("engine::local_queue", 4),
-    // A wake has a timer, and the timers wake tasks.
-    ("engine::runtime", 2),
-    ("store::etcd", 2),
-    ("store::memcached", 3),
-    ("store::postgres", 2),
-    ("store::redis", 11),
-    ("store::set", 2),
-    ("store::sqlite", 3),
-    ("store::zookeeper", 3),
-];
-
-/// The files that each file imports, by module path.
-fn imports() -> BTreeMap<String, BTreeSet<String>> {
-    let files: BTreeMap<String, String> = sources()
-        .into_iter()
-        .filter(|(file, _)| !file.starts_with("testing/") && !file.ends_with("fuzz.rs"))
-        .map(|(file, code)| {
-            let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
-            (module.replace('/', "::"), code)
-        })
-        .collect();
-    let file_of = |path: &str| {
-        let mut path = path;
-        while !files.contains_key(path) {
-            path = path.rsplit_once("::")?.0;
-        }
-        Some(path.to_owned())
-    };
-    let each = files.iter().map(|(module, code)| {
-        // An import for the docs is no dependency.
-        let code = code.replace("#[cfg(doc)]\nuse crate::", "");
-        let named = used(&code).into_iter().filter_map(|path| file_of(&path));
-        (
-            module.clone(),
-            named.filter(|file| file != module).collect(),
-        )
-    });
-    each.collect()
-}
-
-/// The files that can be reached from a file by imports.
-fn reached<'a>(
-    from: &'a str,
-    imports: &'a BTreeMap<String, BTreeSet<String>>,
-) -> BTreeSet<&'a str> {
-    let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
-    while let Some(file) = next.pop() {
-        for import in &imports[file] {
-            if reached.insert(&**import) {
-                next.push(import);
-            }
-        }
-    }
-    reached
-}
-
 #[test]
-fn no_circle_of_imports_grows() {
-    let imports = imports();
-    let reached: BTreeMap<&str, BTreeSet<&str>> = imports
-        .keys()
-        .map(|file| (&**file, reached(file, &imports)))
-        .collect();
-    for (file, others) in &reached {
-        if !others.contains(file) {
-            continue;
-        }
-        let circle: Vec<_> = others
-            .iter()
-            .filter(|other| reached[*other].contains(file))
-            .collect();
-        let room = CIRCLES.iter().find(|(room, _)| file.starts_with(room));
-        let most = room.map_or(0, |(_, most)| *most);
-        assert!(
-            circle.len() <= most,
-            "{} files import each other in a circle, {most} may: {circle:?}",
-            circle.len()
-        );
+fn no_circle_of_imports() {
+    if let Some(circle) = Files::read().circle() {
+        panic!("these files import each other in a circle: {circle:?}");
     }
 }
 
