@@ -1,4 +1,4 @@
-//! A pool of connections to one server, on the background runtime. Callers hand requests to it from any runtime.
+//! A connection pool for one server, on the background runtime. Callers hand requests to it from any runtime.
 //!
 //! Each request has a connection for itself. If its caller leaves, the request still finishes, and only a connection
 //! whose answer was read to its end returns to the pool.

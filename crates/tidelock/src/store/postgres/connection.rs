@@ -1,4 +1,5 @@
-//! A connection that connects on first use and reconnects after a failure. Requests share it as a pipeline.
+//! A connection that connects on first use and reconnects after a failure. The requests of all tasks are
+//! multiplexed over it as a pipeline, so there is no connection pool.
 
 use std::fmt;
 use std::sync::Arc;

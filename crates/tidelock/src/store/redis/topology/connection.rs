@@ -1,4 +1,5 @@
-//! A reconnecting connection: it connects at the first request, and again after it has broken.
+//! A reconnecting connection: it connects at the first request, and again after it has broken. The requests of all tasks
+//! are multiplexed over it: each is sent at once, without a wait for the replies to earlier ones.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The pipeline: state shared by the callers and the I/O task of a connection. It has the bytes to send, and the
-//! slots of the callers that wait for replies.
+//! The pipeline: it multiplexes the requests of many tasks over one connection. It is the state that the callers and the
+//! I/O task share: the bytes to send, and the slots of the callers that wait for replies.
 //!
 //! A request keeps only its position in the order of the expected replies. If its caller drops the future, the
 //! position stays, and we discard the reply when it arrives.
