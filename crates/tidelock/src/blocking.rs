@@ -3,8 +3,8 @@
 //! Re-entrancy is by thread, as in Java: the thread that holds a lock acquires it again at once, counted in this
 //! process; every other thread waits. Therefore a [`Guard`] cannot leave its thread.
 //!
-//! Inside an async runtime (also on its blocking threads) every call that would block fails with
-//! [`ErrorKind::Runtime`]. Use the async [`Client`](crate::Client) there.
+//! In async code every call that would block fails with [`ErrorKind::Runtime`]: it could wait for a task that cannot run
+//! meanwhile. Use the async [`Client`](crate::Client) there, or call it inside `tokio::task::spawn_blocking`.
 //!
 //! # Examples
 //! ```
@@ -60,7 +60,7 @@ impl Client {
     /// Connects with default settings. The URL is as for [`Client::connect`](crate::Client::connect).
     ///
     /// # Errors
-    /// As [`Client::connect`](crate::Client::connect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::connect`](crate::Client::connect), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -93,7 +93,7 @@ impl Client {
     /// Runs an async connect to its end, for settings other than the defaults and for stores without a URL.
     ///
     /// # Errors
-    /// The errors of `connecting`, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// The errors of `connecting`, and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -111,6 +111,21 @@ impl Client {
             client,
             blocker: Arc::new(blocker),
         })
+    }
+
+    /// A builder, for other settings than the defaults. End it with
+    /// [`connect_blocking`](crate::ClientBuilder::connect_blocking).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidelock::blocking::Client;
+    ///
+    /// let client = Client::builder().lease(Duration::from_secs(10)).connect_blocking("memory:")?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn builder() -> crate::ClientBuilder {
+        AsyncClient::builder()
     }
 
     /// A lock of that name. Sends nothing.
@@ -216,7 +231,7 @@ impl Client {
     /// See [`Client::list`](crate::Client::list).
     ///
     /// # Errors
-    /// As [`Client::list`](crate::Client::list), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::list`](crate::Client::list), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -233,7 +248,7 @@ impl Client {
     /// See [`Client::verify`](crate::Client::verify).
     ///
     /// # Errors
-    /// As [`Client::verify`](crate::Client::verify), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::verify`](crate::Client::verify), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -265,7 +280,7 @@ impl Client {
     /// See [`Client::ping`](crate::Client::ping).
     ///
     /// # Errors
-    /// As [`Client::ping`](crate::Client::ping), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::ping`](crate::Client::ping), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -280,7 +295,7 @@ impl Client {
     /// See [`Client::diagnose`](crate::Client::diagnose).
     ///
     /// # Errors
-    /// As [`Client::diagnose`](crate::Client::diagnose), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::diagnose`](crate::Client::diagnose), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -312,7 +327,7 @@ impl Client {
     /// Waits until a [`close`](Self::close) begins; see [`Client::closing`](crate::Client::closing).
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -330,7 +345,7 @@ impl Client {
     /// As [`closing`](Self::closing), but waits at most `limit`. False: the client is open.
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -354,7 +369,7 @@ impl Client {
     /// that were still held after `grace`.
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime; then nothing is closed.
+    /// [`Runtime`](ErrorKind::Runtime) in async code; then nothing is closed.
     ///
     /// # Examples
     /// ```
@@ -454,7 +469,7 @@ impl<G: LockGuard> Lock<G> {
     /// Waits until the lock is free and acquires it. A thread that already holds it gets it at once.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::acquire`](crate::Lock::acquire), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -474,7 +489,7 @@ impl<G: LockGuard> Lock<G> {
     /// Acquires the lock if it is free now, or held by this thread. `None`: another owner holds it.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -517,7 +532,7 @@ impl<G: LockGuard> Lock<G> {
     /// in the options stops the wait from another thread.
     ///
     /// # Errors
-    /// As [`Lock::acquire_with`](crate::Lock::acquire_with), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::acquire_with`](crate::Lock::acquire_with), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -545,8 +560,7 @@ impl<G: LockGuard> Lock<G> {
     /// As [`acquire`](Self::acquire), but waits at most this long.
     ///
     /// # Errors
-    /// As [`Lock::acquire_timeout`](crate::Lock::acquire_timeout), and [`Runtime`](ErrorKind::Runtime) inside an async
-    /// runtime.
+    /// As [`Lock::acquire_timeout`](crate::Lock::acquire_timeout), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -564,7 +578,7 @@ impl<G: LockGuard> Lock<G> {
     /// See [`Lock::inspect`](crate::Lock::inspect).
     ///
     /// # Errors
-    /// As [`Lock::inspect`](crate::Lock::inspect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::inspect`](crate::Lock::inspect), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -582,8 +596,7 @@ impl<G: LockGuard> Lock<G> {
     /// Frees the lock, no matter which owner holds it; see [`Lock::force_release`](crate::Lock::force_release).
     ///
     /// # Errors
-    /// As [`Lock::force_release`](crate::Lock::force_release), and [`Runtime`](ErrorKind::Runtime) inside an async
-    /// runtime.
+    /// As [`Lock::force_release`](crate::Lock::force_release), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```

@@ -268,6 +268,15 @@ impl Guard {
         Closing::new(&self.0.context.steward().closed)
     }
 
+    /// An error if the lock is not held any more.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn still_held(&self) -> Result<()> {
+        match self.0.status.refusal() {
+            Some(lost) => Err(lost.on_lock(self.name())),
+            None => Ok(()),
+        }
+    }
+
     /// The timers of the client, for the waits of the blocking API.
     #[cfg(feature = "blocking")]
     pub(crate) fn timers(&self) -> &Timers {

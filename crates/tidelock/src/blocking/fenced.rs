@@ -115,6 +115,22 @@ impl FencedGuard {
         self.guard.inner.sql_fence(self.token)
     }
 
+    /// Returns one more guard of the same acquisition, with the same token; see [`Guard::reenter`].
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let outer = client.lock("ledger").fenced().acquire()?;
+    /// assert_eq!(outer.reenter().token(), outer.token());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn reenter(&self) -> Self {
+        Self {
+            guard: self.guard.reenter(),
+            token: self.token,
+        }
+    }
+
     /// Releases the lock and waits until the store has confirmed it; see [`Guard::release`].
     ///
     /// # Errors

@@ -153,7 +153,7 @@ impl Guard {
     /// Waits until the lock is lost; see [`Guard::lost`](crate::Guard::lost).
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -173,7 +173,7 @@ impl Guard {
     /// As [`lost`](Self::lost), but waits at most `limit`. `None`: the lock is still held.
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -216,7 +216,7 @@ impl Guard {
     /// Waits until the client of this lock begins to close; see [`Guard::closing`](crate::Guard::closing).
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -237,7 +237,7 @@ impl Guard {
     /// As [`closing`](Self::closing), but waits at most `limit`. False: the client is open.
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -287,10 +287,54 @@ impl Guard {
         self.callbacks.borrow_mut().extend(task);
     }
 
+    /// Runs work on this thread, and returns its result if the lock was held until its end. A thread cannot be stopped:
+    /// work of many steps asks [`is_held`](Self::is_held) before each.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) with the lock's name and [reason](crate::Error::lost_reason). If the lock was lost
+    /// before, the work does not begin. If it was lost meanwhile, the work may have overlapped with that of another
+    /// holder, and its result is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("report").acquire()?;
+    /// let pages = guard.while_held(|| 12)?;
+    /// assert_eq!(pages, 12);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn while_held<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        self.inner.still_held()?;
+        let result = work();
+        self.inner.still_held()?;
+        Ok(result)
+    }
+
+    /// Returns one more guard of the same acquisition, without a request; see
+    /// [`Guard::reenter`](crate::Guard::reenter). It stays on this thread.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let outer = client.lock("job").acquire()?;
+    /// let inner = outer.reenter();
+    /// drop(outer);
+    /// assert!(inner.is_held()); // released when `inner` goes
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn reenter(&self) -> Self {
+        Self {
+            inner: self.inner.reenter(),
+            blocker: Arc::clone(&self.blocker),
+            callbacks: RefCell::default(),
+            stays_here: PhantomData,
+        }
+    }
+
     /// Lengthens the lease; see [`Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
-    /// As [`Guard::extend`](crate::Guard::extend), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Guard::extend`](crate::Guard::extend), and [`Runtime`](ErrorKind::Runtime) in async code.
     ///
     /// # Examples
     /// ```
@@ -312,7 +356,7 @@ impl Guard {
     /// lock, the lock stays held and this call returns at once.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release), and [`Runtime`](ErrorKind::Runtime) inside an async runtime: then
+    /// As [`Guard::release`](crate::Guard::release), and [`Runtime`](ErrorKind::Runtime) in async code: then
     /// the client releases the lock in the background.
     ///
     /// # Examples

@@ -1,5 +1,6 @@
 //! Which modules may use which, and the size limits of files and functions.
 
+mod blocking_api;
 mod functions;
 mod glossary;
 mod imports;

@@ -5,6 +5,8 @@ mod abilities;
 mod api;
 mod architecture;
 mod at_the_door;
+#[cfg(feature = "blocking")]
+mod blocking_api;
 mod cron_once;
 mod environment;
 mod every_await;

@@ -3,12 +3,16 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+#[cfg(feature = "blocking")]
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 #[cfg(feature = "blocking")]
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+#[cfg(feature = "blocking")]
+use tokio::task::coop;
 
 use crate::engine::runtime::clock::{BootInstant, Clock};
 #[cfg(feature = "blocking")]
@@ -173,7 +177,7 @@ impl Blocker {
     /// Waits for a future on this thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Runtime`] inside a tokio runtime, whose executor a wait would block; it drops the future.
+    /// [`ErrorKind::Runtime`] in async code, whose executor a wait would block; it drops the future.
     /// [`ErrorKind::Closed`] on a closed client, unless the future is ready at once.
     pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         refuse_inside_a_runtime()?;
@@ -222,15 +226,34 @@ impl Drop for BlockingRuntime {
     }
 }
 
-/// Returns an error where tokio would panic in `block_on`.
+/// Returns an error where a wait would block an executor, and where tokio would panic in `block_on`.
 #[cfg(feature = "blocking")]
 fn refuse_inside_a_runtime() -> Result<()> {
-    if Handle::try_current().is_ok() {
-        return Err(Error::new(ErrorKind::Runtime)
-            .because("blocking call inside an async runtime; use the async client"));
+    if Handle::try_current().is_ok() && runs_a_task() {
+        return Err(Error::new(ErrorKind::Runtime).because(
+            "blocking call in async code, whose executor it would block; use the async client, or tokio::task::spawn_blocking",
+        ));
     }
     Ok(())
 }
+
+/// Whether this thread polls a task at the moment. A thread of `spawn_blocking` or `block_in_place` does not. tokio has
+/// no question for it, but it gives each poll a budget of steps, and a thread that may block has no budget to use up.
+#[cfg(feature = "blocking")]
+fn runs_a_task() -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    (0..MORE_THAN_THE_BUDGET).any(|_| match coop::poll_proceed(&mut cx) {
+        Poll::Ready(step) => {
+            step.made_progress();
+            false
+        }
+        Poll::Pending => true,
+    })
+}
+
+/// Exceeds the steps of one poll, which are 128.
+#[cfg(feature = "blocking")]
+const MORE_THAN_THE_BUDGET: u32 = 1024;
 
 /// The one sleep behind all timers: until an instant of the client's clock.
 #[derive(Debug)]

@@ -1,0 +1,63 @@
+//! The blocking API on the threads of an async runtime, and its work under a lock.
+
+use std::time::Duration;
+
+use tidelock::blocking::Client;
+use tidelock::{AcquireOptions, ErrorKind, LostReason, Result};
+
+fn sell() -> Result<()> {
+    let client = Client::builder()
+        .prefix("shop:")
+        .connect_blocking("memory:")?;
+    let lock = client.lock("stock");
+    let guard = lock.acquire()?;
+    let inner = guard.reenter();
+    guard.release()?;
+    assert_eq!(inner.while_held(|| lock.inspect())??.name, "shop:stock");
+    inner.release()?;
+    assert_eq!(client.close(Duration::from_secs(1))?, 0);
+    Ok(())
+}
+
+/// Refused in async code, and allowed on a thread that may block.
+async fn is_for_threads_that_may_block() {
+    let elsewhere = tokio::task::spawn_blocking(|| Client::connect("memory:"));
+    let client = elsewhere.await.unwrap().unwrap();
+    for refused in [sell(), client.lock("stock").acquire().map(drop)] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Runtime);
+        assert!(error.to_string().contains("spawn_blocking"), "{error}");
+    }
+    // A task that was refused goes on.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for _ in 0..3 {
+        tokio::task::spawn_blocking(sell).await.unwrap().unwrap();
+    }
+    let refused = tokio::spawn(async { sell().unwrap_err().kind() });
+    assert_eq!(refused.await.unwrap(), ErrorKind::Runtime);
+}
+
+#[tokio::test]
+async fn blocking_calls_work_in_spawn_blocking_of_a_single_thread() {
+    is_for_threads_that_may_block().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_calls_work_in_spawn_blocking_of_many_threads() {
+    is_for_threads_that_may_block().await;
+    tokio::task::block_in_place(sell).unwrap();
+}
+
+#[test]
+fn work_whose_lock_was_lost_has_no_result() -> Result<()> {
+    let client = Client::connect("memory:")?;
+    let briefly = AcquireOptions::new().max_hold(Duration::from_millis(20));
+    let guard = client.lock("report").acquire_with(briefly)?;
+    let error = guard.while_held(|| guard.lost()).unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(error.lock_name(), Some("report"));
+    let mut begun = false;
+    assert!(guard.while_held(|| begun = true).is_err());
+    assert!(!begun, "the lock was lost before");
+    Ok(())
+}
