@@ -51,6 +51,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;run' {
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; default: wait without a limit')
+            [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
@@ -64,6 +65,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--read', '--read', [CompletionResultType]::ParameterName, 'Hold the lock for reading, together with other readers; a store without read-write locks is an error')
+            [CompletionResult]::new('--write', '--write', [CompletionResultType]::ParameterName, 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
@@ -74,6 +77,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;try' {
+            [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
@@ -87,6 +91,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--read', '--read', [CompletionResultType]::ParameterName, 'Hold the lock for reading, together with other readers; a store without read-write locks is an error')
+            [CompletionResult]::new('--write', '--write', [CompletionResultType]::ParameterName, 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
@@ -97,6 +103,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;hold' {
+            [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; default: wait as long as somebody holds the lock')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Release the lock after it was held for this time, with exit code 76')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
@@ -109,6 +116,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--read', '--read', [CompletionResultType]::ParameterName, 'Hold the lock for reading, together with other readers; a store without read-write locks is an error')
+            [CompletionResult]::new('--write', '--write', [CompletionResultType]::ParameterName, 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock); a store without tokens is an error')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')

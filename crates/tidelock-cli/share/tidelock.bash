@@ -473,12 +473,16 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__hold)
-            opts="-E -v -h -V --wait --max-hold --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --wait --max-hold --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --also)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -631,13 +635,17 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__run)
-            opts="-E -v -h -V --wait --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --wait --read --write --also --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --also)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -747,12 +755,16 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__try)
-            opts="-E -v -h -V --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --also)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --max-hold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

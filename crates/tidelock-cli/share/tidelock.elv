@@ -47,6 +47,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         }
         &'tidelock;run'= {
             cand --wait 'Give up after this time, connecting included; default: wait without a limit'
+            cand --also 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names'
             cand --max-hold 'Terminate the command after it has held the lock for this time'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter if the lease ends earlier'
@@ -60,6 +61,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
             cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --read 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+            cand --write 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
             cand --fenced 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
@@ -69,6 +72,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;try'= {
+            cand --also 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names'
             cand --max-hold 'Terminate the command after it has held the lock for this time'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter if the lease ends earlier'
@@ -82,6 +86,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
             cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --read 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+            cand --write 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
             cand --fenced 'Acquire a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
@@ -91,6 +97,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;hold'= {
+            cand --also 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names'
             cand --wait 'Give up after this time, connecting included; default: wait as long as somebody holds the lock'
             cand --max-hold 'Release the lock after it was held for this time, with exit code 76'
             cand -E 'Exit code when the lock was not acquired, instead of 75; as `flock -E`'
@@ -103,6 +110,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
             cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --read 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+            cand --write 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
             cand --fenced 'Take a fenced lock (Redisson''s RFencedLock); a store without tokens is an error'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'

@@ -48,6 +48,7 @@ complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "completions" -d '
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "man" -d 'Print a man page: tidelock man run | man -l -'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l wait -d 'Give up after this time, connecting included; default: wait without a limit' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l also -d 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l max-hold -d 'Terminate the command after it has held the lock for this time' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
@@ -61,10 +62,13 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l also -d 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l max-hold -d 'Terminate the command after it has held the lock for this time' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
@@ -78,10 +82,13 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l also -d 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l wait -d 'Give up after this time, connecting included; default: wait as long as somebody holds the lock' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l max-hold -d 'Release the lock after it was held for this time, with exit code 76' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 75; as `flock -E`' -r
@@ -93,6 +100,8 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l password-file
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l fenced -d 'Take a fenced lock (Redisson\'s RFencedLock); a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s h -l help -d 'Print help (see more with \'--help\')'

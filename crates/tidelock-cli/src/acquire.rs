@@ -9,6 +9,7 @@ use crate::covers::Shown;
 use crate::exit::{self, Failure, Outcome};
 use crate::inspect::as_text;
 use crate::waiting;
+use crate::which::Which;
 
 /// Bounds the time in which the store must say who holds the lock, once the wait for it has ended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -52,6 +53,7 @@ pub(crate) async fn acquire(
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
+    pub(crate) which: &'a Which,
     pub(crate) fenced: bool,
     /// `None`: wait as long as somebody holds the lock. Connecting counts too.
     pub(crate) wait: Option<Duration>,
@@ -64,7 +66,7 @@ pub(crate) struct Wanted<'a> {
 
 impl Wanted<'_> {
     pub(crate) async fn acquire(&self, store: &StoreArgs, client: &Client) -> Outcome<Held> {
-        let lock = client.lock(self.name);
+        let lock = self.which.lock(client, self.name)?;
         let mut options = AcquireOptions::new();
         if let Some(limit) = self.wait {
             options = options.wait(limit.saturating_sub(self.begun.elapsed()));

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::which::Which;
+
 /// Distributed locks from the command line.
 ///
 /// Runs a program under a lock that is shared by many machines, shows the holders and waiters of locks, and breaks a
@@ -124,8 +126,8 @@ pub(crate) enum Command {
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///
     /// Prints one line, `held NAME`, or `held NAME TOKEN` if the store has tokens, as soon as the lock is held. Releases
-    /// the lock when standard input ends. When the lock is lost, prints a message and exits with code 76: the caller
-    /// must stop its work then, because nothing else stops it.
+    /// the lock when standard input ends. When the lock is lost, prints `lost NAME` and exits with code 76: the
+    /// caller must stop its work then, because nothing else stops it.
     Hold(HoldArgs),
     /// Show the holders of locks, when they connected, the time left, and the number of waiters
     Show(ShowArgs),
@@ -180,6 +182,8 @@ pub(crate) struct TryArgs {
 pub(crate) struct HoldArgs {
     /// Name of the lock
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Give up after this time, connecting included; default: wait as long as somebody holds the lock
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
@@ -210,6 +214,8 @@ pub(crate) struct ManArgs {
 pub(crate) struct JobArgs {
     /// Name of the lock
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Terminate the command after it has held the lock for this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,

@@ -18,12 +18,13 @@ pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
     let mut signals = Interrupts::catch()?;
     let begun = Instant::now();
     let client = tokio::select! {
-        client = store::connect_within(args, what.wait.unwrap_or_default()) => client.map_err(|failure| failure.on_lock(&what.name))?,
+        client = store::connect_as("tidelock", args, what.wait.unwrap_or_default()) => client.map_err(|failure| failure.on_lock(&what.name))?,
         number = signals.next() => return Ok(ExitCode::from(by_signal(number))),
     };
     covers::tell(args)?;
     let wanted = Wanted {
         name: &what.name,
+        which: &what.which,
         fenced: what.fenced,
         wait: what.wait,
         begun,
@@ -53,6 +54,7 @@ async fn until_the_end(held: Held, signals: &mut Interrupts) -> Outcome {
     let code = tokio::select! {
         biased; // a loss is reported, even if the input ends at the same moment
         reason = guard.lost() => {
+            let _ = print_line(&Escaped(format_args!("lost {}", guard.name())));
             return Err(Failure::new(exit::LOST, format!("{}: lost: {reason}", guard.name())));
         }
         () = end_of_input() => ExitCode::SUCCESS,

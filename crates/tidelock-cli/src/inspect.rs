@@ -10,7 +10,10 @@ use tidelock::{Client, Escaped, Holder, Mode, Severity, Snapshot};
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
 use crate::covers::{self, Shown};
 use crate::exit::{self, Failure, Outcome, say};
-use crate::store;
+use crate::{store, table};
+
+/// On stderr, so that a script that reads the names gets none.
+const NO_LOCKS: &str = "no locks are held";
 
 /// Bounds the locks that `show` without names prints.
 const MOST: usize = 1000;
@@ -36,6 +39,7 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     with_client(args, async |client| {
         let names = if what.names.is_empty() {
+            store::refuse_to_list(args)?;
             // Listed names already include the prefix.
             let listed = client.list(&format!("{prefix}*"), MOST).await?;
             listed
@@ -45,13 +49,22 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
         } else {
             what.names
         };
+        if names.is_empty() {
+            say(NO_LOCKS);
+        }
+        let mut rows = Vec::new();
         for name in names {
             let seen = client.lock(&name).inspect().await?;
             if what.json {
                 print_object(&store, as_json(&seen))?;
+            } else if table::is_wanted() {
+                rows.push(seen);
             } else {
                 print_line(&as_text(&seen))?;
             }
+        }
+        if !rows.is_empty() {
+            print_line(&table::of_locks(&rows))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -61,13 +74,17 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
 /// `tidelock ls`.
 pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
+    store::refuse_to_list(args)?;
     with_client(args, async |client| {
+        let mut rows = Vec::new();
+        let mut count = 0;
         for name in client
             .list(&format!("{prefix}{}", what.pattern), what.most)
             .await?
         {
             let mut object = json!({ "name": name });
             let mut line = Escaped(&name).to_string();
+            count += 1;
             if what.modes {
                 // Listed names already include the prefix.
                 let own = name.strip_prefix(&prefix).unwrap_or(&name);
@@ -76,12 +93,22 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
                 object["mode"] = json!(mode);
                 object["holders"] = json!(seen.holders.len());
                 line = format!("{line}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
+                rows.push([
+                    Escaped(&name).to_string(),
+                    mode.unwrap_or("free").to_owned(),
+                    seen.holders.len().to_string(),
+                ]);
             }
             if what.json {
                 print_object(&store, object)?;
-            } else {
+            } else if !(what.modes && table::is_wanted()) {
                 print_line(&line)?;
             }
+        }
+        if count == 0 {
+            say(NO_LOCKS);
+        } else if what.modes && table::is_wanted() && !what.json {
+            print_line(&table::of_modes(rows))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -117,7 +144,11 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
     let store = Shown::of(args)?;
     with_client(args, async |client| {
         let findings = client.diagnose().await?;
-        for finding in &findings {
+        let in_a_table = table::is_wanted() && !what.json;
+        if in_a_table {
+            print_line(&table::of_findings(&findings))?;
+        }
+        for finding in findings.iter().filter(|_| !in_a_table) {
             let severity = match finding.severity {
                 Severity::Good => "good",
                 Severity::Advice => "advice",
@@ -237,7 +268,7 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
 }
 
 /// Rounds to tenths of a second, which is enough for people.
-fn rounded(time: Duration) -> Duration {
+pub(crate) fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
 }
 
@@ -291,7 +322,7 @@ fn mode_of_all(seen: &Snapshot) -> Option<&'static str> {
 }
 
 /// The mode in one word.
-fn mode_of(mode: Mode) -> &'static str {
+pub(crate) fn mode_of(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "read",
         Mode::Write => "write",

@@ -11,8 +11,10 @@ mod pages;
 mod run;
 mod secret;
 mod store;
+mod table;
 mod waiting;
 mod watch;
+mod which;
 
 use std::future::Future;
 use std::process::ExitCode;

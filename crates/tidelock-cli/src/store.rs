@@ -12,13 +12,49 @@ use crate::secret;
 
 /// Connects to the store given by the flags and the environment. Creates it if it does not exist.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
-    connect_within(args, Duration::ZERO).await
+    make_default(args)?;
+    connect_by(args, builder(args)?).await
 }
 
-/// Like [`connect`], but retries for `limit` while the store cannot be reached or accepts no client.
-pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome<Client> {
+/// Like [`connect`], for a command that holds a lock: operators see this program and its user as the holder. Retries for
+/// `limit` while the store cannot be reached or accepts no client.
+pub(crate) async fn connect_as(
+    program: &str,
+    args: &StoreArgs,
+    limit: Duration,
+) -> Outcome<Client> {
     make_default(args)?;
-    connect_by(args, builder(args)?.connect_within(limit)).await
+    let program = format!("{program} as {}", user());
+    connect_by(args, builder(args)?.connect_within(limit).program(program)).await
+}
+
+/// The name of the user who runs this process, or the number of a user without a name.
+#[cfg(unix)]
+fn user() -> String {
+    let number = nix::unistd::Uid::effective();
+    let known = nix::unistd::User::from_uid(number).ok().flatten();
+    known.map_or_else(|| number.to_string(), |user| user.name)
+}
+
+#[cfg(not(unix))]
+fn user() -> String {
+    std::env::var("USERNAME").unwrap_or_else(|_| "an unknown user".to_owned())
+}
+
+/// Whether a pattern can find locks in this store. PostgreSQL's advisory locks are numbers made from names.
+pub(crate) fn refuse_to_list(args: &StoreArgs) -> Outcome<()> {
+    let url = url(args)?;
+    let options = url.split_once('?').map_or("", |(_, options)| options);
+    let is_session = |option: &str| {
+        let option = percent_encoding::percent_decode_str(option);
+        option.decode_utf8_lossy() == "locks=session"
+    };
+    if options.split('&').any(is_session) {
+        return Err(Failure::usage(
+            "locks=session cannot be listed: the server has no names of these locks; name one: tidelock show NAME",
+        ));
+    }
+    Ok(())
 }
 
 /// Like [`connect`], but publishes no details in the store.

@@ -34,3 +34,5 @@ mod secrets;
 mod stores;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/which.rs"]
+mod which;

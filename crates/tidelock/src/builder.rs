@@ -123,6 +123,7 @@ pub struct ClientBuilder {
     tls: TlsFiles,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     publish_process_info: bool,
+    program: Option<String>,
     create: bool,
     acknowledge: ReplicaAck,
     acknowledge_within: Duration,
@@ -141,6 +142,7 @@ impl Default for ClientBuilder {
             tls: TlsFiles::default(),
             credentials: None,
             publish_process_info: true,
+            program: None,
             create: true,
             acknowledge: ReplicaAck::default(),
             acknowledge_within: Duration::from_secs(1),
@@ -345,6 +347,24 @@ impl ClientBuilder {
     /// ```
     pub fn publish_process_info(mut self, publish: bool) -> Self {
         self.publish_process_info = publish;
+        self
+    }
+
+    /// Sets the program that operators see as the holder of this client's locks. Default: the file name of this program.
+    /// For programs that hold locks for others. All users of the store can read it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().program("nightly-report").connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// let seen = client.lock("job").inspect().await?;
+    /// assert_eq!(seen.holders[0].client.as_ref().unwrap().program, "nightly-report");
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn program(mut self, program: impl Into<String>) -> Self {
+        self.program = Some(program.into());
         self
     }
 
@@ -607,7 +627,7 @@ impl ClientBuilder {
         tracing::debug!("connected");
         let (home, plain) = QueuedStore::of_client(store, &queue_settings);
         let mint = OwnerMint::new();
-        let process_info = ProcessInfo::new(mint.client().clone());
+        let process_info = ProcessInfo::new(mint.client().clone(), self.program);
         let steward = Steward {
             notify,
             process_info: Arc::clone(&process_info),

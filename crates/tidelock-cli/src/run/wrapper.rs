@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::pin::pin;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -34,15 +35,17 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
     block_on(async {
         let mut signals = Signals::catch().map_err(Failure::internal)?;
         let begun = Instant::now();
+        let program = program_of(job);
         let patience = wait.unwrap_or(OUTAGE);
         let client = tokio::select! {
-            client = store::connect_within(store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
+            client = store::connect_as(&program, store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
             number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
         let wanted = Wanted {
             name: &job.name,
+            which: &job.which,
             fenced: job.fenced,
             wait,
             begun,
@@ -59,6 +62,14 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             _ => result,
         }
     })
+}
+
+/// The file name of the command's program. Not its arguments: they may contain secrets, and all users of the store see
+/// this name.
+fn program_of(job: &JobArgs) -> String {
+    let program = job.command.first().map(Path::new);
+    let file = program.and_then(|path| path.file_name().or(Some(path.as_os_str())));
+    file.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Reports after a second that the store cannot be reached yet.

@@ -100,7 +100,7 @@ fn a_lock_that_is_held_is_75() {
     assert_eq!(tried.status.code(), Some(75));
     let told = String::from_utf8(tried.stderr).unwrap();
     assert!(
-        told.starts_with("tidelock: job: not acquired: held by tidelock (pid "),
+        told.starts_with("tidelock: job: not acquired: held by sh as "),
         "{told}"
     );
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_wait_that_ended_says_how_long_it_was_who_holds_the_lock_and_where() {
     let waited = bench.output(&["run", "--wait", "0.3", "job", "--", "true"]);
     assert_eq!(waited.status.code(), Some(75));
     let told = String::from_utf8(waited.stderr).unwrap();
-    let holder_pid = format!("held by tidelock (pid {} on ", holder.child.id());
+    let holder_pid = format!(" (pid {} on ", holder.child.id());
     for part in [
         "tidelock: job: not acquired within 300ms: ",
         &holder_pid,

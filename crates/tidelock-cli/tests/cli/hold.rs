@@ -43,3 +43,37 @@ fn a_loss_ends_it_with_76_while_the_input_is_open() {
     assert_eq!(code, Some(76));
     assert!(messages.starts_with("tidelock: job: lost: "), "{messages}");
 }
+
+#[test]
+fn a_freeze_past_the_lease_ends_it_with_76_before_it_does_anything_else() {
+    let bench = Bench::new();
+    let mut held = Run::start(bench.tidelock(&["--lease", "1s", "hold", "job"]));
+    assert!(held.line().starts_with("held job"));
+    let frozen = held.process().freeze();
+    assert_eq!(
+        bench.code(&["run", "job", "--wait", "30s", "--", "true"]),
+        0
+    );
+    // The input ends during the freeze. The loss comes first.
+    drop(held.child.stdin.take());
+    drop(frozen);
+    assert_eq!(held.line(), "lost job");
+    let (code, messages) = held.end();
+    assert_eq!(code, Some(76), "{messages}");
+    assert!(messages.contains("job: lost: "), "{messages}");
+}
+
+#[test]
+fn a_store_that_vanishes_ends_it_with_76() {
+    let bench = Bench::new();
+    let mut held = Run::start(bench.tidelock(&["--lease", "1s", "hold", "job"]));
+    assert!(held.line().starts_with("held job"));
+    let input = held.child.stdin.take();
+    for file in std::fs::read_dir(bench.folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    assert_eq!(held.line(), "lost job");
+    let (code, messages) = held.end();
+    drop(input);
+    assert_eq!(code, Some(76), "{messages}");
+}

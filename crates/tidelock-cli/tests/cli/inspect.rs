@@ -8,6 +8,14 @@ fn json(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap()
 }
 
+fn user() -> String {
+    let id = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
+    String::from_utf8(id.stdout).unwrap().trim().to_owned()
+}
+
 #[test]
 fn show_and_ls_tell_who_holds_what() {
     let bench = Bench::new();
@@ -19,13 +27,13 @@ fn show_and_ls_tell_who_holds_what() {
     assert_eq!(shown["token"], 1);
     let holder = &shown["holders"][0];
     assert_eq!(holder["pid"], run.child.id());
-    assert_eq!(holder["program"], "tidelock");
+    assert_eq!(holder["program"], format!("sh as {}", user()));
     assert_eq!(holder["holds"], 1);
     assert_eq!(holder["mode"], "exclusive");
     assert!(holder["since"].as_str().unwrap().ends_with('Z'));
     assert!((1..=30_000).contains(&shown["expires_in_ms"].as_u64().unwrap()));
     let text = String::from_utf8(bench.output(&["show"]).stdout).unwrap();
-    assert!(text.starts_with("job: held by tidelock (pid "), "{text}");
+    assert!(text.starts_with("job: held by sh as "), "{text}");
     assert_eq!(bench.output(&["ls", "j*"]).stdout, b"job\n");
     assert_eq!(bench.output(&["ls", "x*"]).stdout, b"");
     assert_eq!(
@@ -39,6 +47,30 @@ fn show_and_ls_tell_who_holds_what() {
             .stdout
             .starts_with(b"other: free")
     );
+}
+
+/// The arguments may contain secrets.
+#[test]
+fn the_holder_is_the_program_of_the_command_without_its_folder_and_arguments() {
+    let bench = Bench::new();
+    let args = ["run", "job", "--", "/bin/sh", "-c", "echo in; read hunter2"];
+    let mut run = Run::start(bench.tidelock(&args));
+    assert_eq!(run.line(), "in");
+    let shown = bench.output(&["show", "--json", "job"]).stdout;
+    let program = json(&shown)["holders"][0]["program"].clone();
+    assert_eq!(program, format!("sh as {}", user()));
+    assert!(!String::from_utf8(shown).unwrap().contains("hunter2"));
+}
+
+#[test]
+fn a_store_without_held_locks_says_so_on_stderr() {
+    let bench = Bench::with_a_store();
+    for command in ["ls", "show"] {
+        let output = bench.output(&[command]);
+        assert_eq!(output.stdout, b"", "{command}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "tidelock: no locks are held\n", "{command}");
+    }
 }
 
 #[test]

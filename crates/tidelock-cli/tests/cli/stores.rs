@@ -177,9 +177,12 @@ fn a_server_that_is_down_is_named_once_with_its_scheme() {
         ("redis://127.0.0.1:PORT", "redis://127.0.0.1:PORT: "),
         (
             "redis+sentinel://127.0.0.1:PORT/main",
-            "redis://127.0.0.1:PORT: ",
+            "redis+sentinel://127.0.0.1:PORT/main",
         ),
-        ("redis+cluster://127.0.0.1:PORT", "redis://127.0.0.1:PORT: "),
+        (
+            "redis+cluster://127.0.0.1:PORT",
+            "redis+cluster://127.0.0.1:PORT: ",
+        ),
         (
             "postgres://127.0.0.1:PORT/d",
             "postgres://127.0.0.1:PORT/d: ",

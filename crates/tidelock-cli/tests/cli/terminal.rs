@@ -153,6 +153,25 @@ fn at_a_terminal_a_wait_says_who_holds_the_lock() {
     let mut shell = Shell::open(&bench);
     shell.write("$tidelock run --wait 3 job -- true\n");
     // The line is drawn over and over, so it is the part of a longer line of the terminal's output.
-    let told = shell.until_containing("waiting for job: held by tidelock (pid ");
+    let told = shell.until_containing("waiting for job: held by sh as ");
     assert!(told.contains(&holder.child.id().to_string()), "{told}");
+}
+
+#[test]
+fn at_a_terminal_locks_are_a_table_with_colours_unless_no_color_is_set() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let mut shell = Shell::open(&bench);
+    shell.write("stty cols 200; $tidelock show; $tidelock ls --modes\n");
+    shell.until_containing("held by");
+    let row = shell.until_containing("sh as ");
+    assert!(row.contains("job") && row.contains('\u{1b}'), "{row:?}");
+    shell.until_containing("holders");
+    shell.until_containing("exclusive");
+    shell.write("NO_COLOR=1 $tidelock show | cat; NO_COLOR=1 $tidelock show\n");
+    shell.until("job: held by sh as ");
+    shell.until_containing("held by");
+    let row = shell.until_containing("sh as ");
+    assert!(row.contains("job") && !row.contains('\u{1b}'), "{row:?}");
 }

@@ -130,3 +130,15 @@ fn t69_a_run_that_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_hold_reports_that_its_store_is_gone() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut held = Spawned::start(tidelock(&server.url(), &["--lease", "3s", "hold", "job"])?)?;
+    held.wait_line("held job", SOON)?;
+    server.kill()?;
+    held.wait_line("lost job", LEASE)?;
+    let status = held.wait(SOON)?;
+    ensure!(status.code() == Some(76), "{status}");
+    Ok(())
+}

@@ -20,7 +20,11 @@ fn show_and_ls_tell_who_holds_what() -> Result<()> {
     );
     let held_by = &lock["holders"][0];
     ensure!(
-        held_by["pid"] == holder.pid() && held_by["program"] == "tidelock" && held_by["holds"] == 1,
+        held_by["pid"] == holder.pid()
+            && held_by["program"]
+                .as_str()
+                .is_some_and(|it| it.starts_with("sh as "))
+            && held_by["holds"] == 1,
         "{held_by}"
     );
     let left = lock["expires_in_ms"].as_u64();
@@ -28,11 +32,7 @@ fn show_and_ls_tell_who_holds_what() -> Result<()> {
         left.is_some_and(|left| (1..=30_000).contains(&left)),
         "{lock}"
     );
-    ensure!(
-        say(&url, &["show"])?
-            .out
-            .starts_with("job: held by tidelock (pid ")
-    );
+    ensure!(say(&url, &["show"])?.out.starts_with("job: held by sh as "));
     ensure!(say(&url, &["ls"])?.out == "job\n");
     ensure!(say(&url, &["ls", "x*"])?.out.is_empty());
     say(&url, &["show", "text"])?.must(69, "text: the key holds something that is not a lock")?;

@@ -26,7 +26,10 @@ fn every_verb_works_on_postgres() -> Result<()> {
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(
-        held_by["pid"] == holder.pid() && held_by["program"] == "tidelock",
+        held_by["pid"] == holder.pid()
+            && held_by["program"]
+                .as_str()
+                .is_some_and(|it| it.starts_with("sh as ")),
         "{held_by}"
     );
     ensure!(seen[0]["token"].as_u64() > Some(0));
@@ -67,5 +70,21 @@ fn the_shop_never_oversells_on_postgres() -> Result<()> {
         "{}",
         acts[2]
     );
+    Ok(())
+}
+
+#[test]
+fn session_locks_are_said_to_be_unlistable() -> Result<()> {
+    let server = PostgresServer::start()?;
+    let url = server.url();
+    let mark = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{mark}locks=session");
+    let mut holder = Spawned::start(tidelock(&url, &["hold", "job"])?)?;
+    holder.wait_line("held job", SOON)?;
+    for command in ["ls", "show"] {
+        say(&url, &[command])?.must(64, "locks=session cannot be listed")?;
+    }
+    let told = say(&url, &["show", "job"])?.out;
+    ensure!(told.starts_with("job: held by session "), "{told}");
     Ok(())
 }

@@ -22,7 +22,10 @@ fn every_verb_works_on_zookeeper() -> Result<()> {
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(
-        held_by["pid"] == holder.pid() && held_by["program"] == "tidelock",
+        held_by["pid"] == holder.pid()
+            && held_by["program"]
+                .as_str()
+                .is_some_and(|it| it.starts_with("sh as ")),
         "{held_by}"
     );
     ensure!(seen[0]["token"].as_u64() > Some(0) && seen[0]["waiters"] == 0);
@@ -131,5 +134,19 @@ fn a_command_does_not_outlive_its_session() -> Result<()> {
     server.kill()?;
     ensure!(run.wait(SOON)?.code() == Some(76), "{:?}", run.seen());
     ensure!(!is_alive(pid), "the command outlived its lock");
+    Ok(())
+}
+
+#[test]
+fn readers_share_a_lock_and_a_writer_does_not() -> Result<()> {
+    let server = ZooKeeperServer::start()?;
+    let url = format!("{}/shop", server.url());
+    let mut reader = Spawned::start(tidelock(&url, &["hold", "prices", "--read"])?)?;
+    reader.wait_line("held prices", SOON)?;
+    say(&url, &["try", "prices", "--read", "--", "true"])?.must(0, "")?;
+    say(&url, &["try", "prices", "--write", "--", "true"])?.must(75, "prices: not acquired")?;
+    reader.close_stdin();
+    ensure!(reader.wait(SOON)?.success());
+    say(&url, &["try", "prices", "--write", "--", "true"])?.must(0, "")?;
     Ok(())
 }

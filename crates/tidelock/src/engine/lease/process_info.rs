@@ -13,14 +13,17 @@ use crate::store::{Backend, CLIENT_INFO_TTL, ClientId};
 #[derive(Debug)]
 pub(crate) struct ProcessInfo {
     client: ClientId,
+    /// `None`: the file name of this program.
+    program: Option<String>,
     /// A write was sent, so there may be something to remove.
     sent: AtomicBool,
 }
 
 impl ProcessInfo {
-    pub(crate) fn new(client: ClientId) -> Arc<Self> {
+    pub(crate) fn new(client: ClientId, program: Option<String>) -> Arc<Self> {
         Arc::new(Self {
             client,
+            program,
             sent: AtomicBool::new(false),
         })
     }
@@ -43,7 +46,7 @@ impl ProcessInfo {
         timers: Timers,
         begin_write: impl Fn() -> Option<M> + Send,
     ) -> impl Future<Output = ()> + Send {
-        let own = own_info();
+        let own = own_info(self.program.clone());
         async move {
             while let Some(in_flight) = begin_write() {
                 self.sent.store(true, Ordering::SeqCst);
@@ -57,10 +60,10 @@ impl ProcessInfo {
     }
 }
 
-fn own_info() -> ClientInfo {
-    let program = std::env::current_exe().ok().and_then(|path| {
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
+fn own_info(program: Option<String>) -> ClientInfo {
+    let program = program.or_else(|| {
+        let path = std::env::current_exe().ok()?;
+        Some(path.file_name()?.to_string_lossy().into_owned())
     });
     ClientInfo::new(
         host_name(),
