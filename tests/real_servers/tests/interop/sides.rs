@@ -12,6 +12,7 @@ use crate::world::{WAKE_BOUND, World, between};
 with_every_redisson!(
     sides_exclude_each_other_in_both_directions,
     sides_wake_each_other_in_both_directions,
+    a_reader_joins_a_java_writer_that_goes_on_reading,
     a_side_has_the_keys_of_redisson,
     a_reader_of_java_that_died_keeps_no_writer_out,
     readers_and_writers_of_both_languages_never_meet,
@@ -86,6 +87,26 @@ fn java_wakes_rust(world: &World, held: &JavaLock, waits: &Lock) {
     let took = between(unlocked, got);
     assert!(took < WAKE_BOUND, "Java to Rust: {took:?}");
     world.run(guard.release()).unwrap();
+}
+
+/// Redisson publishes nothing when the write hold ends and the read hold of the same thread stays.
+fn a_reader_joins_a_java_writer_that_goes_on_reading(version: RedissonVersion) {
+    let world = World::new(version);
+    let [java_read, java_write] = java_sides(&world, "a");
+    java_write.lock().unwrap();
+    java_read.lock().unwrap();
+    let waiter = world.begin_acquire(&sides(&world).read());
+    until_queued(&world);
+    assert!(!world.is_free_for_rust(&sides(&world).read()));
+    let unlocked = java_write.unlock().unwrap().started_at_ns;
+    let (guard, got) = world.run(waiter).unwrap();
+    let took = between(unlocked, got);
+    assert!(took < WAKE_BOUND, "{took:?}");
+    assert!(!world.is_free_for_rust(&sides(&world).write()));
+    world.run(guard.release()).unwrap();
+    assert!(java_read.is_held().unwrap().value);
+    java_read.unlock().unwrap();
+    assert_nothing_is_left(&world);
 }
 
 fn until_queued(world: &World) {

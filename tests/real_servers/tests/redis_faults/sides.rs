@@ -187,6 +187,28 @@ async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
+/// T50: a waiter is in the queue before it sleeps, also if its process listens to the channel already. Otherwise those
+/// that come later overtake it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_each_waiter_is_in_the_queue_at_once() -> Result<()> {
+    let shop = shop(ms(20_000)).await?;
+    let [read, write] = sides(&shop)?;
+    let held = write.acquire().await?;
+    let mut waiting = Vec::new();
+    for (side, count) in [(&read, 1), (&write, 2), (&read, 3)] {
+        waiting.push(tokio::spawn(side.acquire()));
+        until("it is in the queue", || {
+            Ok(shop.server.query::<i64, _>(&["ZCARD", QUEUE])? == count)
+        })
+        .await?;
+    }
+    held.release().await?;
+    for waiter in waiting {
+        within(SOON, "its turn", waiter).await???.release().await?;
+    }
+    shop.nothing_left(vec![]).await
+}
+
 /// A force release ends the holds of both sides, and leaves no key of theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_force_release_frees_both_sides() -> Result<()> {

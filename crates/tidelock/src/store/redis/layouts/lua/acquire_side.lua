@@ -99,8 +99,8 @@ end
 if left == -2 then
   left = ahead - now
 end
-if mode == 'write' then
-  -- When a writer of Redisson that also reads ends its write hold, it publishes nothing.
+if mode == 'write' and reads and not ahead then
+  -- When a writer of Redisson that also reads ends its write hold, readers may get in, and it publishes nothing.
   for _, holder in ipairs(redis.call('hkeys', KEYS[1])) do
     if holder ~= 'mode' and string.sub(holder, 15, 15) ~= '8' then
       return {0, left, ''}

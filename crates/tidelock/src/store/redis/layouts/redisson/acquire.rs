@@ -56,6 +56,11 @@ impl Redis {
         }
         let subscriber = &self.shared.subscriber;
         if ask.patience.is_zero() {
+            if ask.ticket.kind.is_read_write() {
+                // Such an attempt does not join the queue of the waiters. With a wake the caller would sleep outside
+                // it; without one, it asks again at once, with patience.
+                return None;
+            }
             return subscriber.arm_if_live(|| keys::wake_channel(&ask.ticket));
         }
         let channel = keys::wake_channel(&ask.ticket);
