@@ -285,17 +285,18 @@ impl Client {
 
     /// Checks everything about the store that weakens a lock, as `tidelock doctor` does.
     ///
-    /// It tries what a lock needs, so it writes: it acquires and releases locks named `tidelock:probe` and random text,
-    /// or tries single commands on such keys, increments and deletes their token counter, and publishes a message on
-    /// their channel. These names are not those of any lock of yours, and it removes what it wrote. To find out whether
-    /// the store answers use [`ping`](Self::ping), which only reads.
+    /// On Redis and Valkey it writes, because only the commands of a lock show whether a user may run them: locks under
+    /// `tidelock:probe:{…}` with a random id, which it releases and which expire after a second; the token counter
+    /// `redisson_lock_token:{tidelock:probe}`, which it deletes; and messages on the channel of `tidelock:probe`. On all
+    /// other stores it only reads; on etcd it also sends a put under a condition that no key meets. To find out whether
+    /// the store answers use [`ping`](Self::ping), which only reads on every store.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable). If the store denies one of the queries, that is a finding, not
     /// an error.
     ///
     /// # Cancel safety
-    /// Cancel safe. What a dropped call has written on its probe names may stay until it expires.
+    /// Cancel safe. If a call on Redis is dropped, its probe lock expires after a second; its counter may stay.
     ///
     /// # Examples
     /// ```
