@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::sources;
-
 /// The files of the library by module path. The root is the empty path.
 pub(super) struct Files(BTreeMap<String, Code>);
 
@@ -20,18 +18,14 @@ struct Code {
 }
 
 impl Files {
-    /// Without the fuzz entry points and the tests, which name everything.
-    pub(super) fn read() -> Self {
-        let files = sources();
-        let files = files.iter().filter(|(file, _)| {
+    /// These files, each with its path and its code. The fuzz entry points and the tests name everything, so they are
+    /// left out.
+    pub(super) fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let is_shipped = |file: &str| {
             !file.starts_with("testing/") && !file.contains("/tests") && !file.ends_with("fuzz.rs")
-        });
-        Self::of(files.map(|(file, code)| (&**file, &**code)))
-    }
-
-    /// These files, each with its code.
-    fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let files = files.into_iter().map(|(file, code)| {
+        };
+        let files = files.into_iter().filter(|(file, _)| is_shipped(file));
+        let files = files.map(|(file, code)| {
             let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
             let module = if module == "lib" { "" } else { module };
             let module = module.replace('/', "::");
@@ -42,7 +36,7 @@ impl Files {
     }
 
     /// The files that each file names.
-    pub(super) fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
+    fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let each = self.0.iter().map(|(module, code)| {
             let named = code.named(module);
             let files = named.iter().filter_map(|path| self.home(path));
@@ -52,18 +46,19 @@ impl Files {
         each.collect()
     }
 
-    /// A file that imports itself by way of others, with all that it imports in this way and that import it.
+    /// The largest set of files that import each other in a circle.
     pub(super) fn circle(&self) -> Option<BTreeSet<String>> {
         let imports = self.imports();
         let reached: BTreeMap<&str, BTreeSet<&str>> = imports
             .keys()
             .map(|file| (&**file, reached(file, &imports)))
             .collect();
-        let (file, others) = reached
-            .iter()
-            .find(|(file, others)| others.contains(*file))?;
-        let circle = others.iter().filter(|other| reached[*other].contains(file));
-        Some(circle.map(|file| (*file).to_owned()).collect())
+        let circles = reached.iter().map(|(file, others)| {
+            let circle = others.iter().filter(|other| reached[*other].contains(file));
+            circle.map(|file| (*file).to_owned()).collect()
+        });
+        let largest: BTreeSet<String> = circles.max_by_key(BTreeSet::len)?;
+        (!largest.is_empty()).then_some(largest)
     }
 
     /// The file that defines what a path names. A file that only hands the name on does not count.
@@ -72,6 +67,9 @@ impl Files {
         loop {
             let mut module = path.as_str();
             while !self.0.contains_key(module) {
+                if module.is_empty() {
+                    return None;
+                }
                 module = module.rsplit_once("::").map_or("", |(up, _)| up);
             }
             let within = path[module.len()..].trim_start_matches("::");
