@@ -19,7 +19,8 @@ use crate::engine::{ClientInner, ClientSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
 use crate::options;
-use crate::store::{Clock, Env, Timers, TlsFiles, registry};
+use crate::store::{Clock, Env, Store, Timers, TlsFiles, registry};
+use crate::test_util::Plug;
 use crate::types::Drift;
 use crate::types::OwnerMint;
 
@@ -130,6 +131,7 @@ pub struct ClientBuilder {
     hand_off: HandOff,
     connect_within: Duration,
     clock: Clock,
+    plug: Option<Plug>,
 }
 
 impl Default for ClientBuilder {
@@ -149,6 +151,7 @@ impl Default for ClientBuilder {
             hand_off: HandOff::default(),
             connect_within: Duration::ZERO,
             clock: Clock::Boot,
+            plug: None,
         }
     }
 }
@@ -496,9 +499,29 @@ impl ClientBuilder {
     /// assert_eq!(guard.lost().await, LostReason::MaxHold);
     /// # Ok(()) }
     /// ```
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "test-util")]
     pub fn simulated_time(mut self) -> Self {
         self.clock = Clock::Simulated(tokio::time::Instant::now());
+        self
+    }
+
+    /// Puts a [`Plug`] between the client and its store, for tests.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind, test_util::Plug};
+    ///
+    /// let plug = Plug::new();
+    /// let client = Client::builder().plug(&plug).connect("memory:").await?;
+    /// plug.pull();
+    /// let error = client.lock("stock:42").try_acquire().await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "test-util")]
+    pub fn plug(mut self, plug: &Plug) -> Self {
+        self.plug = Some(plug.clone());
         self
     }
 
@@ -582,10 +605,7 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "unstable-backend")]
-    pub async fn connect_to(
-        self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
-    ) -> Result<Client> {
+    pub async fn connect_to(self, open: impl AsyncFnOnce(&Env) -> Result<Store>) -> Result<Client> {
         self.connect_with(open).await
     }
 
@@ -605,7 +625,7 @@ impl ClientBuilder {
 
     pub(crate) async fn connect_with(
         self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
+        open: impl AsyncFnOnce(&Env) -> Result<Store>,
     ) -> Result<Client> {
         self.check()?;
         self.warn_of_a_short_lease();
@@ -623,7 +643,7 @@ impl ClientBuilder {
             notify: Arc::clone(&notify),
         };
         tracing::debug!(lease = ?self.lease, response_timeout = ?self.response_timeout, "connecting to the store");
-        let store = open(&env).await?;
+        let store = Plug::around(self.plug.as_ref(), open(&env).await?);
         tracing::debug!("connected");
         let (home, plain) = QueuedStore::of_client(store, &queue_settings);
         let mint = OwnerMint::new();
@@ -695,7 +715,7 @@ impl ClientBuilder {
         }
         Err(Error::new(ErrorKind::InvalidOptions).because(
             "the runtime's clock is paused (start_paused), but this client would use the real one; connect with \
-             Client::builder().simulated_time(), cargo feature `testing`",
+             Client::builder().simulated_time(), cargo feature `test-util`",
         ))
     }
 

@@ -5,7 +5,12 @@
 // The store contract is public only with `unstable-backend`. In other builds parts of it are unreachable or unused, so
 // those lints are off there; a build with every feature checks the whole contract.
 #![cfg_attr(
-    not(all(feature = "unstable-backend", feature = "redis", feature = "sqlite")),
+    not(all(
+        feature = "unstable-backend",
+        feature = "test-util",
+        feature = "redis",
+        feature = "sqlite"
+    )),
     allow(
         unreachable_pub,
         unused_imports,
@@ -49,6 +54,10 @@ mod state;
 pub mod store;
 #[cfg(not(feature = "unstable-backend"))]
 mod store;
+#[cfg(feature = "test-util")]
+pub mod test_util;
+#[cfg(not(feature = "test-util"))]
+mod test_util;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;

@@ -42,6 +42,7 @@ pub(super) fn consumers(_: &mut Tally) -> Result<()> {
         sh::quiet(cargo(&["generate-lockfile", "--quiet"], &folder))
             .with_context(|| format!("tidelock beside {dependency}"))?;
     }
+    test_page()?;
     let readme = fs::read_to_string(root().join("README.md"))?;
     let program = first_program(&readme).context("README.md has no program")?;
     let folder = package(
@@ -51,6 +52,30 @@ pub(super) fn consumers(_: &mut Tally) -> Result<()> {
         program,
     )?;
     sh::run(cargo(&["check", "--quiet"], &folder)).context("the program of README.md")
+}
+
+/// Runs the tests of docs/testing-your-service.md in a package with the features that the page names.
+fn test_page() -> Result<()> {
+    let page = fs::read_to_string(root().join("docs/testing-your-service.md"))?;
+    let (_, dependencies) = page
+        .split_once("[dev-dependencies]\n")
+        .context("the page names no dependencies")?;
+    let tokio = dependencies
+        .lines()
+        .find(|line| line.starts_with("tokio = "))
+        .context("the page does not name tokio")?;
+    let tests: Vec<String> = programs(&page)
+        .enumerate()
+        .map(|(n, program)| format!("mod program_{n} {{\n{program}\n}}\n"))
+        .collect();
+    let folder = package("testing", tokio, &(tests.concat() + "fn main() {}\n"))?;
+    let manifest = folder.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest)?;
+    fs::write(
+        &manifest,
+        text.replace("tidelock = { ", "tidelock = { features = [\"test-util\"], "),
+    )?;
+    sh::run(cargo(&["test", "--quiet"], &folder)).context("the tests of testing-your-service.md")
 }
 
 /// Writes a package that depends on the library with its default features, as `cargo add` does.
@@ -77,10 +102,15 @@ fn cargo(args: &[&str], folder: &std::path::Path) -> std::process::Command {
     cargo
 }
 
+/// The Rust programs of a page.
+fn programs(page: &str) -> impl Iterator<Item = &str> {
+    let blocks = page.split("```rust\n").skip(1);
+    blocks.filter_map(|block| block.split_once("\n```").map(|(program, _)| program))
+}
+
 /// The first Rust program of a page.
 fn first_program(page: &str) -> Option<&str> {
-    let mut blocks = page.split("```rust\n").skip(1);
-    blocks.find_map(|block| block.split_once("\n```").map(|(program, _)| program))
+    programs(page).next()
 }
 
 #[cfg(test)]

@@ -1,28 +1,27 @@
 //! The reference store, in the memory of this process: for tests, examples and the simulator.
 //!
-//! Each client of `memory:` has a separate store. All clients of `memory:NAME` in one process share one. One mutex
-//! guards all records; each lock has a queue of holders and waiters (`queue`).
+//! Each client of `memory:` has a separate store. All clients of `memory:NAME` in one process share one. With
+//! `?like=redis` it can do what that store can, and no more. One mutex guards all records; each lock has a queue of
+//! holders and waiters (`queue`).
 
+pub(crate) mod address;
 mod queue;
+mod world;
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use self::queue::{LockQueue, QueuedHold, channel};
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::error::Result;
+use self::queue::{LockQueue, QueuedHold};
+use self::world::World;
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
-    Env, Extensions, Grant, LockKind, Name, Operate, OwnerId, Page, Released, Renewal, Renewed,
-    Store, Ticket, Timers, VerifySequencers, WakeChannels, ready,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env,
+    Extensions, Grant, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    Timers, VerifySequencers, WakeChannels, ready,
 };
 use crate::types::FencingToken;
-
-/// The shared stores, by name. They live until the process ends.
-static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
 
 /// What this store can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -44,57 +43,29 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// lease.
 const STATE_TTL_LEASES: u32 = 3;
 
-/// Opens `memory:NAME`, or a new store if the name is empty.
-pub(crate) fn open(name: &str, env: &Env) -> Store {
-    let world = if name.is_empty() {
-        Arc::new(World::new(env.timers.clone()))
-    } else {
-        let mut shared = SHARED.lock();
-        Arc::clone(
-            shared
-                .entry(name.to_owned())
-                .or_insert_with(|| Arc::new(World::new(env.timers.clone()))),
-        )
-    };
-    // Each client has its own waiters and timers; the records are shared.
-    let signals = WakeChannels::new(env.timers.clone(), |_| {});
-    world.lock().listeners.push(signals.clone());
-    Store::single(Arc::new(Memory {
-        world,
-        signals,
-        timers: env.timers.clone(),
-        lease: env.lease,
-    }))
-}
-
-#[derive(Debug)]
-struct World(
-    Mutex<Records>,
-    #[allow(dead_code, reason = "shown by Debug")] Timers,
-);
-
-#[derive(Debug, Default)]
-struct Records {
-    locks: HashMap<Name, LockQueue>,
-    /// Locks that nobody can acquire until then, because of a lock-delay.
-    barred: HashMap<Name, BootInstant>,
-    /// The newest token of each lock.
-    tokens: HashMap<Name, u64>,
-    /// Withdrawn owners, and until when they are remembered.
-    withdrawn: HashMap<OwnerId, BootInstant>,
-    clients: HashMap<ClientId, ClientInfo>,
-    /// The waiters of each client.
-    listeners: Vec<WakeChannels>,
-}
-
-impl World {
-    fn new(timers: Timers) -> Self {
-        Self(Mutex::default(), timers)
+/// Opens `memory:NAME`, or a new store if the name is empty. It has these abilities, and plain locks if there are
+/// abilities for them.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOptions`] if the store of that name is like another one.
+pub(crate) fn open(
+    name: &str,
+    can: Capabilities,
+    plain: Option<Capabilities>,
+    env: &Env,
+) -> Result<Store> {
+    let world = World::named(name, can, env);
+    // Otherwise one client would queue its waiters in the store and the other would not, and a test would pass or fail
+    // by the order of its clients.
+    if world.can != can {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "this process has a store of that memory: name with another like=; use one like= for all clients of a name",
+        ));
     }
-
-    fn lock(&self) -> MutexGuard<'_, Records> {
-        self.0.lock()
-    }
+    let mut store = Store::single(Memory::new(&world, can, env));
+    let plain = plain.map(|can| Box::new(Store::single(Memory::new(&world, can, env))));
+    store.plain = plain;
+    Ok(store)
 }
 
 /// One client's handle to the store.
@@ -105,6 +76,7 @@ struct Memory {
     timers: Timers,
     /// The client's default lease.
     lease: Duration,
+    can: Capabilities,
 }
 
 impl Drop for Memory {
@@ -113,53 +85,6 @@ impl Drop for Memory {
         records
             .listeners
             .retain(|signals| !signals.is(&self.signals));
-    }
-}
-
-impl Records {
-    /// The queue of a name, without expired entries. `None`: the lock has no holder and no waiter.
-    fn queue(&mut self, name: &Name, now: BootInstant) -> Option<&mut LockQueue> {
-        let queue = self.locks.get_mut(name)?;
-        if let Some(until) = queue.tidy(now) {
-            self.barred.insert(name.clone(), until);
-        }
-        if queue.is_empty() {
-            self.locks.remove(name);
-        }
-        self.locks.get_mut(name)
-    }
-
-    /// When the lock-delay of a lock without a holder ends. `None`: no delay is running.
-    fn barred(&mut self, name: &Name, now: BootInstant) -> Option<BootInstant> {
-        let until = *self.barred.get(name)?;
-        if until <= now {
-            self.barred.remove(name);
-            return None;
-        }
-        Some(until)
-    }
-
-    /// The waiters to wake after a release, a withdrawal or a force release. The caller wakes them after it has
-    /// unlocked the records. Otherwise a task that runs inside its wake would deadlock.
-    #[must_use]
-    fn left(&mut self, name: &Name, now: BootInstant) -> Vec<(WakeChannels, Box<str>)> {
-        let channels: Vec<Box<str>> = match self.queue(name, now) {
-            Some(queue) => queue.next().map(|owner| owner.text().into()).collect(),
-            None => vec![name.as_str().into()],
-        };
-        let told = channels.iter().flat_map(|channel| {
-            let listeners = self.listeners.iter();
-            listeners.map(|signals| (signals.clone(), channel.clone()))
-        });
-        told.collect()
-    }
-
-    /// Returns the next token, and reserves `spare` more after it.
-    fn count(&mut self, name: &Name, spare: u32) -> u64 {
-        let count = self.tokens.entry(name.clone()).or_default();
-        let token = *count + 1;
-        *count = token + u64::from(spare);
-        token
     }
 }
 
@@ -178,19 +103,48 @@ fn granted(token: u64, more: u32) -> Attempt {
 }
 
 impl Memory {
+    fn new(world: &Arc<World>, can: Capabilities, env: &Env) -> Arc<Self> {
+        // Each client has its own waiters and timers; the records are shared.
+        let signals = WakeChannels::new(env.timers.clone(), |_| {});
+        world.lock().listeners.push(signals.clone());
+        Arc::new(Self {
+            world: Arc::clone(world),
+            signals,
+            timers: env.timers.clone(),
+            lease: env.lease,
+            can,
+        })
+    }
+
+    /// Whether a waiter of this kind has an entry in the queue.
+    fn is_queued(&self, kind: LockKind) -> bool {
+        self.can.queues || kind.is_read_write()
+    }
+
+    /// The channel on which a ticket is woken. Waiters with an entry in the queue have a channel each, because the
+    /// queue decides which one is next.
+    fn channel<'a>(&self, ticket: &'a Ticket) -> &'a str {
+        if self.is_queued(ticket.kind) {
+            ticket.owner.text()
+        } else {
+            ticket.name.as_str()
+        }
+    }
+
     fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let Ticket { kind, name, owner } = &ask.ticket;
-        // A mutex has no queue entries for waiters, so we always arm. A waiter for a side has an entry in the queue, so
-        // we arm only if it waits. We arm before we lock the records; otherwise a release between the two would be
+        // Waiters without an entry in the queue always arm. A waiter with an entry arms only if it waits. We arm before we lock the records; otherwise a release between the two would be
         // missed.
         let waits = !ask.patience.is_zero();
-        let arms = ask.armed_by.is_none() && (waits || !kind.is_read_write());
-        let wake = arms.then(|| self.signals.arm(channel(&ask.ticket)));
+        let queued = self.is_queued(*kind);
+        let arms = self.can.wakes && ask.armed_by.is_none() && (waits || !queued);
+        let wake = arms.then(|| self.signals.arm(self.channel(&ask.ticket)));
         let now = self.timers.now();
         let mut records = self.world.lock();
         if records.withdrawn.contains_key(owner) {
-            return Err(crate::Error::new(crate::ErrorKind::Cancelled)
-                .because("the attempt was withdrawn before"));
+            return Err(
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            );
         }
         // A retry of a ticket that holds the lock: extend its lease, keep its token.
         let held = records.queue(name, now).and_then(|queue| {
@@ -209,7 +163,7 @@ impl Memory {
             None => (now + ask.lease, Some(records.count(name, ask.spare))),
             Some(_) => (now + self.lease * STATE_TTL_LEASES, None),
         };
-        if token.is_some() || kind.is_read_write() && waits {
+        if token.is_some() || queued && waits {
             let queue = records.locks.entry(name.clone()).or_default();
             queue.put(QueuedHold {
                 kind: *kind,
@@ -287,12 +241,12 @@ impl Memory {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.can
     }
 
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
-            sequencers: Some(self),
+            sequencers: self.can.sequencers.then_some(self as _),
             ..Extensions::NONE
         }
     }

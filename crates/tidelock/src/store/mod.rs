@@ -1,5 +1,6 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+pub(crate) mod abilities;
 mod bond;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub(crate) mod connect_once;

@@ -2,46 +2,13 @@
 
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
-use crate::store::Capabilities;
-use crate::store::{Env, Store, memory, url};
-
-/// The capabilities of the stores in this build, by URL scheme.
-#[cfg(feature = "testing")]
-pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
-    ("memory:", memory::CAPABILITIES),
-    #[cfg(feature = "sqlite")]
-    ("sqlite:", crate::store::sqlite::CAPABILITIES),
-    #[cfg(feature = "redis")]
-    (
-        "redis:",
-        crate::store::redis::Layout::Redisson.capabilities(),
-    ),
-    #[cfg(feature = "redis")]
-    (
-        "redis:…?locks=plain",
-        crate::store::redis::Layout::Plain.capabilities(),
-    ),
-    #[cfg(feature = "postgres")]
-    ("postgres:", crate::store::postgres::CAPABILITIES),
-    #[cfg(feature = "postgres")]
-    (
-        "postgres:…?locks=session",
-        crate::store::postgres::session::CAPABILITIES,
-    ),
-    #[cfg(feature = "mysql")]
-    ("mysql:", crate::store::mysql::CAPABILITIES),
-    #[cfg(feature = "zookeeper")]
-    ("zookeeper:", crate::store::zookeeper::CAPABILITIES),
-    #[cfg(feature = "etcd")]
-    ("etcd:", crate::store::etcd::CAPABILITIES),
-    #[cfg(feature = "memcached")]
-    ("memcached:", crate::store::memcached::CAPABILITIES),
-];
+use crate::store::url;
+use crate::store::{Env, Store, abilities, memory};
 
 /// The URLs of the stores in this build, with their options.
 #[cfg(feature = "testing")]
 pub(crate) const URL_OPTIONS: &[url::UrlForm] = &[
-    url::UrlForm::literal("memory", "memory:, memory:NAME"),
+    memory::address::SYNTAX.form("memory"),
     #[cfg(feature = "sqlite")]
     url::UrlForm::literal("sqlite", "sqlite:PATH, sqlite:machine"),
     #[cfg(feature = "redis")]
@@ -88,8 +55,9 @@ pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
     let (scheme, rest) = text.split_once(':').unwrap_or_default();
     match scheme {
         "memory" => {
-            url::no_options(scheme, rest)?;
-            Ok(memory::open(rest, env))
+            let address = memory::address::Address::parse(rest)?;
+            let like = abilities::find(&address.like)?;
+            memory::open(&address.name, like.can, like.plain, env)
         }
         #[cfg(feature = "memcached")]
         "memcached" => crate::store::memcached::connect(text, env).await,

@@ -343,6 +343,7 @@ pub(crate) fn file(slot: &mut Option<PathBuf>, path: &str) -> UrlResult<()> {
 }
 
 /// Refuses options in a URL that is a literal text: the text with an option would name another store than without.
+#[cfg(feature = "sqlite")]
 pub(crate) fn no_options(scheme: &str, rest: &str) -> Result<()> {
     if rest.contains(['?', '#']) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(format!(

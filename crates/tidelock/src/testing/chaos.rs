@@ -1,88 +1,45 @@
 //! A store wrapper that injects network faults: delays, lost requests, lost replies and late requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::client::PING;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
     Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-    VerifySequencers, ready,
+    VerifySequencers,
 };
+use crate::test_util::Plug;
 use crate::testing::faults::{Fate, Faults, Matter, about};
 use crate::types::FencingToken;
 
-/// Manual control of a connection's faults. All clones share one state.
-#[derive(Debug, Clone, Default)]
-pub struct Plug(Arc<PlugState>);
-
-#[derive(Debug, Default)]
-struct PlugState {
-    out: AtomicBool,
-    mute_next: AtomicU64,
-    asked: AtomicU64,
-}
-
-impl Plug {
-    /// Disconnects: from now on no request arrives.
-    pub fn pull(&self) {
-        self.0.out.store(true, Ordering::SeqCst);
-    }
-
-    /// Reconnects: requests arrive again.
-    pub fn put_back(&self) {
-        self.0.out.store(false, Ordering::SeqCst);
-    }
-
-    /// Drops the replies of the next `count` requests. The requests still take effect.
-    pub fn lose_replies(&self, count: u64) {
-        self.0.mute_next.store(count, Ordering::SeqCst);
-    }
-
-    /// Counts the attempts, renewals, releases, withdrawals and checks so far.
-    pub fn requests(&self) -> u64 {
-        self.0.asked.load(Ordering::SeqCst)
-    }
-
-    fn mutes(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
-        self.0
-            .mute_next
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
-            .is_ok()
-    }
-}
-
-/// A store with injected faults. `inspect` and `list` are never lost, except for the `inspect` of a ping while the plug
-/// is pulled.
+/// A store with injected faults. `inspect` and `list` are never lost.
 #[derive(Debug)]
 pub struct Chaos {
     inner: Arc<dyn Backend>,
     faults: Faults,
-    plug: Plug,
     timers: Timers,
     background: Background,
 }
 
 impl Chaos {
-    /// Wraps both sides of a store with faults.
+    /// Wraps both sides of a store with faults, behind a plug.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "the two faces share what is given"
     )]
     pub fn wrap(store: Store, env: &Env, faults: Faults, plug: Plug) -> Store {
-        store.map(&|inner| {
+        let wrapped = store.map(&|inner| {
             Arc::new(Self {
                 inner,
                 faults: faults.clone(),
-                plug: plug.clone(),
                 timers: env.timers.clone(),
                 background: env.background.clone(),
             })
-        })
+        });
+        plug.wrap(wrapped)
     }
 
     /// Runs one request with the fault that was drawn for it. `ask` may run later, and on another task than its
@@ -93,15 +50,7 @@ impl Chaos {
         ask: impl FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, Result<T>> + Send + 'static,
     ) -> BoxFuture<'_, Result<T>> {
         Box::pin(async move {
-            self.plug.0.asked.fetch_add(1, Ordering::SeqCst);
-            if self.plug.0.out.load(Ordering::SeqCst) {
-                return Err(Error::new(ErrorKind::Unavailable).because("chaos: unplugged"));
-            }
-            let fate = if self.plug.mutes() {
-                Fate::Muted(Duration::ZERO, Duration::ZERO)
-            } else {
-                self.faults.roll(&about)
-            };
+            let fate = self.faults.roll(&about);
             let inner = Arc::clone(&self.inner);
             match fate {
                 Fate::Served(before, after) => {
@@ -249,11 +198,6 @@ impl Operate for Chaos {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        if self.plug.0.out.load(Ordering::SeqCst) && name.as_str().ends_with(PING) {
-            return ready(Err(
-                Error::new(ErrorKind::Unavailable).because("chaos: unplugged")
-            ));
-        }
         Box::pin(self.slowly(self.inner.inspect(name)))
     }
 

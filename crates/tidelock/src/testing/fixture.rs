@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chaos::{Chaos, Plug};
+use super::chaos::Chaos;
 use super::faults::Faults;
 use super::party::Party;
 use super::twist::Twisted;
@@ -21,6 +21,7 @@ use crate::store::{
     Backend, Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, ready,
     registry,
 };
+use crate::test_util::Plug;
 
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
 
@@ -51,6 +52,11 @@ impl Fixture {
     /// Clients of a fresh store in this process.
     pub fn memory() -> Self {
         Self::url(format!("memory:{}", unique("fixture")))
+    }
+
+    /// Clients of a fresh store in this process that can do what the store of this name can.
+    pub fn memory_like(store: &str) -> Self {
+        Self::url(format!("memory:{}?like={store}", unique("fixture")))
     }
 
     /// Clients of a store of your own.

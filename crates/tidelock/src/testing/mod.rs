@@ -26,8 +26,9 @@ mod threads;
 mod twist;
 mod writer;
 
+pub use crate::test_util::Plug;
 pub use any_lock::{AnyGuard, AnyLock};
-pub use chaos::{Chaos, Plug};
+pub use chaos::Chaos;
 pub use faults::Faults;
 pub use fixture::{Fixture, open};
 pub use history::{History, Span};
@@ -58,6 +59,13 @@ pub fn url_options() -> Vec<UrlOptions> {
 }
 
 /// The capabilities of the stores in this build, by URL scheme.
-pub fn abilities() -> &'static [(&'static str, crate::store::Capabilities)] {
-    crate::store::registry::ABILITIES
+pub fn abilities() -> impl Iterator<Item = (&'static str, crate::store::Capabilities)> {
+    let each = crate::store::abilities::ABILITIES.iter();
+    each.map(|store| (store.url, store.can))
+}
+
+/// The names after `memory:?like=`, and the capabilities of the store of that name.
+pub fn doubles() -> impl Iterator<Item = (&'static str, crate::store::Capabilities)> {
+    let each = crate::store::abilities::ABILITIES.iter();
+    each.map(|store| (store.name, store.can))
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use tidelock::store::{Capabilities, LockKind};
-use tidelock::testing::{Fixture, abilities};
+use tidelock::testing::{Fixture, abilities, doubles};
 
-fn row((store, can): &(&str, Capabilities)) -> String {
+fn row((store, can): (&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
         "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} |",
@@ -26,7 +26,7 @@ fn row((store, can): &(&str, Capabilities)) -> String {
 fn the_table_of_abilities_is_what_the_stores_say() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
     let text = fs::read_to_string(&page).unwrap();
-    let rows: Vec<String> = abilities().iter().map(row).collect();
+    let rows: Vec<String> = abilities().map(row).collect();
     let (before, rest) = text
         .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
         .unwrap();
@@ -67,7 +67,91 @@ async fn the_error_names_every_store_that_has_the_kind() {
         let named: Vec<&str> = named.split(", ").collect();
         for (store, can) in abilities() {
             let has = kinds.iter().all(|kind| can.has(*kind));
-            assert_eq!(named.contains(store), has, "{store}: {said}");
+            assert_eq!(named.contains(&store), has, "{store}: {said}");
         }
+    }
+}
+
+/// The double of a store has exactly its capabilities, by its own name and by every scheme of its URLs.
+#[tokio::test]
+async fn a_double_can_do_what_its_store_can() {
+    for (name, can) in doubles() {
+        let double = Fixture::url(format!("memory:?like={name}"));
+        assert_eq!(double.capabilities().await, can, "{name}");
+    }
+    assert_eq!(doubles().count(), abilities().count());
+    #[cfg(feature = "redis")]
+    for scheme in ["rediss", "redis+unix", "redis+sentinel", "redis+cluster"] {
+        let double = Fixture::url(format!("memory:?like={scheme}"));
+        let can = doubles().find(|(name, _)| *name == "redis").unwrap().1;
+        assert_eq!(double.capabilities().await, can, "{scheme}");
+    }
+}
+
+/// What the double refuses, it refuses with the sentence of the store, before any traffic: the same code decides.
+#[tokio::test]
+async fn a_double_refuses_what_its_store_refuses() {
+    use tidelock::{AcquireOptions, Client, ErrorKind};
+
+    for (name, can) in doubles() {
+        let client = Client::connect(&format!("memory:?like={name}"))
+            .await
+            .unwrap();
+        let lock = client.lock("till");
+        let delayed = AcquireOptions::new().lock_delay(std::time::Duration::from_secs(1));
+        let plain = client.plain_lock("stock").try_acquire().await.map(drop);
+        let refused = [
+            (
+                can.has(LockKind::Fenced),
+                lock.clone().fenced().try_acquire().await.map(drop),
+                "fencing tokens",
+            ),
+            (
+                can.has(LockKind::Read),
+                client.read_write_lock("prices").map(drop),
+                "read-write locks",
+            ),
+            (
+                can.delays,
+                lock.try_acquire_with(delayed).await.map(drop),
+                "lock_delay",
+            ),
+            (
+                can.sequencers,
+                lock.acquire().await.unwrap().sequencer().map(drop),
+                "sequencer",
+            ),
+            (name.starts_with("redis"), plain, "plain locks"),
+        ];
+        for (able, answer, what) in refused {
+            match answer {
+                Ok(()) => assert!(able, "{name}: {what}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}: {error}");
+                    assert!(!able && error.to_string().contains(what), "{name}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// All clients of one name have the same abilities, and a name that no store has is refused.
+#[tokio::test]
+async fn a_double_is_like_one_store() {
+    use tidelock::{Client, ErrorKind};
+
+    let _one = Client::connect("memory:one double").await.unwrap();
+    Client::connect("memory:one double?like=memory")
+        .await
+        .unwrap();
+    for (url, said) in [
+        ("memory:?like=mongodb", "(memory, "),
+        ("memory:?like=", "(memory, "),
+        #[cfg(feature = "redis")]
+        ("memory:one double?like=redis", "another like="),
+    ] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}: {error}");
+        assert!(error.to_string().contains(said), "{url}: {error}");
     }
 }

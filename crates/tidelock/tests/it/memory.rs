@@ -7,6 +7,23 @@ mod plain {
     tidelock::conformance!(read_write: Fixture::memory());
 }
 
+/// A double of a store that polls.
+#[cfg(feature = "memcached")]
+mod like_memcached {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(Fixture::memory_like("memcached"));
+}
+
+/// A double of a store that keeps a queue.
+#[cfg(feature = "zookeeper")]
+mod like_zookeeper {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(Fixture::memory_like("zookeeper"));
+    tidelock::conformance!(read_write: Fixture::memory_like("zookeeper"));
+}
+
 mod chaos {
     use tidelock::testing::Fixture;
 

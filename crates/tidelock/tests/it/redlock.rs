@@ -1,27 +1,32 @@
 //! A majority of independent stores.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tidelock::testing::{Chaos, Faults, Plug};
+use tidelock::test_util::Plug;
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 
 const LEASE: Duration = Duration::from_millis(900);
 
 /// Clients of fresh stores, whose connections can be unplugged.
 async fn servers(count: usize) -> (Vec<Client>, Vec<Plug>) {
-    let (mut clients, mut plugs) = (Vec::new(), Vec::new());
+    let (clients, plugs, _) = watched_servers(count).await;
+    (clients, plugs)
+}
+
+/// The same, and for each a client of the same store that is never unplugged.
+async fn watched_servers(count: usize) -> (Vec<Client>, Vec<Plug>, Vec<Client>) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let (mut clients, mut plugs, mut watchers) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
-        let plug = Plug::default();
-        let hand = plug.clone();
+        let url = format!("memory:redlock {}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let plug = Plug::new();
         let settings = Client::builder().lease(LEASE).response_timeout(LEASE);
-        let client = settings.connect_to(async move |env: &tidelock::store::Env| {
-            let store = tidelock::testing::open("memory:", env).await?;
-            Ok(Chaos::wrap(store, env, Faults::none(), hand))
-        });
-        clients.push(client.await.unwrap());
+        clients.push(settings.plug(&plug).connect(&url).await.unwrap());
+        watchers.push(Client::connect(&url).await.unwrap());
         plugs.push(plug);
     }
-    (clients, plugs)
+    (clients, plugs, watchers)
 }
 
 async fn held_at(clients: &[Client], name: &str) -> usize {
@@ -45,22 +50,22 @@ async fn until_held_at(clients: &[Client], name: &str, count: usize) {
 
 #[tokio::test]
 async fn it_survives_the_failure_of_fewer_than_half() {
-    let (clients, plugs) = servers(5).await;
-    let redlock = RedLock::new(clients.clone()).unwrap();
+    let (clients, plugs, watchers) = watched_servers(5).await;
+    let redlock = RedLock::new(clients).unwrap();
     plugs[0].pull();
     plugs[3].pull();
     let guard = redlock.lock("x").acquire().await.unwrap();
     tokio::time::sleep(LEASE).await;
     assert!(guard.is_held());
-    assert_eq!(held_at(&clients, "x").await, 3);
+    assert_eq!(held_at(&watchers, "x").await, 3);
     guard.release().await.unwrap();
-    assert_eq!(held_at(&clients, "x").await, 0);
+    assert_eq!(held_at(&watchers, "x").await, 0);
 }
 
 #[tokio::test]
 async fn without_a_majority_it_fails_and_nothing_is_left() {
-    let (clients, plugs) = servers(5).await;
-    let redlock = RedLock::new(clients.clone()).unwrap();
+    let (clients, plugs, watchers) = watched_servers(5).await;
+    let redlock = RedLock::new(clients).unwrap();
     for plug in &plugs[..3] {
         plug.pull();
     }
@@ -68,7 +73,7 @@ async fn without_a_majority_it_fails_and_nothing_is_left() {
     let error = redlock.lock("x").acquire_with(patient).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("server 1 of 5: "), "{error}");
-    until_held_at(&clients, "x", 0).await;
+    until_held_at(&watchers, "x", 0).await;
 }
 
 #[tokio::test]

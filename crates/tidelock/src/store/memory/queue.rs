@@ -1,10 +1,12 @@
-//! The queue of one lock: its holders, and the waiters for a side of a read-write lock, in order of arrival.
+//! The queue of one lock: its holders, and the waiters for a side of a read-write lock, in order of arrival. If the
+//! store is like one with queues, all waiters.
 
 use std::time::Duration;
 
-use crate::store::{BootInstant, LockKind, OwnerId, Ticket};
+use crate::store::{BootInstant, LockKind, OwnerId};
 
-/// Entries in order of arrival. A mutex has an entry only while it is held; its waiters are in the client's signals.
+/// Entries in order of arrival. Without queues a mutex has an entry only while it is held; its waiters are in the
+/// client's signals.
 #[derive(Debug, Default)]
 pub(crate) struct LockQueue(Vec<QueuedHold>);
 
@@ -92,15 +94,5 @@ impl LockQueue {
         first
             .filter(|place| place.token.is_none())
             .map(|place| &place.owner)
-    }
-}
-
-/// The channel on which a ticket is woken. Waiters for a side of a read-write lock have a channel each, because the
-/// queue decides which one is next.
-pub(crate) fn channel(ticket: &Ticket) -> &str {
-    if ticket.kind.is_read_write() {
-        ticket.owner.text()
-    } else {
-        ticket.name.as_str()
     }
 }

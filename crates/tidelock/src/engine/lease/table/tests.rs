@@ -27,7 +27,12 @@ fn store(background: &Background) -> Arc<StoreHandle> {
     };
     {
         let health = crate::engine::store_health::StoreHealth::new(env.timers.clock());
-        StoreHandle::new(memory::open("", &env), None, None, Arc::new(health))
+        StoreHandle::new(
+            memory::open("", memory::CAPABILITIES, None, &env).unwrap(),
+            None,
+            None,
+            Arc::new(health),
+        )
     }
 }
 

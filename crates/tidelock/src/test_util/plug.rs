@@ -1,0 +1,276 @@
+//! A plug between a client and its store, for tests.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::{
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Name,
+    Operate, Page, Released, Renewal, Renewed, Store, Ticket, VerifySequencers,
+};
+use crate::types::FencingToken;
+
+/// A plug between a client and its store. All clones are one plug.
+/// [`ClientBuilder::plug`](crate::ClientBuilder::plug) puts it in.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> tidelock::Result<()> {
+/// use tidelock::{Client, ErrorKind, LostReason, test_util::Plug};
+///
+/// let plug = Plug::new();
+/// let client = Client::builder().simulated_time().plug(&plug).connect("memory:").await?;
+/// let guard = client.lock("stock:42").acquire().await?;
+/// plug.pull();
+/// assert_eq!(guard.lost().await, LostReason::Expired); // before the lease can end in the store
+/// let error = client.lock("stock:42").try_acquire().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// plug.put_back();
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Plug(Arc<PlugState>);
+
+#[derive(Debug, Default)]
+struct PlugState {
+    out: AtomicBool,
+    mute_next: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Plug {
+    /// A plug that is in.
+    ///
+    /// # Examples
+    /// ```
+    /// let plug = tidelock::test_util::Plug::new();
+    /// assert_eq!(plug.requests(), 0);
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cuts the client off: from now on no request arrives, not even one that only reads. Each fails at once with
+    /// [`Unavailable`](ErrorKind::Unavailable).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let plug = tidelock::test_util::Plug::new();
+    /// let client = tidelock::Client::builder().plug(&plug).connect("memory:").await?;
+    /// plug.pull();
+    /// assert!(client.lock("a").inspect().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn pull(&self) {
+        self.0.out.store(true, Ordering::SeqCst);
+    }
+
+    /// Requests arrive again.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let plug = tidelock::test_util::Plug::new();
+    /// let client = tidelock::Client::builder().plug(&plug).connect("memory:").await?;
+    /// plug.pull();
+    /// plug.put_back();
+    /// assert!(client.lock("a").try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn put_back(&self) {
+        self.0.out.store(false, Ordering::SeqCst);
+    }
+
+    /// Drops the replies of the next `count` requests that change something. The requests take effect all the same.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let plug = tidelock::test_util::Plug::new();
+    /// let client = tidelock::Client::builder().plug(&plug).connect("memory:").await?;
+    /// plug.lose_replies(1);
+    /// let guard = client.lock("a").acquire().await?; // the client asks again with the same ticket
+    /// assert!(guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn lose_replies(&self, count: u64) {
+        self.0.mute_next.store(count, Ordering::SeqCst);
+    }
+
+    /// Counts the attempts, renewals, releases, withdrawals and checks so far.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let plug = tidelock::test_util::Plug::new();
+    /// let client = tidelock::Client::builder().plug(&plug).connect("memory:").await?;
+    /// client.lock("a").acquire().await?.release().await?;
+    /// assert_eq!(plug.requests(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn requests(&self) -> u64 {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+
+    /// The store behind this plug.
+    pub(crate) fn wrap(&self, store: Store) -> Store {
+        store.map(&|inner| {
+            let plug = self.clone();
+            Arc::new(PluggedStore { inner, plug })
+        })
+    }
+
+    /// The store, behind a plug if there is one.
+    pub(crate) fn around(plug: Option<&Self>, store: Store) -> Store {
+        match plug {
+            Some(plug) => plug.wrap(store),
+            None => store,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.0.out.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable).because("the plug is pulled"));
+        }
+        Ok(())
+    }
+
+    /// Whether the reply of this request is lost.
+    fn mutes(&self) -> bool {
+        let take = |left: u64| left.checked_sub(1);
+        self.0
+            .mute_next
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_ok()
+    }
+}
+
+/// A store behind a plug.
+#[derive(Debug)]
+struct PluggedStore {
+    inner: Arc<dyn Backend>,
+    plug: Plug,
+}
+
+impl PluggedStore {
+    /// A request whose reply may be lost.
+    fn write<'a, T: Send + 'a>(
+        &'a self,
+        request: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            self.plug.0.asked.fetch_add(1, Ordering::SeqCst);
+            self.plug.check()?;
+            if !self.plug.mutes() {
+                return request.await;
+            }
+            drop(request.await);
+            Err(Error::new(ErrorKind::OutcomeUnknown).because("the reply was lost"))
+        })
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        request: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            self.plug.check()?;
+            request.await
+        })
+    }
+}
+
+impl Backend for PluggedStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        let extensions = self.inner.extensions();
+        Extensions {
+            sequencers: extensions.sequencers.map(|_| self as _),
+            ..extensions
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(async move {
+            // The store's own client knows of a doubt even if the network loses the reply.
+            let doubt = AtomicBool::new(false);
+            let asked = async {
+                let reply = self.inner.attempt(ask).await;
+                doubt.store(reply.in_doubt, Ordering::SeqCst);
+                reply.outcome
+            };
+            let outcome = self.write(asked).await;
+            AttemptReply {
+                outcome,
+                in_doubt: doubt.load(Ordering::SeqCst),
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        self.write(self.inner.renew(batch))
+    }
+
+    fn lane(&self, name: &Name) -> u64 {
+        self.inner.lane(name)
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        self.write(self.inner.release(ticket))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        self.write(self.inner.withdraw(ticket))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+impl VerifySequencers for PluggedStore {
+    fn verify<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.write(async move {
+            match self.inner.extensions().sequencers {
+                Some(sequencers) => sequencers.verify(name, generation).await,
+                None => Err(Error::new(ErrorKind::Unsupported)),
+            }
+        })
+    }
+}
+
+impl Operate for PluggedStore {
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        self.read(self.inner.inspect(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        self.read(self.inner.list(pattern, cursor))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.read(self.inner.force_release(name))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: Option<&'a ClientInfo>,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.read(self.inner.announce(client, info))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.read(self.inner.diagnose())
+    }
+}
