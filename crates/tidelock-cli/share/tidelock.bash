@@ -43,6 +43,9 @@ _tidelock() {
             tidelock,show)
                 cmd="tidelock__subcmd__show"
                 ;;
+            tidelock,token)
+                cmd="tidelock__subcmd__token"
+                ;;
             tidelock,try)
                 cmd="tidelock__subcmd__try"
                 ;;
@@ -79,6 +82,9 @@ _tidelock() {
             tidelock__subcmd__help,show)
                 cmd="tidelock__subcmd__help__subcmd__show"
                 ;;
+            tidelock__subcmd__help,token)
+                cmd="tidelock__subcmd__help__subcmd__token"
+                ;;
             tidelock__subcmd__help,try)
                 cmd="tidelock__subcmd__help__subcmd__try"
                 ;;
@@ -95,7 +101,7 @@ _tidelock() {
 
     case "${cmd}" in
         tidelock)
-            opts="-v -h -V --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try hold show ls watch unlock doctor demo completions man help"
+            opts="-v -h -V --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try hold show ls watch unlock token doctor demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -291,7 +297,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help)
-            opts="run try hold show ls watch unlock doctor demo completions man help"
+            opts="run try hold show ls watch unlock token doctor demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -417,6 +423,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__token)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -715,6 +735,56 @@ _tidelock() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__token)
+            opts="-v -h -V --at-least --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

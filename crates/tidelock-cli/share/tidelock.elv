@@ -39,6 +39,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
+            cand token 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
             cand demo 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
             cand completions 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
@@ -191,6 +192,24 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand -V 'Print version'
             cand --version 'Print version'
         }
+        &'tidelock;token'= {
+            cand --at-least 'Give the next holders tokens of at least this number; never lowers them, and may be repeated'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
+            cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
+            cand --user 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file'
+            cand --password-file 'A file that contains the password; read again at every connect'
+            cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
+            cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
+            cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --json 'Print a JSON object: newest or next'
+            cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+        }
         &'tidelock;doctor'= {
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
@@ -268,6 +287,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
+            cand token 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
             cand demo 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
             cand completions 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock'
@@ -287,6 +307,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         &'tidelock;help;watch'= {
         }
         &'tidelock;help;unlock'= {
+        }
+        &'tidelock;help;token'= {
         }
         &'tidelock;help;doctor'= {
         }

@@ -137,6 +137,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Release a lock that another process holds, and wake its waiters
     Unlock(UnlockArgs),
+    /// Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store
+    Token(crate::token::TokenArgs),
     /// Check whether this store can keep its guarantees; exit code 1 if locks are in danger
     Doctor(DoctorArgs),
     /// Sell one stock from several processes: without a lock, with a lock, and with fencing

@@ -25,7 +25,12 @@ pub(crate) async fn with_client(
 ) -> Outcome {
     let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
-    let result = work(&client).await;
+    with(&client, work).await
+}
+
+/// Runs work with a client, then closes the client.
+pub(crate) async fn with(client: &Client, work: impl AsyncFnOnce(&Client) -> Outcome) -> Outcome {
+    let result = work(client).await;
     // If the store has just failed to answer, we close without waiting for it: nothing is held.
     let unavailable = matches!(&result, Err(failure) if failure.code == exit::UNAVAILABLE);
     if !unavailable {
@@ -41,7 +46,7 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
         let names = if what.names.is_empty() {
             store::refuse_to_list(args)?;
             // Listed names already include the prefix.
-            let listed = client.list(&format!("{prefix}*"), MOST).await?;
+            let listed = client.list(&format!("{prefix}*")).limit(MOST).await?;
             listed
                 .iter()
                 .map(|name| name.strip_prefix(&prefix).unwrap_or(name).to_owned())
@@ -79,7 +84,8 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
         let mut rows = Vec::new();
         let mut count = 0;
         for name in client
-            .list(&format!("{prefix}{}", what.pattern), what.most)
+            .list(&format!("{prefix}{}", what.pattern))
+            .limit(what.most)
             .await?
         {
             let mut object = json!({ "name": name });

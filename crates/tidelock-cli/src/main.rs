@@ -12,6 +12,7 @@ mod run;
 mod secret;
 mod store;
 mod table;
+mod token;
 mod waiting;
 mod watch;
 mod which;
@@ -56,6 +57,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
+        Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
         Command::Demo(args) => block_on(demo::demo(&store, args)),

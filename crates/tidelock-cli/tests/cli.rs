@@ -24,6 +24,8 @@ mod faults;
 mod hold;
 #[path = "cli/inspect.rs"]
 mod inspect;
+#[path = "cli/moving.rs"]
+mod moving;
 #[path = "cli/pages.rs"]
 mod pages;
 #[path = "cli/passing.rs"]

@@ -135,7 +135,7 @@ impl Client {
     /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let stock = client.lock("stock:42");
     /// let guard = stock.acquire()?;
-    /// assert_eq!(client.list("stock:*", 10)?, ["stock:42"]);
+    /// assert_eq!(client.lock("stock:42").inspect()?.holders.len(), 1);
     /// guard.release()?;
     /// # Ok::<(), tidelock::Error>(())
     /// ```
@@ -228,21 +228,34 @@ impl Client {
         &self.client
     }
 
-    /// See [`Client::list`](crate::Client::list).
-    ///
-    /// # Errors
-    /// As [`Client::list`](crate::Client::list), and [`Runtime`](ErrorKind::Runtime) in async code.
+    /// Names of held locks, as an iterator; see [`Client::list`](crate::Client::list). Each item blocks until the store
+    /// has answered, and is an error of kind [`Runtime`](ErrorKind::Runtime) in async code. For a limit use
+    /// [`Iterator::take`].
     ///
     /// # Examples
     /// ```
     /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("stock:1").acquire()?;
-    /// assert_eq!(client.list("stock:*", 100)?, ["stock:1"]);
-    /// assert!(client.list("ledger:*", 100)?.is_empty());
+    /// for name in client.list("stock:*").take(100) {
+    ///     assert_eq!(name?, "stock:1");
+    /// }
+    /// assert!(client.list("ledger:*").next().is_none());
+    /// guard.release()?;
     /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
-        self.blocker.run(self.client.list(pattern, most))?
+    pub fn list(&self, pattern: &str) -> impl Iterator<Item = Result<String>> + use<> {
+        let (mut names, blocker) = (self.client.list(pattern), Arc::clone(&self.blocker));
+        let mut ended = false;
+        std::iter::from_fn(move || {
+            if ended {
+                return None;
+            }
+            let next = blocker
+                .run(names.next())
+                .unwrap_or_else(|error| Some(Err(error)));
+            ended = !matches!(next, Some(Ok(_)));
+            next
+        })
     }
 
     /// See [`Client::verify`](crate::Client::verify).

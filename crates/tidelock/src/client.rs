@@ -14,6 +14,7 @@ use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::ClientStatus;
+use crate::list::HeldNames;
 use crate::lock::Lock;
 use crate::multi;
 use crate::read_write::ReadWriteLock;
@@ -152,35 +153,20 @@ impl Client {
         self.0.mint.client().as_str()
     }
 
-    /// Names of held locks on this store that match a glob (`*` and `?`), prefix included; at most `most`, in no order.
-    ///
-    /// # Errors
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Refused`](crate::ErrorKind::Refused).
-    ///
-    /// # Cancel safety
-    /// Cancel safe; it only reads.
+    /// Names of held locks on this store that match a glob (`*` and `?`), prefix included. Awaited, the result is a
+    /// sorted list of all; see [`HeldNames`] for the stream and for a limit. Sends nothing until it is polled.
     ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("stock:1").acquire().await?;
-    /// assert_eq!(client.list("stock:*", 100).await?, ["stock:1"]);
+    /// assert_eq!(client.list("stock:*").await?, ["stock:1"]);
     /// held.release().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
-        self.0.refuse_if_closed()?;
-        let mut names = std::collections::BTreeSet::new();
-        let mut cursor = 0;
-        loop {
-            let page = self.0.home.store.front().list(pattern, cursor).await?;
-            names.extend(page.names);
-            match page.next {
-                Some(next) if names.len() < most => cursor = next,
-                _ => return Ok(names.into_iter().take(most).collect()),
-            }
-        }
+    pub fn list(&self, pattern: &str) -> HeldNames {
+        HeldNames::new(Arc::clone(&self.0), pattern)
     }
 
     /// Asks the store whether the hold of a [`Sequencer`] has its lock now. `false`: it was released, lost or taken

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(doctest, doc = include_str!("../pages/recipes.md"))]
+#![cfg_attr(doctest, doc = include_str!("../pages/moving.md"))]
 #![cfg_attr(doctest, doc = include_str!("../pages/testing-your-service.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The store contract is public only with `unstable-backend`. In other builds parts of it are unreachable or unused, so
@@ -36,6 +37,7 @@ pub mod fuzz;
 mod guard;
 mod hand_off;
 mod health;
+mod list;
 mod lock;
 mod loss;
 mod multi;
@@ -60,6 +62,7 @@ pub mod test_util;
 mod test_util;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod token_counter;
 mod types;
 #[allow(clippy::doc_markdown, reason = "a page that also has other readers")]
 #[doc = include_str!("../pages/url-options.md")]
@@ -76,6 +79,7 @@ pub use fenced::{FencedGuard, LockGuard};
 pub use guard::Guard;
 pub use hand_off::HandOff;
 pub use health::ClientStatus;
+pub use list::HeldNames;
 pub use lock::{Acquire, FencedLock, Lock, TryAcquire};
 pub use loss::{Lost, WhileHeld};
 pub use options::{AcquireOptions, CancelToken};

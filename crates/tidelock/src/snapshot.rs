@@ -196,6 +196,12 @@ impl ClientInfo {
     }
 }
 
+/// A name that a store keeps as one line of several.
+#[cfg(any(feature = "etcd", feature = "memcached"))]
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
 /// Converts stored milliseconds since 1970. Anybody may have written the value, so we cap it at the end of the year
 /// 9999: formatters do not support years with more than four digits, and Windows cannot represent every value.
 pub(crate) fn since_epoch(millis: u64) -> SystemTime {

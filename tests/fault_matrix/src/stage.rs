@@ -346,7 +346,7 @@ fn held(stage: &Stage) -> Result<Vec<String>> {
         for url in stage.world.urls() {
             let client = world::builder(stage.world.secret());
             let client = client.connect(&url).await?;
-            held.extend(client.list(&format!("{}*", stage.base), 100).await?);
+            held.extend(client.list(&format!("{}*", stage.base)).limit(100).await?);
             client.close(Duration::ZERO).await;
         }
         Ok(held)

@@ -288,7 +288,7 @@ async fn tidy(cast: &Cast, referee: &Referee) {
 
 async fn nothing_is_held(cast: &Cast, referee: &Referee) {
     for (client, _) in &cast.clients {
-        match client.list("*", 10).await {
+        match client.list("*").limit(10).await {
             Ok(held) if held.is_empty() => {}
             left => {
                 referee.blame(format!("nobody is left, and something is held: {left:?}"));

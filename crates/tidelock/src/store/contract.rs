@@ -67,8 +67,10 @@ pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
 pub trait Operate {
     /// Returns the visible state of a lock.
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>>;
-    /// Lists the names of held locks that match a glob (`*`, `?`), one page at a time, starting with cursor 0.
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>>;
+    /// Lists the names of held locks that match a glob (`*`, `?`), one page at a time. `after`: the cursor of the page
+    /// before. A cursor is a position in the order of the names, or the store's own. It is no count of names: if names
+    /// vanish between two pages, no other name is left out.
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>>;
     /// Frees the lock regardless of its holder, and wakes its waiters. Returns false if the lock was free.
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
     /// Publishes the details of this process for [`CLIENT_INFO_TTL`]. `None`: removes them.
@@ -97,6 +99,8 @@ pub struct Extensions<'a> {
     /// The statement of a [`SqlFence`](crate::SqlFence), with the lock's name and a token as its parameters. It fails
     /// the user's own transaction unless this token is still the newest.
     pub sql_fence: Option<&'a str>,
+    /// The counter of the fencing tokens, if it can be raised.
+    pub token_counter: Option<&'a dyn TokenCounter>,
     /// Which run of the server answers now.
     pub server_runs: Option<&'a dyn ServerRuns>,
     /// Releases that the client notices without asking for the lock.
@@ -108,6 +112,7 @@ impl Extensions<'_> {
     pub const NONE: Self = Self {
         sequencers: None,
         sql_fence: None,
+        token_counter: None,
         server_runs: None,
         releases: None,
     };
@@ -122,6 +127,15 @@ pub trait VerifySequencers: Send + Sync {
         name: &'a Name,
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>>;
+}
+
+/// See [`Extensions::token_counter`].
+pub trait TokenCounter: Send + Sync {
+    /// Raises the counter that the next tokens of this lock come from to `newest`, unless it is there or beyond. It
+    /// never lowers the counter and touches no hold. Returns the newest token that was given out or reserved, now. Every
+    /// attempt that is decided later gets larger ones. A call that changes nothing writes nothing, and the call may be
+    /// repeated.
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>>;
 }
 
 /// See [`Extensions::server_runs`].
@@ -161,6 +175,8 @@ pub struct Capabilities {
     pub delays: bool,
     /// The store can tell whether a given grant has the lock now. True exactly if it has [`Extensions::sequencers`].
     pub sequencers: bool,
+    /// The counter of fencing tokens can be raised. True exactly if it has [`Extensions::token_counter`].
+    pub raises_tokens: bool,
 }
 
 impl Capabilities {
@@ -173,6 +189,7 @@ impl Capabilities {
         durable: false,
         delays: false,
         sequencers: false,
+        raises_tokens: false,
     };
 
     /// Whether the store has this kind of lock.
@@ -187,7 +204,7 @@ pub struct Page {
     /// Names of held locks, in no order. A name may appear twice.
     pub names: Vec<String>,
     /// The cursor of the next page. `None`: this was the last page.
-    pub next: Option<u64>,
+    pub next: Option<String>,
 }
 
 /// One run of a server process. A server that lost all its state is a new run.

@@ -5,6 +5,7 @@
 //! holders and waiters (`queue`).
 
 pub(crate) mod address;
+mod counter;
 mod queue;
 mod world;
 
@@ -18,8 +19,8 @@ use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env,
-    Extensions, Grant, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
-    Timers, VerifySequencers, WakeChannels, ready,
+    Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    TokenCounter, VerifySequencers, WakeChannels, ready,
 };
 use crate::types::FencingToken;
 
@@ -37,6 +38,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: true,
     sequencers: true,
+    raises_tokens: true,
 };
 
 /// How many leases of the client the queue keeps a waiter that does not ask again. A live waiter asks at least once per
@@ -94,14 +96,6 @@ fn tell(told: &[(WakeChannels, Box<str>)]) {
     }
 }
 
-fn granted(token: u64, more: u32) -> Attempt {
-    Attempt::Acquired(Grant {
-        token: Some(FencingToken::new(token)),
-        more,
-        ..Grant::default()
-    })
-}
-
 impl Memory {
     fn new(world: &Arc<World>, can: Capabilities, env: &Env) -> Arc<Self> {
         // Each client has its own waiters and timers; the records are shared.
@@ -133,8 +127,8 @@ impl Memory {
 
     fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let Ticket { kind, name, owner } = &ask.ticket;
-        // Waiters without an entry in the queue always arm. A waiter with an entry arms only if it waits. We arm before we lock the records; otherwise a release between the two would be
-        // missed.
+        // Waiters without an entry in the queue always arm. A waiter with an entry arms only if it waits. We arm before
+        // we lock the records; otherwise a release between the two would be missed.
         let waits = !ask.patience.is_zero();
         let queued = self.is_queued(*kind);
         let arms = self.can.wakes && ask.armed_by.is_none() && (waits || !queued);
@@ -153,14 +147,17 @@ impl Memory {
             place.token
         });
         if let Some(token) = held {
-            return Ok(granted(token, 0));
+            return Ok(counter::granted(token, 0));
         }
         let way = records.queue(name, now);
         let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
         // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
         let first_end = way.or_else(|| records.barred(name, now));
         let (ends, token) = match first_end {
-            None => (now + ask.lease, Some(records.count(name, ask.spare))),
+            None => (
+                now + ask.lease,
+                Some(counter::next(&mut records.tokens, name, ask.spare)),
+            ),
             Some(_) => (now + self.lease * STATE_TTL_LEASES, None),
         };
         if token.is_some() || queued && waits {
@@ -175,7 +172,7 @@ impl Memory {
         }
         drop(records);
         Ok(match token {
-            Some(token) => granted(token, ask.spare),
+            Some(token) => counter::granted(token, ask.spare),
             None => Attempt::held(wake, first_end.map(|end| end.since(now))),
         })
     }
@@ -247,6 +244,7 @@ impl Backend for Memory {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             sequencers: self.can.sequencers.then_some(self as _),
+            token_counter: self.can.raises_tokens.then_some(self as _),
             ..Extensions::NONE
         }
     }
@@ -283,6 +281,16 @@ impl Backend for Memory {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         ready(())
+    }
+}
+
+impl TokenCounter for Memory {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        ready(Ok(counter::raise(
+            &mut self.world.lock().tokens,
+            name,
+            newest,
+        )))
     }
 }
 
@@ -324,14 +332,16 @@ impl Operate for Memory {
         ready(Ok(self.look(name)))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        pattern: &'a str,
+        _after: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Page>> {
         let now = self.timers.now();
         let records = self.world.lock();
         let held = |queue: &LockQueue| queue.holders().any(|place| place.ends > now);
-        let names = records
-            .locks
-            .iter()
-            .filter(|(_, queue)| held(queue))
+        let locks = records.locks.iter().filter(|(_, queue)| held(queue));
+        let names = locks
             .map(|(name, _)| name.as_str())
             .filter(|name| matches_glob(pattern, name))
             .map(str::to_owned)

@@ -51,7 +51,7 @@ use std::time::Duration;
 pub use self::bond::Bond;
 pub use self::contract::{
     Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, Extensions, HearReleases, Incarnation,
-    Operate, Page, ServerRuns, VerifySequencers, certain, ready,
+    Operate, Page, ServerRuns, TokenCounter, VerifySequencers, certain, ready,
 };
 pub use self::glob::matches_glob;
 pub(crate) use self::liveness::Caller;

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Name,
-    Operate, Page, Released, Renewal, Renewed, Store, Ticket, VerifySequencers,
+    Operate, Page, Released, Renewal, Renewed, Store, Ticket, TokenCounter, VerifySequencers,
 };
 use crate::types::FencingToken;
 
@@ -192,6 +192,7 @@ impl Backend for PluggedStore {
         let extensions = self.inner.extensions();
         Extensions {
             sequencers: extensions.sequencers.map(|_| self as _),
+            token_counter: extensions.token_counter.map(|_| self as _),
             ..extensions
         }
     }
@@ -249,13 +250,24 @@ impl VerifySequencers for PluggedStore {
     }
 }
 
+impl TokenCounter for PluggedStore {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        self.write(async move {
+            match self.inner.extensions().token_counter {
+                Some(counter) => counter.raise(name, newest).await,
+                None => Err(Error::new(ErrorKind::Unsupported)),
+            }
+        })
+    }
+}
+
 impl Operate for PluggedStore {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         self.read(self.inner.inspect(name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.read(self.inner.list(pattern, cursor))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        self.read(self.inner.list(pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

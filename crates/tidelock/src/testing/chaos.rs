@@ -9,7 +9,7 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
     Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-    VerifySequencers,
+    TokenCounter, VerifySequencers,
 };
 use crate::test_util::Plug;
 use crate::testing::faults::{Fate, Faults, Matter, about};
@@ -111,12 +111,14 @@ impl Backend for Chaos {
         let Extensions {
             sequencers,
             sql_fence,
+            token_counter,
             server_runs,
             releases,
         } = self.inner.extensions();
         Extensions {
             sequencers: sequencers.map(|_| self as &dyn VerifySequencers),
             sql_fence,
+            token_counter: token_counter.map(|_| self as &dyn TokenCounter),
             server_runs,
             releases,
         }
@@ -173,6 +175,21 @@ impl Backend for Chaos {
     }
 }
 
+impl TokenCounter for Chaos {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        let name = name.clone();
+        let matter = (String::new(), name.to_string());
+        self.request(vec![matter], move |inner| {
+            Box::pin(async move {
+                match inner.extensions().token_counter {
+                    Some(counter) => counter.raise(&name, newest).await,
+                    None => Err(Error::new(ErrorKind::Unsupported)),
+                }
+            })
+        })
+    }
+}
+
 impl VerifySequencers for Chaos {
     fn verify<'a>(
         &'a self,
@@ -201,8 +218,8 @@ impl Operate for Chaos {
         Box::pin(self.slowly(self.inner.inspect(name)))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(self.slowly(self.inner.list(pattern, cursor)))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.slowly(self.inner.list(pattern, after)))
     }
 
     fn announce<'a>(

@@ -82,6 +82,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; fenced:
             a_reentry_keeps_the_token
             an_owner_without_a_token_is_refused_one
+            a_raise_ends_hand_offs_with_reserved_tokens
         );
         $crate::conformance!(hashed blocking: $fixture);
     };
@@ -152,6 +153,9 @@ macro_rules! conformance {
             tokens_only_grow
             a_fenced_lock_excludes_a_plain_one
             inspect_shows_the_token
+            a_raised_token_is_never_undercut
+            a_raise_leaves_the_holder_alone
+            a_raise_without_a_reply_is_repeated
         );
         $crate::conformance!(@tests $fixture; force:
             force_release_wakes_and_is_told

@@ -111,8 +111,8 @@ impl<T: Twist> Operate for Twisted<T> {
         self.inner.inspect(name)
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(pattern, cursor)
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        self.inner.list(pattern, after)
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

@@ -20,6 +20,14 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    /// The largest token: the largest number that every SQL database can store.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(tidelock::FencingToken::MAX.get(), i64::MAX as u64);
+    /// ```
+    pub const MAX: Self = Self(i64::MAX.unsigned_abs());
+
     /// Creates a token from a number that was read from a resource or a store.
     ///
     /// # Examples

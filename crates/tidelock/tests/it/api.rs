@@ -66,7 +66,7 @@ fn futures_of_methods_are_send() {
     async fn all(client: Client, guard: Guard) {
         let (lock, hour) = (client.lock("a"), std::time::Duration::from_secs(3600));
         check(Client::connect("memory:"));
-        check(client.list("*", 1));
+        check(client.list("*").limit(1));
         check(client.diagnose());
         check(client.verify(&guard.sequencer().unwrap()));
         check(client.close(hour));

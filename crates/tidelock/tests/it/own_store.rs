@@ -147,7 +147,11 @@ impl Operate for TableStore {
         })
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        pattern: &'a str,
+        _after: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Page>> {
         self.run(|table, _| {
             let names = table.rows.keys().map(|name| name.as_str().to_owned());
             let names = names.filter(|name| matches_glob(pattern, name)).collect();

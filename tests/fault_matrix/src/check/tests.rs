@@ -83,7 +83,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         client.close(Duration::ZERO).await;
     }
     tokio::time::sleep(LEASE).await;
-    let mut found = leaks(&bystander.list("*", 100).await.unwrap());
+    let mut found = leaks(&bystander.list("*").limit(100).await.unwrap());
     let mut terms = terms();
     if event == Event::Forced {
         (terms.keeps, terms.typical_wake) = (false, None);
@@ -117,7 +117,7 @@ fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
 /// Frees every lock by force.
 async fn force_all(bystander: &Client) -> Harm {
     let from = boot_time();
-    for held in bystander.list("*", 100).await.unwrap() {
+    for held in bystander.list("*").limit(100).await.unwrap() {
         bystander.lock(&held).force_release().await.unwrap();
     }
     let to = boot_time();

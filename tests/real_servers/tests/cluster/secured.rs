@@ -67,7 +67,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     let guard = one.lock("shop:1").fenced().acquire().await?;
     let waiter = tokio::spawn(two.lock("shop:1").fenced().acquire());
     crate::heard_at(cluster.node_of("shop:1")?, "{shop:1}", SOON)?;
-    ensure!(one.list("shop:*", 10).await? == ["shop:1"]);
+    ensure!(one.list("shop:*").limit(10).await? == ["shop:1"]);
     let seen = one.lock("shop:1").inspect().await?;
     ensure!(
         seen.waiters == Some(1) && seen.token == Some(guard.token()),

@@ -96,7 +96,7 @@ async fn each_verb_costs_one_trip() -> Result<()> {
     assert_eq!(counter.spent(), 1, "try_acquire, refused");
     assert!(lock.inspect().await?.is_locked());
     assert_eq!(counter.spent(), 1, "inspect");
-    assert_eq!(a.list("*", 10).await?, ["stock"]);
+    assert_eq!(a.list("*").limit(10).await?, ["stock"]);
     assert_eq!(counter.spent(), 1, "list");
     guard.extend(Duration::from_secs(60)).await?;
     assert_eq!(counter.spent(), 1, "extend");

@@ -121,7 +121,7 @@ async fn t57_names_of_any_length_and_look_are_apart() -> Result<()> {
             (name.as_str(), true)
         );
     }
-    let mut listed = client.list("*", 100).await?;
+    let mut listed = client.list("*").limit(100).await?;
     listed.sort();
     names.sort();
     assert_eq!(listed, names);

@@ -77,7 +77,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
     let url_of_least = server.url_at(server.addr(), "least");
     let detailed = tidelock::Client::builder().connect(&url_of_least).await?;
     let guard = least.lock("stock").fenced().acquire().await?;
-    assert_eq!(least.list("*", 100).await?, ["stock"]);
+    assert_eq!(least.list("*").limit(100).await?, ["stock"]);
     assert!(least.lock("stock").inspect().await?.is_locked());
     guard.extend(Duration::from_secs(9)).await?;
     guard.release().await?;

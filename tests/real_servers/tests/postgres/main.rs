@@ -10,6 +10,7 @@ mod costs;
 mod faults;
 mod fence;
 mod promises;
+mod raised;
 mod session;
 mod tables;
 mod tls;

@@ -98,7 +98,7 @@ async fn the_rights_that_are_named_are_enough() {
     let a = client(&url).await;
     let guard = a.lock("till").fenced().acquire().await.unwrap();
     assert!(a.lock("till").inspect().await.unwrap().is_locked());
-    assert_eq!(a.list("*", 10).await.unwrap(), ["till"]);
+    assert_eq!(a.list("*").limit(10).await.unwrap(), ["till"]);
     guard.release().await.unwrap();
     assert!(!a.diagnose().await.unwrap().is_empty());
 }

@@ -106,7 +106,7 @@ async fn look(client: &Client) -> Result<()> {
         seen.holders.iter().all(|holder| holder.client.is_some()),
         "without details: {seen:?}"
     );
-    let listed = client.list("shop:*", 10).await?;
+    let listed = client.list("shop:*").limit(10).await?;
     ensure!(listed == ["shop:4"], "{listed:?}");
     Ok(guard.release().await?)
 }

@@ -6,6 +6,7 @@ mod every_await;
 mod faults;
 mod least_rights;
 mod promises;
+mod raised;
 mod rights;
 mod tls;
 mod turns;

@@ -96,7 +96,7 @@ async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> 
         ),
         (java, 3)
     );
-    assert_eq!(client.list("*", 10).await?, ["a"]);
+    assert_eq!(client.list("*").limit(10).await?, ["a"]);
     // The foreign lease has at most 600 ms left, so the wait ends without any release.
     let guard = tokio::time::timeout(Duration::from_secs(2), lock.acquire()).await??;
     assert!(lock.force_release().await?);
@@ -164,7 +164,7 @@ async fn details_are_left_for_operators() -> Result<()> {
     let details = holder.client.expect("this process has left its details");
     assert_eq!(details.pid, std::process::id());
     assert_eq!(
-        client.list("*", 10).await?,
+        client.list("*").limit(10).await?,
         ["a"],
         "keys of our own are no locks"
     );

@@ -48,7 +48,7 @@ async fn t22_a_java_hold_is_respected_and_shown() -> Result<()> {
         seen.expires_in.is_some_and(|left| left <= lease),
         "{seen:?}"
     );
-    ensure!(shop.client.list("*", 10).await? == ["till"]);
+    ensure!(shop.client.list("*").limit(10).await? == ["till"]);
     let waiting = tokio::spawn(lock.acquire());
     listening(&shop.server, "till").await?;
     let left = shop.time_left("till")?.context("it is held")?;

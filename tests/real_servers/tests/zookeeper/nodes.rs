@@ -46,3 +46,11 @@ async fn nothing_is_left_of_locks_and_waiters() {
         tokio::time::sleep(ms(5)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_goes_between_two_pages_hides_no_other() {
+    let server = ZooKeeperServer::start().unwrap();
+    let a = client(&server.url(), ms(10_000)).await;
+    tidelock::testing::promises::mutex::a_name_that_goes_between_two_pages_hides_no_other(&a, 501)
+        .await;
+}

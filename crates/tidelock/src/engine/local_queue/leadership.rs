@@ -79,6 +79,10 @@ impl LeaderQueues for LocalQueues {
         let mut inner = self.lock();
         inner.next += 1;
         let number = inner.next;
+        let reached = |least| tokens.is_some_and(|(next, _)| next > least);
+        if inner.raised.get(name).copied().is_some_and(reached) {
+            inner.raised.remove(name);
+        }
         let Some(queue) = inner
             .queues
             .get_mut(name)

@@ -92,6 +92,9 @@ pub(crate) struct LocalQueues {
 /// The state under the lock.
 pub(crate) struct LocalQueuesState {
     pub(crate) queues: HashMap<Name, LocalQueue, BuildHasherDefault<IdHasher>>,
+    /// Tokens below these are handed to nobody any more, though a leader term has reserved them: the counter was raised.
+    /// An entry goes when a grant reaches it.
+    pub(crate) raised: HashMap<Name, FencingToken>,
     /// The fairness delays, for names that other processes wait for.
     pub(crate) fairness_delays: FairnessDelays,
     /// The last number given to a waiter, a leader or a term. No number is used for two leaders or two terms.
@@ -167,6 +170,7 @@ impl LocalQueues {
         Arc::new_cyclic(|own| Self {
             inner: Mutex::new(LocalQueuesState {
                 queues: HashMap::default(),
+                raised: HashMap::new(),
                 fairness_delays: FairnessDelays::default(),
                 next: 0,
                 check_at: BootInstant::FAR,
@@ -272,6 +276,7 @@ impl LocalQueues {
     /// limits of the term are reached. The hold must then be released in the store.
     pub(crate) fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder> {
         let mut inner = self.lock();
+        let least = inner.raised.get(term.name()).copied();
         let queue = inner.queues.get_mut(term.name())?;
         let running = queue
             .term
@@ -285,6 +290,7 @@ impl LocalQueues {
         let token = match &mut running.tokens {
             None => None,
             Some((_, 0)) => return None,
+            Some((token, _)) if least.is_some_and(|least| *token < least) => return None,
             Some((token, left)) => {
                 let given = *token;
                 *token = token.next();
@@ -299,6 +305,13 @@ impl LocalQueues {
         drop(inner);
         drop(old);
         Some(NextHolder { waiter, token })
+    }
+
+    /// The token counter was raised: hands no smaller token to a waiter.
+    pub(crate) fn raised(&self, name: &Name, least: FencingToken) {
+        let mut inner = self.lock();
+        let known = inner.raised.entry(name.clone()).or_insert(least);
+        *known = least.max(*known);
     }
 
     /// The lock was released by force: ends the leader term, because its hold does not have the lock any more.

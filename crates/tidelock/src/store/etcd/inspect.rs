@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, one_line, since_epoch};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{
     ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
@@ -124,7 +124,7 @@ impl Etcd {
     }
 
     /// One page of the names of locks. The cursor is the lowest creation revision of the page.
-    pub(crate) async fn page(&self, pattern: &str, cursor: u64) -> Result<Page> {
+    pub(crate) async fn page(&self, pattern: &str, cursor: Option<&str>) -> Result<Page> {
         let all = self.shared.keys.all();
         let range = RangeRequest {
             key: all.first,
@@ -133,7 +133,7 @@ impl Etcd {
             sort_order: ASCENDING,
             sort_target: BY_CREATION,
             keys_only: true,
-            min_create_revision: i64::try_from(cursor).unwrap_or(i64::MAX),
+            min_create_revision: cursor.map_or(0, |cursor| cursor.parse().unwrap_or(i64::MAX)),
             ..RangeRequest::default()
         };
         let found = self
@@ -147,7 +147,7 @@ impl Etcd {
             .filter_map(|kv| self.shared.keys.name_of(&kv.key))
             .filter(|name| matches_glob(pattern, name));
         let names = names.collect();
-        let next = next(&found);
+        let next = next(&found).map(|revision| revision.to_string());
         Ok(Page { names, next })
     }
 }
@@ -205,10 +205,6 @@ pub(crate) fn written(info: &ClientInfo) -> String {
         .unwrap_or_default();
     let (host, program) = (one_line(&info.host), one_line(&info.program));
     format!("{host}\n{}\n{program}\n{}", info.pid, since.as_millis())
-}
-
-fn one_line(text: &str) -> String {
-    text.replace('\n', " ")
 }
 
 /// Reads a client's details. Ignores further lines: a newer version may have written them.

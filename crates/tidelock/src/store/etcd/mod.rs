@@ -51,6 +51,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: true,
     sequencers: true,
+    raises_tokens: false,
 };
 
 /// Connects, and checks the connection with one request.
@@ -209,8 +210,8 @@ impl Operate for Etcd {
         Box::pin(self.look(name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(self.page(pattern, cursor))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

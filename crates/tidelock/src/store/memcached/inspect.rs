@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, one_line, since_epoch};
 use crate::store::glob::matches_glob;
 use crate::store::memcached::connection::Connection;
 use crate::store::memcached::errors::unexpected;
@@ -92,15 +92,8 @@ impl Memcached {
         info: &ClientInfo,
         lifetime: Duration,
     ) -> Result<()> {
-        let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let value = format!(
-            "{}\n{}\n{}\n{}",
-            since.as_millis(),
-            info.pid,
-            info.host,
-            info.program
-        );
-        let ttl = ttl::seconds(lifetime);
+        let ttl = ttl::seconds_at_most_a_month(lifetime);
+        let value = written(info);
         let put = Command::store(&keys::client(id), value.as_bytes(), ttl, StoreMode::Set);
         match self
             .connection
@@ -131,6 +124,14 @@ pub(crate) fn foreign(value: &[u8]) -> String {
     } else {
         text
     }
+}
+
+/// The stored form of a client's details, one per line. A line break in the name of host or program becomes a space;
+/// otherwise the lines behind it would be read as something else.
+pub(crate) fn written(info: &ClientInfo) -> String {
+    let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (host, program) = (one_line(&info.host), one_line(&info.program));
+    format!("{}\n{}\n{host}\n{program}", since.as_millis(), info.pid)
 }
 
 /// Reads a client's details. Ignores further lines.
@@ -181,5 +182,8 @@ mod tests {
             (7, "host", "program")
         );
         assert!(client(b"").is_none());
+        let odd = ClientInfo::new("web\n1", 7, "shop\nd", since_epoch(1000));
+        let seen = client(written(&odd).as_bytes()).unwrap();
+        assert_eq!(seen, ClientInfo::new("web 1", 7, "shop d", odd.since));
     }
 }

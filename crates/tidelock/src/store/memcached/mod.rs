@@ -55,6 +55,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: false,
     sequencers: false,
+    raises_tokens: false,
 };
 
 /// Connects, and checks the connection with one request.
@@ -150,7 +151,11 @@ impl Operate for Memcached {
         Box::pin(self.show(name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        pattern: &'a str,
+        _after: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Page>> {
         Box::pin(self.page(pattern))
     }
 

@@ -12,6 +12,12 @@ pub(crate) fn seconds(lease: Duration) -> u64 {
     whole.saturating_add(1)
 }
 
+/// As [`seconds`], but never so long that it would be read as a date, which is long past: the item would be gone at
+/// once. For an item that may end early.
+pub(crate) fn seconds_at_most_a_month(time: Duration) -> u64 {
+    seconds(time).min(MAX_TTL_SECONDS)
+}
+
 /// Whether a time to live is too long to be relative, so that memcached needs a date instead.
 pub(crate) fn needs_a_date(seconds: u64) -> bool {
     seconds > MAX_TTL_SECONDS
@@ -32,6 +38,14 @@ mod tests {
             let lease = Duration::from_millis(millis);
             assert_eq!(seconds(lease), whole);
             assert!(sure(seconds(lease)) >= lease);
+        }
+    }
+
+    #[test]
+    fn details_are_never_dated() {
+        for days in [1, 29, 30, 31, 4000] {
+            let time = Duration::from_secs(days * 24 * 3600);
+            assert!(!needs_a_date(seconds_at_most_a_month(time)), "{days}");
         }
     }
 

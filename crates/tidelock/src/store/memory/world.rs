@@ -92,12 +92,4 @@ impl Records {
         });
         told.collect()
     }
-
-    /// Returns the next token, and reserves `spare` more after it.
-    pub(crate) fn count(&mut self, name: &Name, spare: u32) -> u64 {
-        let count = self.tokens.entry(name.clone()).or_default();
-        let token = *count + 1;
-        *count = token + u64::from(spare);
-        token
-    }
 }

@@ -33,7 +33,7 @@ use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
     Capabilities, ClientId, Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released,
-    Renewal, Renewed, Store, Ticket, certain, ready, tls,
+    Renewal, Renewed, Store, Ticket, TokenCounter, certain, ready, tls,
 };
 use crate::types::FencingToken;
 
@@ -53,6 +53,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    raises_tokens: true,
 };
 
 /// Connects, and creates the tables if they are missing.
@@ -215,6 +216,25 @@ impl Mysql {
         Ok(released(number(row, 0)?))
     }
 
+    /// The newest token of the lock, after the counter of new tokens was raised to `newest`.
+    async fn raise_tokens(&self, name: &Name, newest: u64) -> Result<u64> {
+        let seen = self.newest_token(sql::newest_token(name)).await?;
+        if seen >= newest {
+            return Ok(seen);
+        }
+        self.newest_token(sql::raise_tokens(name, newest)).await
+    }
+
+    async fn newest_token(&self, text: String) -> Result<u64> {
+        let rows = self.ask(text).await?;
+        let Some(row) = rows.first() else {
+            // The counter's row is missing, so nothing was raised.
+            schema::ready(&self.pool, self.pool.deadline()).await?;
+            return Err(errors::unsent("another process is creating the tables"));
+        };
+        number(row, 0)
+    }
+
     async fn inspect(&self, name: &Name) -> Result<Snapshot> {
         let rows = self.ask(sql::inspect(name)).await?;
         let mut snapshot = Snapshot::free(name.as_str());
@@ -232,7 +252,9 @@ impl Mysql {
         Ok(snapshot)
     }
 
-    async fn list(&self, pattern: &str, cursor: u64) -> Result<Page> {
+    async fn list(&self, pattern: &str, after: Option<&str>) -> Result<Page> {
+        // The beginning of a key, as a number.
+        let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
         let rows = self.ask(sql::list(cursor)).await?;
         let mut page = Page::default();
         for row in &rows {
@@ -242,7 +264,8 @@ impl Mysql {
             }
         }
         if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
-            page.next = number(last, 0)?.checked_add(1);
+            let next = number(last, 0)?.checked_add(1);
+            page.next = next.map(|next| next.to_string());
         }
         Ok(page)
     }
@@ -291,6 +314,7 @@ impl Backend for Mysql {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             sql_fence: Some(&self.fence),
+            token_counter: Some(self),
             ..Extensions::NONE
         }
     }
@@ -321,13 +345,19 @@ impl Backend for Mysql {
     }
 }
 
+impl TokenCounter for Mysql {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.raise_tokens(name, newest))
+    }
+}
+
 impl Operate for Mysql {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(self.inspect(name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(self.list(pattern, cursor))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.list(pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

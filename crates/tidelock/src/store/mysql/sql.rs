@@ -82,6 +82,8 @@ fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &st
 /// One attempt to take the lock. Answers: whether the ticket holds the lock, the rest of the lease, the token,
 /// whether the ticket was withdrawn.
 ///
+/// The next token of a row is at least the one that a new row would get, so that a raised counter is followed.
+///
 /// MySQL and MariaDB assign from left to right, and each expression sees the assignments before it. So if a row has
 /// our owner and an end in the past, the first assignment has just put our owner there.
 pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
@@ -92,11 +94,30 @@ pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     format!(
         "{insert} ON DUPLICATE KEY UPDATE \
          owner = IF(tidelock_locks.expires <= {NOW} AND NOT {marked}, {me}, tidelock_locks.owner), \
-         token = tidelock_locks.token + (tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}), \
+         token = IF(tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}, \
+           GREATEST(tidelock_locks.token + 1, VALUES(token)), tidelock_locks.token), \
          expires = IF(tidelock_locks.owner = {me}, GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
          SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
          FROM tidelock_locks AS l WHERE l.id = {id}",
         id = id(&ticket.name),
+    )
+}
+
+/// Answers: the newest token of the lock, or the counter that its next token exceeds. No row: the counter is missing.
+pub(crate) fn newest_token(name: &Name) -> String {
+    format!(
+        "SELECT GREATEST(c.token, COALESCE((SELECT l.token FROM tidelock_locks AS l WHERE l.id = {}), 0)) \
+         FROM tidelock_counter AS c WHERE c.one = 1",
+        id(name)
+    )
+}
+
+/// Raises the counter, and answers as [`newest_token`]. It waits for the attempts that have read the counter. It leaves
+/// the rows as they are: the token of a row belongs to its holder, and fences check it.
+pub(crate) fn raise_tokens(name: &Name, newest: u64) -> String {
+    format!(
+        "UPDATE tidelock_counter SET token = GREATEST(token, {newest}) WHERE one = 1; {}",
+        newest_token(name)
     )
 }
 

@@ -56,20 +56,20 @@ pub(crate) async fn page(
     connection: &Connection,
     sql: &Sql,
     pattern: &str,
-    cursor: u64,
+    after: Option<&str>,
 ) -> Result<Page> {
-    let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
-    let params = [(&PAGE_SIZE as _, Type::INT8), (&skip as _, Type::INT8)];
+    let after = after.unwrap_or_default();
+    let params = [(&PAGE_SIZE as _, Type::INT8), (&after as _, Type::TEXT)];
     let rows = connection
         .ask(&sql.list, &params)
         .await
         .map_err(RequestError::error)?;
     let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE_SIZE);
     let names = rows.iter().map(|row| row.get::<_, String>(0));
-    Ok(Page {
-        names: names.filter(|name| matches_glob(pattern, name)).collect(),
-        next: full.then_some(cursor.saturating_add(PAGE_SIZE.unsigned_abs())),
-    })
+    let mut names: Vec<String> = names.collect();
+    let next = names.last().filter(|_| full).cloned();
+    names.retain(|name| matches_glob(pattern, name));
+    Ok(Page { names, next })
 }
 
 /// Stores the details of a client, and deletes rows that expired long ago.

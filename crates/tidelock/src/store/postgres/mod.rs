@@ -42,7 +42,7 @@ use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, certain, ready,
+    Ticket, TokenCounter, certain, ready,
 };
 
 /// The polling interval of a waiter that has no wake.
@@ -57,6 +57,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    raises_tokens: true,
 };
 
 /// Opens the store, and creates its tables if they are missing.
@@ -224,6 +225,31 @@ impl Postgres {
         })
     }
 
+    /// The newest token of all names, which come from one sequence.
+    async fn newest_token(&self) -> Result<u64> {
+        let rows = self.connection.ask(&self.sql.counter, &[]).await;
+        let rows = rows.map_err(RequestError::error)?;
+        let newest = rows.first().map(|row| row.get::<_, i64>(0));
+        let newest = newest.ok_or_else(|| unexpected("the sequence has no row"))?;
+        u64::try_from(newest).map_err(|_| {
+            Error::new(ErrorKind::WrongType).because(format!(
+                "the sequence of the fencing tokens is at {newest}, which is not a token; restart it at the largest token in use"
+            ))
+        })
+    }
+
+    async fn raise_tokens(&self, newest: u64) -> Result<u64> {
+        let seen = self.newest_token().await?;
+        if seen >= newest {
+            return Ok(seen);
+        }
+        let newest = i64::try_from(newest).unwrap_or(i64::MAX);
+        let raise = schema::raise(&self.sql.table, newest);
+        let raised = self.connection.run(&raise).await;
+        raised.map_err(RequestError::error)?;
+        self.newest_token().await
+    }
+
     async fn free(&self, name: &Name) -> Result<bool> {
         let name = name.as_str();
         let params = [(&name as _, Type::TEXT)];
@@ -248,6 +274,7 @@ impl Backend for Postgres {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             sql_fence: Some(&self.sql.fence),
+            token_counter: Some(self),
             ..Extensions::NONE
         }
     }
@@ -279,13 +306,19 @@ impl Backend for Postgres {
     }
 }
 
+impl TokenCounter for Postgres {
+    fn raise<'a>(&'a self, _name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.raise_tokens(newest))
+    }
+}
+
 impl Operate for Postgres {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(inspect::at(&self.connection, &self.sql, name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::page(&self.connection, &self.sql, pattern, cursor))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(inspect::page(&self.connection, &self.sql, pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

@@ -17,6 +17,9 @@ const ROW_TTL_SECONDS: u32 = 3600;
 /// wait behind it.
 const ROW_PATIENCE: u32 = 40;
 
+/// How long a raise of the tokens waits for the table, in milliseconds. Attempts and renewals wait behind it.
+const RAISE_PATIENCE: u32 = 1000;
+
 /// The server's time when the expression is evaluated, not when the transaction began.
 const NOW: &str = "clock_timestamp()";
 
@@ -44,6 +47,8 @@ pub(crate) struct Sql {
     /// Sends a notification on the channel.
     pub(crate) tell: String,
     pub(crate) fence: String,
+    /// Reads the newest token.
+    pub(crate) counter: String,
 }
 
 impl Sql {
@@ -78,7 +83,7 @@ impl Sql {
                  WHERE l.name = $1"
             ),
             list: format!(
-                "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} ORDER BY name LIMIT $1 OFFSET $2"
+                "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} AND name > $2 ORDER BY name LIMIT $1"
             ),
             announce: format!(
                 "INSERT INTO {table}_clients (client, host, pid, program, since, expires) \
@@ -93,6 +98,9 @@ impl Sql {
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
             fence: fence(table),
+            counter: format!(
+                "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {table}_tokens"
+            ),
             table: table.to_owned(),
             clients: format!("{table}_clients"),
             channel,
@@ -177,6 +185,18 @@ fn withdraw(table: &str) -> String {
              withdrawn = (ARRAY[$2] || l.withdrawn)[1:{NEWEST}] \
            RETURNING name, ended IS NOT NULL AS held) \
          SELECT held, CASE WHEN held THEN {free}::text END FROM gone"
+    )
+}
+
+/// Raises the sequence of the tokens. Sent as one query, so it runs as one transaction.
+///
+/// The lock on the table excludes attempts, which draw tokens, and other raises. Otherwise a token that is drawn between
+/// the look at the sequence and `setval` would be drawn twice. It does not wait for a fence in a user's transaction.
+pub(crate) fn raise(table: &str, newest: i64) -> String {
+    format!(
+        "SELECT set_config('lock_timeout', '{RAISE_PATIENCE}ms', true);\n\
+         LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;\n\
+         SELECT setval('{table}_tokens', {newest}) FROM {table}_tokens WHERE last_value < {newest}"
     )
 }
 

@@ -222,7 +222,8 @@ pub(crate) async fn page(
             0 if number + 1 < servers.len() as u64 => Some((number + 1) << SERVER),
             0 => None,
             next => Some(number << SERVER | next),
-        },
+        }
+        .map(|cursor: u64| cursor.to_string()),
     })
 }
 

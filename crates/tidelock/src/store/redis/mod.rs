@@ -26,7 +26,7 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, ClientId,
     Extensions, HearReleases, Incarnation, Name, Operate, Page, Released, ReleasesSeen, Renewal,
-    Renewed, ServerRuns, Ticket, ready,
+    Renewed, ServerRuns, Ticket, TokenCounter, ready,
 };
 
 impl Backend for Redis {
@@ -36,6 +36,7 @@ impl Backend for Redis {
 
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
+            token_counter: Some(self),
             server_runs: Some(self),
             releases: Some(self),
             ..Extensions::NONE
@@ -96,6 +97,12 @@ impl HearReleases for Redis {
     }
 }
 
+impl TokenCounter for Redis {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.raise_counter(name, newest))
+    }
+}
+
 impl Operate for Redis {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         match self.layout {
@@ -104,7 +111,9 @@ impl Operate for Redis {
         }
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        // The server's own cursor, which is a number.
+        let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
         Box::pin(inspect::page(&self.router, self.layout, pattern, cursor))
     }
 

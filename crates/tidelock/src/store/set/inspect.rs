@@ -117,12 +117,15 @@ async fn list_of(
     part: usize,
     pattern: &str,
 ) -> Result<std::collections::BTreeSet<String>> {
-    let (mut names, mut cursor) = (std::collections::BTreeSet::new(), 0);
+    let (mut names, mut cursor) = (std::collections::BTreeSet::new(), None::<String>);
     loop {
-        let page = set.member(part, Side::Front).list(pattern, cursor).await?;
+        let page = set
+            .member(part, Side::Front)
+            .list(pattern, cursor.as_deref())
+            .await?;
         names.extend(page.names);
         match page.next {
-            Some(next) => cursor = next,
+            Some(next) => cursor = Some(next),
             None => return Ok(names),
         }
     }

@@ -99,6 +99,7 @@ impl Backend for Set {
             durable: each().all(|can| can.durable),
             delays: false,
             sequencers: false,
+            raises_tokens: false,
         }
     }
 
@@ -149,7 +150,11 @@ impl Operate for Set {
         Box::pin(inspect::inspect(&self.shared, name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        pattern: &'a str,
+        _after: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Page>> {
         Box::pin(inspect::list(&self.shared, pattern))
     }
 

@@ -13,6 +13,7 @@ mod alarm;
 mod busy;
 mod byte_locks;
 mod connection;
+mod counter;
 mod doctor;
 mod entry;
 mod errors;
@@ -48,7 +49,7 @@ use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
     Capabilities, ClientId, Clock, Env, Extensions, Grant, LockKind, Name, Operate, Page, Released,
-    Renewal, Renewed, Store, Ticket, WakeChannels, certain, ready,
+    Renewal, Renewed, Store, Ticket, TokenCounter, WakeChannels, certain, ready,
 };
 use crate::types::FencingToken;
 
@@ -68,6 +69,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    raises_tokens: true,
 };
 
 /// Opens `sqlite:PATH`. Creates the file if it does not exist, but never a folder.
@@ -203,10 +205,7 @@ impl Sqlite {
             Decision::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"))
             }
-            Decision::NoToken(value) => Err(Error::new(ErrorKind::WrongType).because(format!(
-                "the counter of the fencing tokens in the lock file holds {value}, which has no next token. The lock was not acquired; set the counter to a number between the largest token in use and {}",
-                i64::MAX - 1
-            ))),
+            Decision::NoToken(value) => Err(counter::no_token(&value)),
         }
     }
 
@@ -297,10 +296,10 @@ fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Result<Snapshot
     Ok(snapshot)
 }
 
-fn page(view: &LockTransaction<'_>, pattern: &str, cursor: u64) -> rusqlite::Result<Page> {
-    let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
-    let all = view.names(PAGE_SIZE, skip)?;
+fn page(view: &LockTransaction<'_>, pattern: &str, after: Option<&str>) -> rusqlite::Result<Page> {
+    let all = view.names(PAGE_SIZE, after.unwrap_or_default())?;
     let full = i64::try_from(all.len()).is_ok_and(|len| len == PAGE_SIZE);
+    let next = all.last().filter(|_| full).cloned();
     let mut names = Vec::new();
     for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
         let row = view.row(&name)?;
@@ -308,7 +307,6 @@ fn page(view: &LockTransaction<'_>, pattern: &str, cursor: u64) -> rusqlite::Res
             names.push(name);
         }
     }
-    let next = full.then_some(cursor.saturating_add(PAGE_SIZE.unsigned_abs()));
     Ok(Page { names, next })
 }
 
@@ -318,7 +316,10 @@ impl Backend for Sqlite {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::NONE
+        Extensions {
+            token_counter: Some(self),
+            ..Extensions::NONE
+        }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
@@ -358,15 +359,21 @@ impl Backend for Sqlite {
     }
 }
 
+impl TokenCounter for Sqlite {
+    fn raise<'a>(&'a self, _name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(counter::raise(&self.worker, newest))
+    }
+}
+
 impl Operate for Sqlite {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         let name = name.clone();
         Box::pin(self.read(move |view| snapshot(view, name.as_str())))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        let pattern = pattern.to_owned();
-        Box::pin(self.read(move |view| page(view, &pattern, cursor)))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        let (pattern, after) = (pattern.to_owned(), after.map(str::to_owned));
+        Box::pin(self.read(move |view| page(view, &pattern, after.as_deref())))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

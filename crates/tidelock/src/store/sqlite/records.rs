@@ -8,11 +8,14 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::snapshot::{ClientInfo, since_epoch};
 use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos};
 use crate::store::sqlite::timebase::Timebase;
-use crate::store::{ClientId, Name, Released, Renewal, Ticket};
+use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Released, Renewal, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered: far longer than its request can stay in the worker queue of its
 /// process.
 const WITHDRAWN_TTL: Duration = Duration::from_secs(300);
+
+/// Bounds the rows of other clocks that one sweep looks at.
+const MOST_SWEPT: u32 = 1000;
 
 /// The context of one transaction.
 pub(crate) struct LockTransaction<'a> {
@@ -77,7 +80,9 @@ impl LockTransaction<'_> {
         match self.owner_of_row(row.as_ref(), name, &owner) {
             RowOwner::Theirs(left) => Ok(Decision::Held(left)),
             RowOwner::Ours => {
-                self.extend(name, &owner, lease)?;
+                if let Some(row) = &row {
+                    self.extend(row, name, lease)?;
+                }
                 // The tokens reserved by the first attempt may be in use, so we do not hand them out again.
                 Ok(Decision::Granted(row.and_then(|row| row.token), 0))
             }
@@ -86,7 +91,7 @@ impl LockTransaction<'_> {
                     Ok(next) => next,
                     Err(value) => return Ok(Decision::NoToken(value)),
                 };
-                let revision = row.map_or(1, |row| row.revision + 1);
+                let revision = row.map_or(1, |row| row.next_revision());
                 self.connection
                     .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
                     .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
@@ -101,14 +106,9 @@ impl LockTransaction<'_> {
     /// counter's content as an error if it is no valid counter: any user with write access to the file may have changed
     /// it.
     fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
-        let counter = self
-            .connection
-            .prepare_cached("SELECT token FROM counter")?
-            .query_row([], |row| row.get::<_, Value>(0))
-            .optional()?;
-        let last = match counter {
-            Some(Value::Integer(last)) if (0..i64::MAX).contains(&last) => last,
-            other => return Ok(Err(shown(other))),
+        let last = match self.counter()? {
+            Ok(last) => last,
+            Err(value) => return Ok(Err(value)),
         };
         let token = last + 1;
         let (newest, spare) = match token.checked_add(i64::from(spare)) {
@@ -121,11 +121,37 @@ impl LockTransaction<'_> {
         Ok(Ok((token, spare)))
     }
 
-    /// The end of the lease never moves backwards.
-    fn extend(&self, name: &str, owner: &str, lease: Duration) -> Result<()> {
+    /// The newest token of all names that was given out or reserved. The error of the inner result is the counter's
+    /// content, if no token can follow it.
+    pub(crate) fn counter(&self) -> Result<std::result::Result<i64, String>> {
+        let counter = self
+            .connection
+            .prepare_cached("SELECT token FROM counter")?
+            .query_row([], |row| row.get::<_, Value>(0))
+            .optional()?;
+        Ok(match counter {
+            Some(Value::Integer(last)) if (0..i64::MAX).contains(&last) => Ok(last),
+            other => Err(shown(other)),
+        })
+    }
+
+    /// Raises the counter to `newest`, unless it is there or beyond.
+    pub(crate) fn raise_counter(&self, newest: i64) -> Result<std::result::Result<i64, String>> {
+        let last = match self.counter()? {
+            Ok(last) if last < newest => newest,
+            enough => return Ok(enough),
+        };
         self.connection
-            .prepare_cached("UPDATE locks SET revision = revision + 1, lease = max(lease, ?3), ends = max(ends, ?4) WHERE name = ?1 AND owner = ?2")?
-            .execute(params![name, owner, nanos(lease), self.now.plus(lease)])?;
+            .prepare_cached("UPDATE counter SET token = ?1")?
+            .execute([last])?;
+        Ok(Ok(last))
+    }
+
+    /// The end of the lease never moves backwards.
+    fn extend(&self, row: &Row, name: &str, lease: Duration) -> Result<()> {
+        self.connection
+            .prepare_cached("UPDATE locks SET revision = ?5, lease = max(lease, ?3), ends = max(ends, ?4) WHERE name = ?1 AND owner = ?2")?
+            .execute(params![name, row.owner, nanos(lease), self.now.plus(lease), row.next_revision()])?;
         Ok(())
     }
 
@@ -137,10 +163,10 @@ impl LockTransaction<'_> {
         );
         let row = self.row(name)?;
         let ours = self.owner_of_row(row.as_ref(), name, &owner) == RowOwner::Ours;
-        if ours {
-            self.extend(name, &owner, renewal.lease)?;
+        match row.filter(|_| ours) {
+            Some(row) => self.extend(&row, name, renewal.lease).map(|()| true),
+            None => Ok(false),
         }
-        Ok(ours)
     }
 
     pub(crate) fn release(&self, ticket: &Ticket) -> Result<Released> {
@@ -195,11 +221,11 @@ impl LockTransaction<'_> {
             .optional()
     }
 
-    /// Returns up to `most` names in order, held or not, after skipping the first `skip` names.
-    pub(crate) fn names(&self, most: i64, skip: i64) -> Result<Vec<String>> {
+    /// Returns up to `most` names in order, held or not, that come after `after`.
+    pub(crate) fn names(&self, most: i64, after: &str) -> Result<Vec<String>> {
         self.connection
-            .prepare_cached("SELECT name FROM locks ORDER BY name LIMIT ?1 OFFSET ?2")?
-            .query_map([most, skip], |row| row.get(0))?
+            .prepare_cached("SELECT name FROM locks WHERE name > ?2 ORDER BY name LIMIT ?1")?
+            .query_map(params![most, after], |row| row.get(0))?
             .collect()
     }
 
@@ -241,8 +267,8 @@ impl LockTransaction<'_> {
     }
 
     /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
-    /// ended with that boot. A lock row of another clock stays: only a waiter that watches it knows when it may be
-    /// taken.
+    /// ended with that boot. Those of another clock are deleted after this process has seen them unchanged for as long as
+    /// they are valid. A lock row of another clock stays: only a waiter that watches it knows when it may be taken.
     fn sweep(&self, table: &str, timebase: &Timebase) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
@@ -256,6 +282,37 @@ impl LockTransaction<'_> {
                     "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
                 ))?
                 .execute([timebase.boot()])?;
+        }
+        match table {
+            "withdrawn" => self.sweep_foreign(table, "owner", WITHDRAWN_TTL),
+            "clients" => self.sweep_foreign(table, "client", CLIENT_INFO_TTL),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the rows of other clocks that this process has seen unchanged for `valid`: their processes have ended, or
+    /// would have written them again.
+    fn sweep_foreign(&self, table: &str, key: &str, valid: Duration) -> Result<()> {
+        let all = format!(
+            "SELECT {key}, ends, domain FROM {table} WHERE domain <> ?1 LIMIT {MOST_SWEPT}"
+        );
+        let rows: Vec<(String, i64, String)> = self
+            .connection
+            .prepare_cached(&all)?
+            .query_map([self.now.domain], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })?
+            .collect::<Result<_>>()?;
+        for (id, ends, domain) in rows {
+            let since = self.seen.note(&id, &domain, ends, self.now.stamp);
+            if self.now.stamp.saturating_sub(since) >= nanos(valid) {
+                let delete =
+                    format!("DELETE FROM {table} WHERE {key} = ?1 AND ends = ?2 AND domain = ?3");
+                self.connection
+                    .prepare_cached(&delete)?
+                    .execute(params![id, ends, domain])?;
+                self.seen.forget_note(&id);
+            }
         }
         Ok(())
     }
@@ -279,3 +336,6 @@ fn shown(value: Option<Value>) -> String {
         Some(Value::Blob(_)) => "bytes".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,13 @@ pub(crate) struct Row {
     pub(crate) token: Option<i64>,
 }
 
+impl Row {
+    /// The revision of the next write. After the largest number it begins again, which is a change all the same.
+    pub(crate) fn next_revision(&self) -> i64 {
+        self.revision.checked_add(1).unwrap_or(1)
+    }
+}
+
 /// The state of a lock from the viewpoint of one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowOwner {
@@ -91,7 +98,12 @@ impl Row {
 
 /// The rows of other clocks that this process has seen, and when it first saw each in its current revision.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignRows(Mutex<HashMap<String, ForeignRow>>);
+pub(crate) struct ForeignRows {
+    /// By the name of the lock.
+    locks: Mutex<HashMap<String, ForeignRow>>,
+    /// Tombstones and the details of clients, by owner or client. Their end is their revision.
+    notes: Mutex<HashMap<String, ForeignRow>>,
+}
 
 #[derive(Debug)]
 struct ForeignRow {
@@ -103,23 +115,17 @@ struct ForeignRow {
 impl ForeignRows {
     /// Returns when we first saw this row in this revision.
     fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
-        let mut sights = self.lock();
-        if let Some(sight) = sights.get(name)
-            && sight.owner == row.owner
-            && sight.revision == row.revision
-        {
-            return sight.since;
-        }
-        if sights.len() >= MOST_SIGHTS {
-            sights.clear();
-        }
-        let sight = ForeignRow {
-            owner: row.owner.clone(),
-            revision: row.revision,
-            since: now,
-        };
-        sights.insert(name.to_owned(), sight);
-        now
+        first(self.lock(), name, &row.owner, row.revision, now)
+    }
+
+    /// Returns when we first saw this tombstone or these details with this end.
+    pub(crate) fn note(&self, id: &str, domain: &str, ends: i64, now: i64) -> i64 {
+        first(self.notes.lock(), id, domain, ends, now)
+    }
+
+    /// Forgets a tombstone or details that were deleted.
+    pub(crate) fn forget_note(&self, id: &str) {
+        self.notes.lock().remove(id);
     }
 
     /// Forgets a row that was deleted or taken over.
@@ -128,8 +134,33 @@ impl ForeignRows {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ForeignRow>> {
-        self.0.lock()
+        self.locks.lock()
     }
+}
+
+fn first(
+    mut sights: MutexGuard<'_, HashMap<String, ForeignRow>>,
+    key: &str,
+    owner: &str,
+    revision: i64,
+    now: i64,
+) -> i64 {
+    if let Some(sight) = sights.get(key)
+        && sight.owner == owner
+        && sight.revision == revision
+    {
+        return sight.since;
+    }
+    if sights.len() >= MOST_SIGHTS {
+        sights.clear();
+    }
+    let sight = ForeignRow {
+        owner: owner.to_owned(),
+        revision,
+        since: now,
+    };
+    sights.insert(key.to_owned(), sight);
+    now
 }
 
 #[cfg(test)]

@@ -93,21 +93,14 @@ pub(crate) async fn verify(shared: &Shared, name: &Name, generation: FencingToke
 }
 
 /// One page of the names under the base path whose queue is not empty.
-pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<Page> {
+pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) -> Result<Page> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
     let base = &shared.connection.address().base;
-    let mut all = shared
-        .queues
-        .read(&session, base, deadline)
-        .await?
-        .unwrap_or_default();
-    all.sort_unstable();
-    let skip = usize::try_from(cursor).unwrap_or(usize::MAX);
-    let asked: Vec<_> = all
+    let all = shared.queues.read(&session, base, deadline).await?;
+    let (segments, next) = segments_after(all.unwrap_or_default(), after);
+    let asked: Vec<_> = segments
         .iter()
-        .skip(skip)
-        .take(PAGE_SIZE)
         .filter_map(|segment| Some((keys::name_of(segment)?, segment)))
         .filter(|(name, _)| matches_glob(pattern, name))
         .map(|(name, segment)| {
@@ -124,7 +117,31 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
             names.push(name);
         }
     }
-    let end = skip.saturating_add(PAGE_SIZE);
-    let next = (end < all.len()).then_some(end as u64);
     Ok(Page { names, next })
+}
+
+/// The nodes of the page after that node, and the cursor of the next page: the last node of this one.
+fn segments_after(mut all: Vec<String>, after: Option<&str>) -> (Vec<String>, Option<String>) {
+    all.retain(|segment| after.is_none_or(|after| segment.as_str() > after));
+    all.sort_unstable();
+    let full = all.len() > PAGE_SIZE;
+    all.truncate(PAGE_SIZE);
+    let next = all.last().filter(|_| full).cloned();
+    (all, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_goes_between_two_pages_hides_no_other() {
+        let mut all: Vec<String> = (0..=PAGE_SIZE).map(|at| format!("{at:04}")).collect();
+        let (first, next) = segments_after(all.clone(), None);
+        assert_eq!(first.len(), PAGE_SIZE);
+        all.remove(0);
+        let (second, last) = segments_after(all, next.as_deref());
+        assert_eq!(second, [format!("{PAGE_SIZE:04}")]);
+        assert_eq!(last, None);
+    }
 }

@@ -67,6 +67,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: true,
     sequencers: true,
+    raises_tokens: false,
 };
 
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
@@ -178,8 +179,8 @@ impl Operate for ZooKeeper {
         Box::pin(inspect::inspect(&self.0, name))
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::list(&self.0, pattern, cursor))
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(inspect::list(&self.0, pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

@@ -128,16 +128,18 @@ pub async fn list_finds_what_is_held(fixture: &Fixture) {
     let other = a.lock(&two).acquire().await.expect("free");
     let mut found = a
         .client()
-        .list(&format!("{base}:*"), 10)
+        .list(&format!("{base}:*"))
+        .limit(10)
         .await
         .expect("listed");
     found.sort();
     assert_eq!(found, [one.clone(), two]);
-    let found = a.client().list(&format!("{base}:t?o"), 10).await;
+    let found = a.client().list(&format!("{base}:t?o")).limit(10).await;
     assert_eq!(found.expect("listed").len(), 1);
     assert_eq!(
         a.client()
-            .list(&format!("{base}:*"), 1)
+            .list(&format!("{base}:*"))
+            .limit(1)
             .await
             .expect("listed")
             .len(),
@@ -147,10 +149,35 @@ pub async fn list_finds_what_is_held(fixture: &Fixture) {
     held.release().await.expect("held");
     eventually("the list is empty", fixture.soon(), || async {
         a.client()
-            .list(&format!("{base}:*"), 10)
+            .list(&format!("{base}:*"))
+            .limit(10)
             .await
             .expect("listed")
             .is_empty()
     })
     .await;
+}
+
+/// A name that is released while a list is read does not hide the next one. `most` is more than a page of the store.
+pub async fn a_name_that_goes_between_two_pages_hides_no_other(
+    client: &crate::Client,
+    most: usize,
+) {
+    let base = unique("page");
+    let names: Vec<String> = (0..most).map(|at| format!("{base}:{at:04}")).collect();
+    let mut held = std::collections::HashMap::new();
+    for some in names.chunks(50) {
+        let locks: Vec<_> = some.iter().map(|name| client.lock(name)).collect();
+        let guards = futures_util::future::try_join_all(locks.iter().map(crate::Lock::acquire));
+        held.extend(some.iter().cloned().zip(guards.await.expect("free")));
+    }
+    let mut listed = client.list(&format!("{base}:*"));
+    let first = listed.next().await.expect("a name").expect("listed");
+    // The first page was read, the second was not.
+    let gone = held.remove(&first).expect("held");
+    gone.release().await.expect("held");
+    while let Some(name) = listed.next().await {
+        held.remove(&name.expect("listed"));
+    }
+    assert_eq!(held.into_keys().collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -147,7 +147,7 @@ pub async fn a_nasty_name_is_nothing_but_a_name(fixture: &Fixture) {
     }
     // A list may omit names that look like the store's own keys.
     let ours = |name: &String| !name.starts_with("tidelock:");
-    let mut listed = b.list(&format!("*{id}*"), 100).await.expect("listed");
+    let mut listed = b.list(&format!("*{id}*")).limit(100).await.expect("listed");
     listed.sort();
     listed.retain(ours);
     let expected: Vec<&String> = names.iter().filter(|name| ours(name)).collect();

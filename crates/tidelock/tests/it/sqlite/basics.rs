@@ -19,7 +19,7 @@ async fn two_clients_exclude_each_other_and_hand_over() {
     let seen = two.lock("stock").inspect().await.unwrap();
     assert_eq!(seen.holders.len(), 1);
     assert!(seen.expires_in.unwrap() <= LEASE);
-    assert_eq!(two.list("st*", 10).await.unwrap(), ["stock"]);
+    assert_eq!(two.list("st*").limit(10).await.unwrap(), ["stock"]);
     let waiter = tokio::spawn({
         let lock = two.lock("stock");
         async move { lock.acquire().await }
@@ -31,7 +31,7 @@ async fn two_clients_exclude_each_other_and_hand_over() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     assert!(!one.lock("stock").inspect().await.unwrap().is_locked());
-    assert!(one.list("*", 10).await.unwrap().is_empty());
+    assert!(one.list("*").limit(10).await.unwrap().is_empty());
 }
 
 #[tokio::test]

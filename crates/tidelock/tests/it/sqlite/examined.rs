@@ -37,7 +37,7 @@ async fn a_fresh_file_is_good_in_every_respect_and_is_named() {
     }
     assert!(held.is_held(), "looking takes nothing away");
     held.release().await.unwrap();
-    assert!(client.list("*", 10).await.unwrap().is_empty());
+    assert!(client.list("*").limit(10).await.unwrap().is_empty());
 }
 
 #[cfg(unix)]

@@ -39,6 +39,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: false,
     sequencers: false,
+    raises_tokens: false,
 };
 
 /// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.
@@ -122,7 +123,11 @@ impl Operate for Sessions {
         )
     }
 
-    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        pattern: &'a str,
+        _after: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Page>> {
         Box::pin(std::future::ready(Ok(inspect::list(&self.0, pattern))))
     }
 

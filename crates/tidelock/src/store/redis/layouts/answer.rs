@@ -85,7 +85,7 @@ fn not_read_write() -> Error {
 /// The error for a counter without a next token.
 pub(crate) fn no_token(counter: &str, value: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
-        "its fencing counter {counter} holds {}, which has no next token. The lock was not acquired; set the counter to a number between the largest token in use and {}",
+        "its fencing counter {counter} holds {}, which has no next token. Nothing was changed; set the counter to a number between the largest token in use and {}",
         if value.is_empty() { "no number".to_owned() } else { format!("\"{}\"", shown(value)) },
         i64::MAX - 1
     ))

@@ -4,6 +4,7 @@ pub(crate) mod answer;
 mod grant;
 mod job;
 pub(crate) mod plain;
+mod raise;
 mod redisson;
 pub(crate) mod renew;
 pub(crate) mod scripts;
@@ -37,6 +38,7 @@ impl Layout {
             durable: false,
             delays: false,
             sequencers: false,
+            raises_tokens: true,
         }
     }
 }

@@ -55,6 +55,10 @@ script!(
     TRY_COUNTER, "lua/try_counter.lua"
 );
 script!(
+    /// Raises the token counter of either layout.
+    RAISE_TOKEN, "lua/raise_token.lua"
+);
+script!(
     /// Writes only a key of tidelock.
     ANNOUNCE, "lua/announce.lua"
 );
@@ -84,7 +88,8 @@ script!(
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 14] = [
+    const ALL: [&Script; 15] = [
+        &RAISE_TOKEN,
         &PLAIN_ACQUIRE,
         &PLAIN_RELEASE,
         &PLAIN_RENEW,

@@ -77,6 +77,7 @@ impl Redis {
             tombstone: &tombstone,
             counter: keys.get(2).copied(),
             millis: &lease,
+            ..PlainLockWords::default()
         };
         let reply = self
             .run_table(&without_lua::ACQUIRE, words, deadline)

@@ -36,6 +36,7 @@ impl Redis {
             tombstone,
             counter: None,
             millis: kept,
+            ..PlainLockWords::default()
         };
         let reply = self.run_either(script, table, words).await?;
         let listeners = match reply {

@@ -42,6 +42,7 @@ impl Redis {
             tombstone: &tombstone_of(renewal),
             counter: None,
             millis: &millis(renewal.lease).to_string(),
+            ..PlainLockWords::default()
         };
         match self.run_table(&without_lua::RENEW, words, deadline).await? {
             Reply::Int(1) => Ok(Renewed::Kept),

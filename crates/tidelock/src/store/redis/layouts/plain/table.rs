@@ -3,12 +3,12 @@
 //!
 //! Commands, tests and replies are words with a blank between them:
 //!
-//! - In a command, `$name`, `$owner`, `$tombstone`, `$counter` and `$millis` stand for [`PlainLockWords`], and `$longer1`
+//! - In a command, `$name`, `$owner`, `$tombstone`, `$counter`, `$millis` and `$newest` stand for [`PlainLockWords`], and `$longer1`
 //!   for the longer of `$millis` and what read 1 says is left: a repeated request must not shorten a lease. A command
 //!   with `$counter` is left out if the caller requests no token. `-> 1` is the reply that a write must have; otherwise
 //!   a key has changed since it was read, and the transaction is retried.
-//! - A test `0=x` says that read 0 replied `x`. `nil` is null, `WRONGTYPE` that error, and `spent` the value of a counter
-//!   that has no next token. The first case whose tests all hold applies.
+//! - A test `0=x` says that read 0 replied `x`. `nil` is null, `WRONGTYPE` that error, `spent` the value of a counter
+//!   that has no next token, and `below` the value of one below `$newest`. The first case whose tests all hold applies.
 //! - In a reply, `r0` is the reply to read 0, `w0` that to write 0, and `token` that to the write with `$counter`, or 0.
 //!   Brackets make a list.
 //! - A read that fails ends the transaction, unless the key is of another type. With `?` its error counts only where the
@@ -40,6 +40,8 @@ pub(crate) struct PlainLockWords<'a> {
     pub(crate) counter: Option<&'a str>,
     /// The lease, or how long a tombstone stays.
     pub(crate) millis: &'a str,
+    /// What the counter is raised to.
+    pub(crate) newest: &'a str,
 }
 
 /// A table, filled in for one lock.
@@ -88,6 +90,7 @@ impl TableRun<'_> {
             "$owner" => self.words.owner,
             "$tombstone" => self.words.tombstone,
             "$millis" => self.words.millis,
+            "$newest" => self.words.newest,
             "$counter" => return Ok(self.words.counter.map(Cow::Borrowed)),
             _ => match word.strip_prefix("$longer") {
                 Some(read) => {
@@ -116,6 +119,10 @@ impl TableRun<'_> {
         };
         match (expected, at(seen, read)) {
             ("spent", Some(last)) => is_spent(last),
+            ("below", Some(Ok(reply))) => {
+                let count = |text: &str| text.parse::<u64>().unwrap_or_default();
+                reply.text().map_or(0, count) < count(self.words.newest)
+            }
             ("WRONGTYPE", Some(Err(server_error))) => is_wrong_type(server_error),
             ("nil", Some(Ok(reply))) => *reply == Reply::Nil,
             ("$owner", Some(Ok(reply))) => is_word(reply, self.words.owner),

@@ -103,6 +103,22 @@ pub(crate) static INSPECT: Table = Table {
     cases: &[("", &[], "[r0 r1 r2?]")],
 };
 
+/// `raise_token.lua`.
+pub(crate) static RAISE_TOKEN: Table = Table {
+    watch: "$counter",
+    reads: &["GET $counter"],
+    cases: &[
+        ("0=WRONGTYPE", &[], "[4]"),
+        ("0=spent", &[], "[4 r0]"),
+        (
+            "0=below",
+            &["SET $counter $newest -> OK", "GET $counter"],
+            "[1 w1]",
+        ),
+        ("", &[], "[1 r0]"),
+    ],
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +134,13 @@ mod tests {
             &RENEW,
             &FORCE_RELEASE,
             &INSPECT,
+            &RAISE_TOKEN,
         ] {
             let writes = table.cases.iter().flat_map(|(_, writes, _)| *writes);
             let commands = table.reads.iter().chain(writes).chain([&table.watch]);
             for word in commands.flat_map(|command| command.split(' ')) {
                 let placeholder = word.strip_prefix('$').unwrap_or("name");
-                let known = ["name", "owner", "tombstone", "counter", "millis"];
+                let known = ["name", "owner", "tombstone", "counter", "millis", "newest"];
                 let read = placeholder
                     .strip_prefix("longer")
                     .and_then(|at| at.parse().ok());

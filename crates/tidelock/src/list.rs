@@ -1,0 +1,176 @@
+//! The names of held locks, as a stream.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::stream::Stream;
+
+use crate::engine::ClientInner;
+use crate::error::Result;
+use crate::store::{BoxFuture, Page};
+
+/// The names of held locks, from [`Client::list`](crate::Client::list): a stream, or all of them with `.await`.
+///
+/// The stream reads one page of the store at a time, when it is polled. Each name comes once, in the order of the store.
+/// A lock that is held all the time is in it; one that is acquired or released meanwhile may be. After an error it ends.
+///
+/// # Cancel safety
+/// Cancel safe; it only reads. After a dropped [`next`](Self::next) the stream goes on where it was.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let held = client.lock("stock:1").acquire().await?;
+/// let mut names = client.list("stock:*");
+/// while let Some(name) = names.next().await {
+///     println!("{}", name?);
+/// }
+/// # drop(held);
+/// # Ok(()) }
+/// ```
+#[must_use = "a list does nothing unless it is awaited or polled"]
+pub struct HeldNames {
+    client: Arc<ClientInner>,
+    pattern: Arc<str>,
+    left: usize,
+    /// Names that the stream has returned: a store may return a name twice.
+    seen: HashSet<String>,
+    page: VecDeque<String>,
+    next: NextPage,
+}
+
+/// Where the next page comes from.
+enum NextPage {
+    /// From here on. `None`: from the start.
+    After(Option<String>),
+    Asked(BoxFuture<'static, Result<Page>>),
+    /// There is none.
+    End,
+}
+
+impl HeldNames {
+    pub(crate) fn new(client: Arc<ClientInner>, pattern: &str) -> Self {
+        Self {
+            client,
+            pattern: pattern.into(),
+            left: usize::MAX,
+            seen: HashSet::new(),
+            page: VecDeque::new(),
+            next: NextPage::After(None),
+        }
+    }
+
+    /// At most this many names.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let (one, two) = (client.lock("a").acquire().await?, client.lock("b").acquire().await?);
+    /// assert_eq!(client.list("*").limit(1).await?.len(), 1);
+    /// # drop((one, two));
+    /// # Ok(()) }
+    /// ```
+    pub fn limit(mut self, most: usize) -> Self {
+        self.left = most;
+        self
+    }
+
+    /// The next name. `None`: there are no more.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Refused`](crate::ErrorKind::Refused),
+    /// [`Closed`](crate::ErrorKind::Closed). The stream ends after an error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; no name is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// assert!(client.list("*").next().await.is_none()); // nothing is held
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Option<Result<String>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    async fn collect(mut self) -> Result<Vec<String>> {
+        let mut names = BTreeSet::new();
+        while let Some(name) = self.next().await {
+            names.insert(name?);
+        }
+        Ok(names.into_iter().collect())
+    }
+}
+
+impl Stream for HeldNames {
+    type Item = Result<String>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if this.left == 0 {
+                return Poll::Ready(None);
+            }
+            if let Some(name) = this.page.pop_front() {
+                if this.seen.insert(name.clone()) {
+                    this.left -= 1;
+                    return Poll::Ready(Some(Ok(name)));
+                }
+                continue;
+            }
+            match &mut this.next {
+                NextPage::End => return Poll::Ready(None),
+                NextPage::After(after) => {
+                    let asked = page(
+                        Arc::clone(&this.client),
+                        Arc::clone(&this.pattern),
+                        after.take(),
+                    );
+                    this.next = NextPage::Asked(Box::pin(asked));
+                }
+                NextPage::Asked(asked) => match ready!(asked.as_mut().poll(cx)) {
+                    Ok(Page { names, next }) => {
+                        this.page = names.into();
+                        this.next = next.map_or(NextPage::End, |next| NextPage::After(Some(next)));
+                    }
+                    Err(error) => {
+                        this.next = NextPage::End;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn page(client: Arc<ClientInner>, pattern: Arc<str>, after: Option<String>) -> Result<Page> {
+    client.refuse_if_closed()?;
+    let store = client.home.store.front();
+    store.list(&pattern, after.as_deref()).await
+}
+
+/// All names, sorted.
+impl IntoFuture for HeldNames {
+    type Output = Result<Vec<String>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.collect())
+    }
+}
+
+impl fmt::Debug for HeldNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldNames")
+            .field("pattern", &self.pattern)
+            .finish_non_exhaustive()
+    }
+}

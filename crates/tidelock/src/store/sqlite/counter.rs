@@ -1,0 +1,35 @@
+//! Raises the counter of the fencing tokens.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::sqlite::connection::Durable;
+use crate::store::sqlite::worker::Worker;
+
+/// The error for a counter without a next token.
+pub(crate) fn no_token(value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "the counter of the fencing tokens in the lock file holds {value}, which has no next token. Nothing was changed; set the counter to a number between the largest token in use and {}",
+        i64::MAX - 1
+    ))
+}
+
+/// See [`TokenCounter::raise`](crate::store::TokenCounter::raise).
+#[allow(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method itself is not general over the lifetime of the transaction"
+)]
+pub(crate) async fn raise(worker: &Worker, newest: u64) -> Result<u64> {
+    let newest = i64::try_from(newest).unwrap_or(i64::MAX);
+    let raised = worker.call(move |database| {
+        // Read first: a call that changes nothing needs no write lock.
+        match database.read(|view| view.counter())? {
+            Ok(last) if last < newest => {
+                database.write(Durable::Yes, |view| view.raise_counter(newest))
+            }
+            enough => Ok(enough),
+        }
+    });
+    match raised.await? {
+        Ok(last) => Ok(last.unsigned_abs()),
+        Err(value) => Err(no_token(&value)),
+    }
+}

@@ -1,0 +1,108 @@
+//! Rows that another program has changed, or that belong to another clock.
+
+use super::*;
+use crate::store::sqlite::schema;
+use crate::store::{Clock, LockKind};
+use crate::types::OwnerMint;
+
+const HOUR: i64 = 3600 * 1_000_000_000;
+
+fn database() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    schema::create(&connection).unwrap();
+    connection
+}
+
+fn view<'a>(
+    connection: &'a Connection,
+    seen: &'a ForeignRows,
+    stamp: i64,
+    domain: &'a str,
+) -> LockTransaction<'a> {
+    let now = Now { stamp, domain };
+    LockTransaction {
+        connection,
+        now,
+        seen,
+    }
+}
+
+#[test]
+fn a_row_with_the_largest_revision_is_renewed_and_taken_over() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let lease = Duration::from_secs(10);
+    let mint = OwnerMint::new();
+    let ticket = || Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new("n").unwrap(),
+        owner: mint.fresh(),
+    };
+    let (first, second) = (ticket(), ticket());
+    let largest = || {
+        let set = "UPDATE locks SET revision = 9223372036854775807";
+        assert_eq!(connection.execute(set, []).unwrap(), 1);
+    };
+    let now = view(&connection, &seen, 0, "here");
+    now.attempt(&first, lease, 0).unwrap();
+    largest();
+    let renewal = Renewal {
+        ticket: first.clone(),
+        lease,
+        wish: crate::store::ReplicaAck::Off,
+    };
+    assert!(now.renew(&renewal).unwrap());
+    assert_eq!(now.row("n").unwrap().unwrap().revision, 1); // it has changed
+    largest();
+    let later = view(&connection, &seen, HOUR, "here");
+    let taken = later.attempt(&second, lease, 0).unwrap();
+    assert!(matches!(taken, Decision::Granted(..)), "{taken:?}");
+}
+
+#[test]
+fn a_name_that_goes_between_two_pages_hides_no_other() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let now = view(&connection, &seen, 0, "here");
+    let put = "INSERT INTO locks VALUES (?1, 'a:1', 1, 1, 1, 'here', 1, 0)";
+    for name in ["a", "b", "c", "d"] {
+        connection.execute(put, [name]).unwrap();
+    }
+    assert_eq!(now.names(2, "").unwrap(), ["a", "b"]);
+    connection
+        .execute("DELETE FROM locks WHERE name = 'a'", [])
+        .unwrap();
+    assert_eq!(now.names(2, "b").unwrap(), ["c", "d"]);
+}
+
+#[test]
+fn notes_of_a_dead_process_with_a_clock_of_its_own_are_swept() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let timebase = Timebase::new(Clock::Boot);
+    let mint = OwnerMint::new();
+    let info = ClientInfo::new("h", 1, "p", SystemTime::now());
+    for (domain, client) in [("process:dead", "dead"), ("process:alive", "alive")] {
+        let put = "INSERT INTO clients VALUES (?1, 'h', 1, 'p', 0, 5, ?2)";
+        connection.execute(put, [client, domain]).unwrap();
+        let put = "INSERT INTO withdrawn VALUES (?1 || ':1', 5, ?2)";
+        connection.execute(put, [client, domain]).unwrap();
+    }
+    let rows = |table: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {table} WHERE domain LIKE 'process:%'");
+        connection.query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    let ticket = || Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new("n").unwrap(),
+        owner: mint.fresh(),
+    };
+    for (at, left) in [(0, 2), (HOUR - 1, 2), (HOUR, 1)] {
+        // The living process announces itself again from time to time, with another end.
+        let again = "UPDATE clients SET ends = ends + 1 WHERE client = 'alive'";
+        connection.execute(again, []).unwrap();
+        let now = view(&connection, &seen, at, timebase.now().domain);
+        now.announce(mint.client(), &info, CLIENT_INFO_TTL, &timebase)
+            .unwrap();
+        now.withdraw(&ticket(), &timebase).unwrap();
+        assert_eq!(rows("clients"), left, "{at}");
+    }
+    assert_eq!(rows("withdrawn"), 0);
+}
