@@ -493,7 +493,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__hold)
-            opts="-E -v -h -V --read --write --also --wait --max-hold --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --fair --wait --max-hold --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -655,7 +655,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__run)
-            opts="-E -v -h -V --wait --read --write --also --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --wait --read --write --also --fair --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -825,7 +825,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__try)
-            opts="-E -v -h -V --read --write --also --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --fair --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

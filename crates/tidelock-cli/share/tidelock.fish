@@ -38,7 +38,7 @@ complete -c tidelock -n "__fish_tidelock_needs_command" -s V -l version -d 'Prin
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "hold" -d 'Hold a lock until standard input is closed: for scripts, and for programs in other languages'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, and the number of waiters'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "ls" -d 'List the names of held locks'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "watch" -d 'Print every change of a lock until interrupted'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "unlock" -d 'Release a lock that another process holds, and wake its waiters'
@@ -65,6 +65,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-cert -d 'P
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l fair -d 'Wait in order of arrival; a store without fair locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -85,6 +86,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-cert -d 'P
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fair -d 'Wait in order of arrival; a store without fair locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -103,6 +105,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-cert -d '
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l read -d 'Hold the lock for reading, together with other readers; a store without read-write locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l write -d 'Hold the lock for writing: no reader and no other writer holds it; a store without read-write locks is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l fair -d 'Wait in order of arrival; a store without fair locks is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l fenced -d 'Take a fenced lock (Redisson\'s RFencedLock); a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -s h -l help -d 'Print help (see more with \'--help\')'

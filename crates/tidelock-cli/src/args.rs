@@ -129,7 +129,7 @@ pub(crate) enum Command {
     /// the lock when standard input ends. When the lock is lost, prints `lost NAME` and exits with code 76: the
     /// caller must stop its work then, because nothing else stops it.
     Hold(HoldArgs),
-    /// Show the holders of locks, when they connected, the time left, and the number of waiters
+    /// Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock
     Show(ShowArgs),
     /// List the names of held locks
     Ls(LsArgs),

@@ -230,6 +230,7 @@ pub(crate) fn as_json(seen: &Snapshot) -> Value {
         "expires_in_ms": seen.expires_in.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         "token": seen.token.map(tidelock::FencingToken::get),
         "waiters": seen.waiters,
+        "queue": seen.queue,
     })
 }
 
@@ -268,6 +269,11 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
     }
     if let Some(waiters) = seen.waiters {
         parts.push(format!("{waiters} waiting"));
+    }
+    if !seen.queue.is_empty() {
+        let places = (1..).zip(&seen.queue);
+        let places: Vec<_> = places.map(|(n, owner)| format!("{n}. {owner}")).collect();
+        parts.push(format!("queue: {}", places.join(", ")));
     }
     let text = format!("{}: {}", seen.name, parts.join(", "));
     Escaped(text).to_string()

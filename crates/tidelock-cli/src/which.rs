@@ -17,6 +17,9 @@ pub(crate) struct Which {
     /// so two commands cannot block each other, whatever the order of the names
     #[arg(long, value_name = "NAME", conflicts_with = "fenced")]
     pub(crate) also: Vec<String>,
+    /// Wait in order of arrival; a store without fair locks is an error
+    #[arg(long, conflicts_with_all = ["read", "write", "also"])]
+    pub(crate) fair: bool,
 }
 
 impl Which {
@@ -30,6 +33,9 @@ impl Which {
                 sides.write()
             };
             return Ok(side.clone());
+        }
+        if self.fair {
+            return Ok(client.fair_lock(name));
         }
         if self.also.is_empty() {
             return Ok(client.lock(name));

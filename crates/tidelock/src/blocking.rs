@@ -159,6 +159,19 @@ impl Client {
         self.locked(self.client.plain_lock(name))
     }
 
+    /// A fair lock; see [`Client::fair_lock`](crate::Client::fair_lock). A thread that holds it gets it again at once.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.fair_lock("counter").acquire()?;
+    /// guard.release()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn fair_lock(&self, name: &str) -> Lock {
+        self.locked(self.client.fair_lock(name))
+    }
+
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Errors

@@ -91,6 +91,33 @@ impl Client {
         Lock::plain(&self.0, name)
     }
 
+    /// A fair lock: waiters are served in order of arrival, over all processes. It excludes [`lock`](Self::lock) on the
+    /// same name, which takes no notice of the queue; use a name for one of them only.
+    ///
+    /// On Redis it is Redisson's `RFairLock`, in one queue with Java's threads. A release grants the lock to the next
+    /// waiter in the same request. A waiter whose process has died is passed over at once if its connection is closed,
+    /// after at most 6 s otherwise. A live process that is frozen for longer loses its places, and gets the first one
+    /// when it goes on. Waiters of one process queue one by one too, so the lock does not stay in the process. A waiter
+    /// needs a subscription: see the [store's page](https://docs.rs/tidelock).
+    ///
+    /// On ZooKeeper and etcd every lock has a queue, and this lock is the same as [`lock`](Self::lock). `memory:` has fair locks. On other
+    /// stores its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let counter = client.fair_lock("counter");
+    /// let guard = counter.acquire().await?; // after everybody who came before
+    /// guard.release().await?;
+    /// let counted = client.fair_lock("ledger").fenced().acquire().await?;
+    /// assert_eq!(counted.token().get(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn fair_lock(&self, name: &str) -> Lock {
+        Lock::new(&self.0, LockKind::Fair, name)
+    }
+
     /// A read-write lock: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come,
     /// first served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`;
     /// [`lock`](Self::lock) on the same name excludes both sides.

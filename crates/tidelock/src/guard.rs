@@ -20,9 +20,9 @@ use crate::options;
 use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
+use crate::store::Renewed;
 #[cfg(feature = "blocking")]
 use crate::store::Timers;
-use crate::store::{LockKind, Renewed};
 use crate::types::{FencingToken, LostReason};
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) waits for the release.
@@ -156,10 +156,7 @@ impl Guard {
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
         let can = hold.context.store().front().capabilities().sequencers;
-        let exclusive = matches!(
-            hold.granted().ticket.kind,
-            LockKind::Mutex | LockKind::Fenced
-        );
+        let exclusive = !hold.granted().ticket.kind.is_read_write();
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
         };

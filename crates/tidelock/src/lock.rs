@@ -135,6 +135,7 @@ impl Lock {
             // A side stays a side: all grants of a read-write lock are counted.
             kind: match self.kind {
                 LockKind::Mutex => LockKind::Fenced,
+                LockKind::Fair => LockKind::FairFenced,
                 other => other,
             },
             context: self.context,
@@ -184,7 +185,7 @@ impl<G: LockGuard> Lock<G> {
 
     /// Waits until the lock is free, acquires it, and keeps it until the returned [`Guard`] is dropped or released.
     ///
-    /// Between processes there is no promised order. Within this process the longest waiter is woken first, and a
+    /// Between processes there is no promised order, unless the lock is [fair](crate::Client::fair_lock). Within this process the longest waiter is woken first, and a
     /// newcomer may overtake it. The call retries through an outage of the store of up to one lease. Time in which this
     /// process itself did not run, because it was frozen or its machine slept, does not count as an outage.
     ///

@@ -35,6 +35,11 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
                     "a read-write lock cannot be part of a multi lock; acquire it separately",
                 ));
         }
+        if lock.kind.is_fair() {
+            return Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(lock.name())
+                .because("a part of a multi lock has no queue; use a lock that is not fair"));
+        }
         parts.push((lock.checked_name()?, lock.clone()));
     }
     if parts.is_empty() {

@@ -63,11 +63,11 @@ impl Owner {
         kind: LockKind,
         name: &Name,
     ) -> Arc<OwnerSlot> {
-        // Both sides of a read-write lock share one slot, and so do a lock with tokens and one without. Otherwise an
-        // owner of one could wait for itself on the other.
+        // Both sides of a read-write lock share one slot, and so do locks with one holder, with tokens or not and
+        // fair or not. Otherwise an owner of one could wait for itself on the other.
         let kind = match kind {
             LockKind::Read => LockKind::Write,
-            LockKind::Fenced => LockKind::Mutex,
+            LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => LockKind::Mutex,
             other => other,
         };
         let mut slots = self.0.lock();

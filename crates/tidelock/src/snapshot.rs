@@ -38,8 +38,11 @@ pub struct Snapshot {
     pub token: Option<FencingToken>,
     /// The number of waiting processes, if the store can tell. On Redis this is the number of processes that are
     /// subscribed to releases. A process stays subscribed for a moment after its last waiter, and after a release that
-    /// Redisson waits for.
+    /// Redisson waits for. Waiters of a fair lock count one by one.
     pub waiters: Option<u64>,
+    /// The owners that wait for a [fair lock](crate::Client::fair_lock), the next one first; at most 100. Empty for
+    /// other locks, and on stores other than Redis and `memory:`.
+    pub queue: Vec<String>,
 }
 
 impl Snapshot {
@@ -89,7 +92,9 @@ pub enum Mode {
 impl From<LockKind> for Mode {
     fn from(kind: LockKind) -> Self {
         match kind {
-            LockKind::Mutex | LockKind::Fenced => Self::Exclusive,
+            LockKind::Mutex | LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => {
+                Self::Exclusive
+            }
             LockKind::Read => Self::Read,
             LockKind::Write => Self::Write,
         }
@@ -318,6 +323,7 @@ impl Snapshot {
             expires_in: None,
             token: None,
             waiters: None,
+            queue: Vec::new(),
         }
     }
 }

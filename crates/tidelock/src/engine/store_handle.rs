@@ -87,7 +87,7 @@ impl StoreHandle {
     /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,
     /// and gives up its position by a withdrawal of its ticket.
     pub(crate) fn queues_in_store(&self, kind: LockKind) -> bool {
-        kind.is_read_write() || self.front().capabilities().queues
+        kind.is_queued() || self.front().capabilities().queues
     }
 
     /// The waiters of this process that poll, for a store that does not wake them.

@@ -39,8 +39,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    sockets of the runtime that first polled it; use [`Timers`](crate::store::Timers).
 /// 8. A grant is valid until its lease or the condition of its [`Bond`](crate::store::Bond) ends; nobody else gets the
 ///    lock before. If a store can only detect the end, it severs the bond at that moment.
-/// 9. Tickets of a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read) ticket
-///    waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused
+/// 9. Tickets of a fair or a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read)
+///    ticket waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused
 ///    with patience keeps its position until it is withdrawn, or until it makes no attempt for two leases. All kinds on
 ///    one name compete with each other, and every grant of a read-write lock has a token.
 pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {

@@ -21,6 +21,9 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
                 "etcd:",
             ],
         ),
+        LockKind::Fair | LockKind::FairFenced => {
+            ("fair locks", &["memory:", "redis:", "zookeeper:", "etcd:"])
+        }
         LockKind::Read | LockKind::Write => {
             ("read-write locks", &["memory:", "redis:", "zookeeper:"])
         }

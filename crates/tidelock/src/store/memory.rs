@@ -31,6 +31,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Fenced,
         LockKind::Read,
         LockKind::Write,
+        LockKind::Fair,
+        LockKind::FairFenced,
     ],
     wakes: true,
     queues: false,
@@ -112,7 +114,7 @@ impl Memory {
 
     /// Whether a waiter of this kind has an entry in the queue.
     fn is_queued(&self, kind: LockKind) -> bool {
-        self.can.queues || kind.is_read_write()
+        self.can.queues || kind.is_queued()
     }
 
     /// The channel on which a ticket is woken. Waiters with an entry in the queue have a channel each, because the
@@ -218,7 +220,10 @@ impl Memory {
         let mut waiting = waiting.count();
         snapshot.token = records.tokens.get(name).copied().map(FencingToken::new);
         if let Some(queue) = records.queue(name, now) {
-            waiting += queue.waiters();
+            waiting += queue.waiters().count();
+            let fair = queue.waiters().filter(|place| !place.kind.is_read_write());
+            let fair = fair.map(|place| place.owner.text().to_owned());
+            snapshot.queue = fair.take(100).collect();
             for place in queue.holders() {
                 let left = place.ends.since(now);
                 snapshot.expires_in = snapshot.expires_in.max(Some(left));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::chaos::Chaos;
 use super::faults::Faults;
 use super::party::Party;
+use super::recast::{FAIR, WRITER};
 use super::twist::Twisted;
-use super::writer::Writer;
 use crate::builder::ClientBuilder;
 use crate::client::Client;
 use crate::engine::runtime::background::Stop;
@@ -141,7 +141,13 @@ impl Fixture {
     /// Makes each lock the write side of a read-write lock. It passes the tests of any lock.
     #[must_use]
     pub fn as_writer(self) -> Self {
-        self.wrapped(|_, store| Twisted::wrap(store, Writer))
+        self.wrapped(|_, store| Twisted::wrap(store, WRITER))
+    }
+
+    /// Makes each lock a fair lock. It passes the tests of any lock.
+    #[must_use]
+    pub fn as_fair(self) -> Self {
+        self.wrapped(|_, store| Twisted::wrap(store, FAIR))
     }
 
     /// Keeps a value, such as a folder or a server, for the lifetime of the fixture.

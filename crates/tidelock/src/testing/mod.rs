@@ -20,11 +20,11 @@ mod history;
 mod party;
 mod polls;
 pub mod promises;
+mod recast;
 mod suite;
 #[cfg(feature = "blocking")]
 mod threads;
 mod twist;
-mod writer;
 
 pub use crate::test_util::Plug;
 pub use any_lock::{AnyGuard, AnyLock};

@@ -57,6 +57,16 @@ impl Party {
         }
     }
 
+    /// The fair lock with this name.
+    pub fn fair(&self, name: &str) -> PartyMember {
+        PartyMember {
+            lock: self.client.fair_lock(name),
+            fenced: false,
+            #[cfg(feature = "blocking")]
+            blocking: self.blocking.as_ref().map(|client| client.fair_lock(name)),
+        }
+    }
+
     /// Asks the store whether the sequencer's hold still has the lock.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 /// - `conformance!(faces: …)` omits the promises about the bare store. Injected faults do not affect it.
 /// - `conformance!(blocking: …)` also omits the promises that only futures can keep.
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
+/// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
 ///
@@ -105,6 +106,23 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; delay:
             a_delay_keeps_back_both_sides
         );
+    };
+    (fair: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; fair:
+            fair_waiters_are_served_in_order_of_arrival
+            a_try_does_not_overtake_the_queue
+            a_fair_waiter_that_leaves_lets_those_behind_it_pass
+            a_wait_for_a_fair_lock_dropped_anywhere_leaves_nothing
+            a_fair_holder_that_vanishes_is_followed_by_the_next
+            a_forced_release_hands_over_to_the_next
+            fair_tokens_grow_in_the_order_of_the_queue
+        );
+    };
+    (shown fair: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; fair:
+            the_queue_is_shown_in_its_order
+        );
+        $crate::conformance!(fair: $fixture);
     };
     (hashed blocking: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; mutex:

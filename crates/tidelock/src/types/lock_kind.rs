@@ -20,20 +20,61 @@ pub enum LockKind {
     Read,
     /// One holder. Excludes every kind on the same name.
     Write,
+    /// One holder. Waiters are served in order of arrival, over all processes. Excludes [`Mutex`](Self::Mutex) on the
+    /// same name.
+    Fair,
+    /// As [`Fair`](Self::Fair), and every grant has a token larger than all before.
+    FairFenced,
 }
 
 impl LockKind {
-    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
+    /// True for a side of a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::Read.is_read_write() && !LockKind::Fair.is_read_write());
+    /// ```
+    pub fn is_read_write(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// True if every grant must have a token.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::FairFenced.is_fenced() && !LockKind::Fair.is_fenced());
+    /// ```
+    pub fn is_fenced(self) -> bool {
+        matches!(self, Self::Fenced | Self::FairFenced)
+    }
+
+    /// True for a fair lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::FairFenced.is_fair() && !LockKind::Write.is_fair());
+    /// ```
+    pub fn is_fair(self) -> bool {
+        matches!(self, Self::Fair | Self::FairFenced)
+    }
+
+    /// True for a fair lock and for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
     /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
     ///
     /// # Examples
     /// ```
     /// use tidelock::store::LockKind;
     ///
-    /// assert!(LockKind::Read.is_read_write() && !LockKind::Mutex.is_read_write());
+    /// assert!(LockKind::Fair.is_queued() && LockKind::Write.is_queued() && !LockKind::Mutex.is_queued());
     /// ```
-    pub fn is_read_write(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+    pub fn is_queued(self) -> bool {
+        self.is_read_write() || self.is_fair()
     }
 
     /// True if both kinds may hold the lock at the same time.

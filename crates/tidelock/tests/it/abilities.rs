@@ -9,7 +9,7 @@ use tidelock::testing::{Fixture, abilities, doubles};
 fn row((store, can): (&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
-        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         word(can.shared),
         word(can.durable),
         word(can.wakes),
@@ -17,7 +17,8 @@ fn row((store, can): (&str, Capabilities)) -> String {
         word(can.has(LockKind::Fenced)),
         word(can.sequencers),
         word(can.delays),
-        word(can.has(LockKind::Read) && can.has(LockKind::Write))
+        word(can.has(LockKind::Read) && can.has(LockKind::Write)),
+        word(can.has(LockKind::Fair))
     )
 }
 
@@ -28,13 +29,13 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     let text = fs::read_to_string(&page).unwrap();
     let rows: Vec<String> = abilities().map(row).collect();
     let (before, rest) = text
-        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
         .unwrap();
     let (table, after) = rest.split_once("\n\n").unwrap();
     if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
         let table = rows.join("\n");
         let text = format!(
-            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
+            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
         );
         return fs::write(page, text).unwrap();
     }
@@ -58,9 +59,11 @@ async fn the_error_names_every_store_that_has_the_kind() {
     let client = client.client(client.builder()).await;
     let fenced = client.lock("x").fenced().try_acquire().await.map(drop);
     let sides = client.read_write_lock("x").map(drop);
+    let fair = client.fair_lock("x").try_acquire().await.map(drop);
     for (kinds, error) in [
         (&[LockKind::Fenced][..], fenced.unwrap_err()),
         (&[LockKind::Read, LockKind::Write], sides.unwrap_err()),
+        (&[LockKind::Fair, LockKind::FairFenced], fair.unwrap_err()),
     ] {
         let said = error.to_string();
         let (_, named) = said.split_once("these have: ").unwrap();

@@ -30,6 +30,19 @@ mod writer {
     }
 }
 
+mod fair {
+    use super::{Faults, Fixture, every_await};
+
+    fn pending() -> Fixture {
+        Fixture::memory().as_fair().through(Faults::pending(3))
+    }
+
+    left! {
+        acquire_cancelled_at_every_await_leaves_nothing
+        wait_cancelled_at_every_await_leaves_nothing
+    }
+}
+
 left! {
     acquire_cancelled_at_every_await_leaves_nothing
     try_acquire_cancelled_at_every_await_leaves_nothing

@@ -29,6 +29,15 @@ mod chaos {
 
     tidelock::conformance!(faces: Fixture::memory().through_chaos());
     tidelock::conformance!(read_write: Fixture::memory().through_chaos());
+    tidelock::conformance!(shown fair: Fixture::memory().through_chaos());
+}
+
+/// A fair lock is a lock like any other, and has an order.
+mod fair {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(Fixture::memory().as_fair());
+    tidelock::conformance!(shown fair: Fixture::memory());
 }
 
 /// A writer is exclusive as the holder of any lock is, and waits in the store's queue.
@@ -44,4 +53,5 @@ mod threads {
 
     tidelock::conformance!(blocking: Fixture::memory().blocking());
     tidelock::conformance!(read_write: Fixture::memory().blocking());
+    tidelock::conformance!(shown fair: Fixture::memory().blocking());
 }

@@ -1,6 +1,8 @@
 //! T42 to T64: clocks of clients, misuse, single stores, and all faults together.
 
-use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, SAME_SERVER, only, promised, row, several};
+use super::{
+    Answer, CORE, ELSEWHERE, NO_KIND, ONE_PROCESS, Row, SAME_SERVER, only, promised, row, several,
+};
 use crate::store::Store::{
     Cluster, Etcd, Mariadb, Memcached, Memory, Plain, Postgres, Redis, Redlock, Replicas, Sentinel,
     Sqlite, Zookeeper,
@@ -14,7 +16,11 @@ pub(super) const ROWS: [Row; 25] = [
     row(
         43,
         "two clients whose clocks differ, in a fair lock",
-        |_| Answer::no(NO_KIND),
+        |_| {
+            Answer::no(
+                "no clock of a client decides about a place: places and turns are timed by the store",
+            )
+        },
     ),
     row(44, "the machine is suspended", |store| {
         only(store, &[Redis], CORE)
@@ -46,9 +52,16 @@ pub(super) const ROWS: [Row; 25] = [
     row(48, "three hundred wait for one lock", |_| {
         Answer::played(&[s::CROWD])
     }),
-    row(49, "a fair lock with dead waiters at its head", |_| {
-        Answer::no(NO_KIND)
-    }),
+    row(
+        49,
+        "a fair lock with dead waiters at its head",
+        |store| match store {
+            Memory => Answer::no(ONE_PROCESS),
+            Zookeeper | Etcd => Answer::no("all its locks have a queue; the other rows show it"),
+            Redis | Replicas | Sentinel | Cluster => only(store, &[Redis], SAME_SERVER),
+            _ => Answer::no(NO_KIND),
+        },
+    ),
     row(50, "a writer among endless readers", |store| match store {
         Redis | Memory | Zookeeper => Answer::tested(&[
             "a_writer_is_not_starved_by_readers",

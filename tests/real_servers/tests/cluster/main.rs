@@ -79,6 +79,7 @@ mod promises {
 
     mod plain {
         tidelock::conformance!(super::fixture());
+        tidelock::conformance!(shown fair: super::fixture());
     }
 
     mod chaos {
@@ -91,5 +92,10 @@ mod promises {
 
     mod threads {
         tidelock::conformance!(blocking: super::fixture().blocking());
+    }
+
+    /// The keys of the queue lie in the slot of the lock.
+    mod fair {
+        tidelock::conformance!(super::fixture().as_fair());
     }
 }

@@ -10,6 +10,8 @@ fn it_speaks_to_memcached() -> Result<()> {
     let server = MemcachedServer::start()?;
     works_on(&server.url(), "best effort")?;
     say(&server.url(), &["run", "--fenced", "job", "--", "true"])?.must(64, "token")?;
+    say(&server.url(), &["run", "--fair", "job", "--", "true"])?
+        .must(64, "fair locks; these have: memory:, redis:")?;
     sells(&server.url(), false)
 }
 

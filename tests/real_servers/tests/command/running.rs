@@ -198,3 +198,40 @@ fn a_frozen_command_line_loses_the_command_before_the_lock() -> Result<()> {
     ensure!(run.wait(SOON)?.code() == Some(76));
     Ok(())
 }
+
+#[test]
+fn fair_runs_have_their_turns_in_the_order_that_is_shown() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let start = |script| {
+        let args = ["run", "--fair", "job", "--", "sh", "-c", script];
+        Spawned::start(tidelock(&url, &args)?)
+    };
+    let mut holder = start("echo in; read line")?;
+    holder.wait_line("in", SOON)?;
+    let mut waiters = Vec::new();
+    for place in 1..=3 {
+        let waiter = start("echo in; read line")?;
+        let queue = "redisson_lock_queue:{job}";
+        let end = Instant::now() + SOON;
+        while server.query::<i64, _>(&["LLEN", queue])? < place {
+            ensure!(Instant::now() < end, "it has no place");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        waiters.push(waiter);
+    }
+    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    ensure!(
+        shown[0]["queue"].as_array().map(Vec::len) == Some(3),
+        "{shown:?}"
+    );
+    let text = say(&url, &["show", "job"])?.out;
+    ensure!(text.contains("3 waiting, queue: 1. "), "{text}");
+    holder.close_stdin();
+    for mut waiter in waiters {
+        waiter.wait_line("in", SOON)?;
+        waiter.close_stdin();
+        ensure!(waiter.wait(SOON)?.success());
+    }
+    Ok(())
+}

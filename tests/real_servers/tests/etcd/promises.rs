@@ -25,6 +25,7 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(fair: super::fixture());
 }
 
 mod chaos {

@@ -10,6 +10,7 @@ mod world;
 
 mod counts;
 mod fair;
+mod fair_queue;
 mod fenced;
 mod force;
 mod generations;

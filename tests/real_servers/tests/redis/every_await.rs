@@ -37,6 +37,7 @@ macro_rules! left {
     ($($promise:ident)*) => {
         left!(@lock |fixture| fixture; $($promise)*);
         left!(@writer Fixture::as_writer; $($promise)*);
+        left!(@fair Fixture::as_fair; $($promise)*);
     };
     (@$kind:ident $of:expr; $($promise:ident)*) => {
         mod $kind {

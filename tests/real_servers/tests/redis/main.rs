@@ -3,6 +3,7 @@
 mod counters;
 mod doctor;
 mod every_await;
+mod fair;
 mod faults;
 mod least_rights;
 mod promises;

@@ -20,7 +20,19 @@ mod chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
+/// A fair lock is a lock like any other, and has an order.
+mod fair {
+    tidelock::conformance!(super::fixture().as_fair());
+    tidelock::conformance!(shown fair: super::fixture());
+}
+
+mod fair_chaos {
+    tidelock::conformance!(faces: super::fixture().as_fair().through_chaos());
+    tidelock::conformance!(shown fair: super::fixture().through_chaos());
+}
+
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
     tidelock::conformance!(read_write: super::fixture().blocking());
+    tidelock::conformance!(shown fair: super::fixture().blocking());
 }

@@ -38,6 +38,7 @@ mod promises {
 
     mod plain {
         tidelock::conformance!(super::fixture());
+        tidelock::conformance!(shown fair: super::fixture());
     }
 
     mod chaos {

@@ -22,6 +22,7 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(fair: super::fixture());
     tidelock::conformance!(read_write: super::fixture());
 }
 

@@ -14,7 +14,7 @@ use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::CancelToken;
-use crate::store::{BoxFuture, LockKind, Name};
+use crate::store::{BoxFuture, Name};
 
 /// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
 ///
@@ -145,8 +145,7 @@ fn check(request: &AcquireRequest) -> Result<()> {
     store.need(request.terms.kind)?;
     // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-        && !(store.front().capabilities().delays
-            && matches!(request.terms.kind, LockKind::Mutex | LockKind::Fenced))
+        && (!store.front().capabilities().delays || request.terms.kind.is_read_write())
     {
         return Err(Error::new(ErrorKind::Unsupported).because("this store has no lock_delay"));
     }

@@ -75,7 +75,8 @@ impl<'a> PendingTicket<'a> {
     /// Withdraws the ticket if the store may know it. Does nothing if a hold has it.
     pub(crate) fn end(&mut self) {
         let store = &self.request.context.store;
-        let known = self.in_doubt || store.queues_in_store(self.ask.ticket.kind);
+        let queues = !self.ask.patience.is_zero() && store.queues_in_store(self.ask.ticket.kind);
+        let known = self.in_doubt || queues || store.front().capabilities().queues;
         if known && !self.settled {
             self.withdraw(None);
         }

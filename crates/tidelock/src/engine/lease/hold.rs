@@ -97,7 +97,7 @@ impl Hold {
                 "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start"
             }
             // Also on a store that counts every grant: a program must not depend on the store.
-            (LockKind::Mutex, LockKind::Fenced) => {
+            (LockKind::Mutex | LockKind::Fair, LockKind::Fenced | LockKind::FairFenced) => {
                 "this owner holds the lock without a fencing token, so it would wait for itself; release it first, or acquire it with `fenced()` from the start"
             }
             _ => return Ok(self),

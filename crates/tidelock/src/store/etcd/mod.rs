@@ -44,7 +44,12 @@ use crate::types::FencingToken;
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    kinds: &[LockKind::Mutex, LockKind::Fenced],
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Fair,
+        LockKind::FairFenced,
+    ],
     wakes: true,
     queues: true,
     shared: true,

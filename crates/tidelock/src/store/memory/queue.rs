@@ -1,5 +1,5 @@
-//! The queue of one lock: its holders, and the waiters for a side of a read-write lock, in order of arrival. If the
-//! store is like one with queues, all waiters.
+//! The queue of one lock: its holders, and the waiters of a fair or read-write lock, in order of arrival. If the store
+//! is like one with queues, all waiters.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ impl LockQueue {
         self.0.iter().filter(|place| place.token.is_some())
     }
 
-    pub(crate) fn waiters(&self) -> usize {
-        self.0.len() - self.holders().count()
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &QueuedHold> {
+        self.0.iter().filter(|place| place.token.is_none())
     }
 
     /// The owner's entry, if it holds the lock.

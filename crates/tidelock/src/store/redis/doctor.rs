@@ -1,6 +1,7 @@
 //! The doctor for one server: reports settings that weaken a lock. A check that the user's rights forbid is a finding,
 //! not an error.
 
+pub(crate) mod fair_rights;
 pub(crate) mod far;
 pub(crate) mod plain_rights;
 pub(crate) mod rights;

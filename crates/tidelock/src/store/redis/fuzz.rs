@@ -195,6 +195,8 @@ pub(crate) fn name(name: &Name) {
         keys::fair_channel(name, owner.text()),
         keys::tombstone(name, owner.text()),
         keys::own_channel(&keys::channel(name)).unwrap_or_default(),
+        keys::alive(name),
+        keys::unconfirmed(name),
     ];
     for key in &ours[..7] {
         assert!(key.contains(text), "{key}");
@@ -203,7 +205,7 @@ pub(crate) fn name(name: &Name) {
     each.push(text.to_owned());
     each.sort();
     each.dedup();
-    assert_eq!(each.len(), 10, "{each:?}");
+    assert_eq!(each.len(), 12, "{each:?}");
     assert!(keys::of_fair_channel(&ours[6]).is_some());
     if keys::share_a_slot(name) {
         assert!(

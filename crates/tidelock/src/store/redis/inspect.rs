@@ -37,7 +37,7 @@ pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Resu
         .eval(&scripts::INSPECT, &[name.as_str()], &args, deadline)
         .await
         .map_err(|error| error.on_lock(name))?;
-    let Some([fields, left, token, listeners]) = reply.list() else {
+    let Some([fields, left, token, listeners, queue]) = reply.list() else {
         return Err(unexpected(&reply));
     };
     let mut snapshot = Snapshot::free(name.as_str());
@@ -51,6 +51,10 @@ pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Resu
         .and_then(|token| u64::try_from(token).ok())
         .map(FencingToken::new);
     snapshot.waiters = listeners.int().and_then(|count| u64::try_from(count).ok());
+    let queue = queue.list().unwrap_or_default().iter();
+    snapshot.queue = queue
+        .filter_map(|owner| Some(owner.lossy()?.into_owned()))
+        .collect();
     add_clients(router, &mut snapshot.holders, deadline).await;
     Ok(snapshot)
 }

@@ -28,6 +28,16 @@ pub(crate) fn fair_times(name: &Name) -> String {
     prefixed("redisson_lock_timeout", name.as_str())
 }
 
+/// The sorted set with the processes that have waiters for a fair lock, and until when each counts as alive.
+pub(crate) fn alive(name: &Name) -> String {
+    prefixed("tidelock:alive", name.as_str())
+}
+
+/// The owner that was granted a fair lock and has not confirmed the grant.
+pub(crate) fn unconfirmed(name: &Name) -> String {
+    prefixed("tidelock:granted", name.as_str())
+}
+
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
 
 /// The channel on which the waiters of a read-write lock are woken.

@@ -66,6 +66,7 @@ impl Backend for Redis {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.subscriber.close();
         self.shared.events.close();
+        self.shared.beats.close();
         self.router.close();
         self.shared.channel_router.close();
         ready(())

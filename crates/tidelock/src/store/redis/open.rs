@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::redis::topology::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
 use crate::store::redis::layouts::Layout;
+use crate::store::redis::layouts::fair::beats::Beats;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
@@ -171,7 +172,16 @@ fn faces(
             &env.background,
         )),
     };
+    let beats = Beats::new(
+        back.clone(),
+        channel_router.clone(),
+        ways,
+        Arc::clone(&subscriber),
+        env.timers.clone(),
+        env.background.clone(),
+    );
     let shared = Arc::new(Shared {
+        beats,
         events: KeyspaceEvents::new(db, channel_router.clone(), plainly),
         subscriber,
         channel_router,

@@ -55,7 +55,7 @@ pub(crate) fn prefix(ticket: &Ticket) -> String {
 
 fn word(kind: LockKind) -> &'static str {
     match kind {
-        LockKind::Mutex | LockKind::Fenced => LOCK,
+        LockKind::Mutex | LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => LOCK,
         LockKind::Read => READ,
         LockKind::Write => WRITE,
     }

@@ -60,6 +60,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Fenced,
         LockKind::Read,
         LockKind::Write,
+        LockKind::Fair,
+        LockKind::FairFenced,
     ],
     wakes: true,
     queues: true,

@@ -5,6 +5,7 @@ pub mod close;
 pub mod contract;
 pub mod delay;
 pub mod every_await;
+pub mod fair;
 pub mod fenced;
 pub mod force;
 pub mod lease;

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::allowed;
+use crate::store::redis::doctor::{allowed, fair_rights};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
@@ -69,6 +69,7 @@ pub(crate) async fn findings(
         counting(router, subscriber, ways, &channel).await?,
         fencing(router, &counter).await?,
         others(router, ways, &name).await?,
+        fair_rights::finding(router, &name).await?,
         replicas(router, &counter).await?,
         operators(router, ways, &channel, &counter).await?,
     ])

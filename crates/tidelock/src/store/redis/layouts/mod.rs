@@ -1,6 +1,7 @@
 //! How a lock is written: the keys and scripts of Redisson's layout and of the plain lock.
 
 pub(crate) mod answer;
+pub(crate) mod fair;
 mod grant;
 mod job;
 pub(crate) mod plain;
@@ -29,6 +30,8 @@ impl Layout {
                     LockKind::Fenced,
                     LockKind::Read,
                     LockKind::Write,
+                    LockKind::Fair,
+                    LockKind::FairFenced,
                 ],
                 Self::Plain => &[LockKind::Mutex, LockKind::Fenced],
             },
@@ -49,7 +52,11 @@ impl Redis {
         match self.layout {
             Layout::Redisson => Box::pin(async {
                 let mut in_doubt = false;
-                let outcome = self.attempt_redisson(ask, &mut in_doubt).await;
+                let outcome = if ask.ticket.kind.is_fair() {
+                    Box::pin(self.attempt_fair(ask, &mut in_doubt)).await
+                } else {
+                    self.attempt_redisson(ask, &mut in_doubt).await
+                };
                 AttemptReply { outcome, in_doubt }
             }),
             Layout::Plain => Box::pin(async {
@@ -76,6 +83,9 @@ impl Redis {
         withdraw: bool,
     ) -> BoxFuture<'a, Result<Released>> {
         match self.layout {
+            Layout::Redisson if ticket.kind.is_fair() => {
+                Box::pin(self.release_fair(ticket, withdraw))
+            }
             Layout::Redisson if ticket.kind.is_read_write() => {
                 Box::pin(self.release_side(ticket, withdraw))
             }

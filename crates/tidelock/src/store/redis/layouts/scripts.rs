@@ -24,15 +24,15 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/release.lua"
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release.lua"
 );
 script!(
     /// Redisson: `LockTask`.
-    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/renew.lua"
+    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/renew.lua"
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/sides.lua", "lua/others.lua", "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/force_release.lua"
 );
 script!(
     /// Redisson: `RedissonReadLock.tryLockInnerAsync`, `RedissonWriteLock.tryLockInnerAsync`.
@@ -45,6 +45,18 @@ script!(
 script!(
     /// Redisson: `ReadLockTask`, and `LockTask` for writers.
     RENEW_SIDE, "lua/names.lua", "lua/sides.lua", "lua/renew_side.lua"
+);
+script!(
+    /// Redisson: `RedissonFairLock.tryLockInnerAsync`.
+    FAIR_ACQUIRE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/hand_over.lua", "lua/fair_queue.lua", "lua/fair_acquire.lua"
+);
+script!(
+    /// Redisson: `RedissonFairLock.unlockInnerAsync`, `RedissonFairLock.acquireFailedAsync`. Also withdraws.
+    FAIR_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/fair_release.lua"
+);
+script!(
+    /// Keeps the places of this process in the queue of a fair lock.
+    FAIR_BEAT, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/hand_over.lua", "lua/fair_queue.lua", "lua/fair_beat.lua"
 );
 script!(
     /// Read-only.
@@ -88,8 +100,11 @@ script!(
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 15] = [
+    const ALL: [&Script; 18] = [
         &RAISE_TOKEN,
+        &FAIR_ACQUIRE,
+        &FAIR_RELEASE,
+        &FAIR_BEAT,
         &PLAIN_ACQUIRE,
         &PLAIN_RELEASE,
         &PLAIN_RENEW,

@@ -123,8 +123,7 @@ impl SubscriptionRegistry {
     }
 
     fn count(&self, state: &RegistryState) {
-        self.known
-            .store(state.channels.all().count(), Ordering::SeqCst);
+        self.known.store(state.channels.count(), Ordering::SeqCst);
     }
 
     /// A wake, if no form needs another SUBSCRIBE and at least one form is live.

@@ -143,6 +143,11 @@ impl Subscriber {
         }
     }
 
+    /// Wakes the waiter of a channel, as a message would.
+    pub(crate) fn wake(&self, channel: &str) {
+        self.signals.wake_one(channel);
+    }
+
     /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll.
     pub(crate) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
         self.registry.forms().len() > 1 && !self.registry.hears_all(&channel())

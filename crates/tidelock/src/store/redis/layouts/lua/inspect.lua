@@ -1,8 +1,8 @@
 -- Reads the state of a lock atomically. Values that the user is not allowed to read are left out.
 -- KEYS: lock
 -- ARGV: fencing counter, channel, subcommands of PUBSUB that count listeners: 'numsub', 'shardnumsub'
--- Returns {fields and values, milliseconds left, token or nil, number of waiters or -1}: the processes that wait for a
--- release, and tidelock's waiters in the queue of a read-write lock
+-- Returns {fields and values, milliseconds left, token or nil, number of waiters or -1, the first owners in the queue of
+-- a fair lock}. The number of waiters has the processes that wait for a release, and each waiter in a queue.
 local fields = redis.pcall('hgetall', KEYS[1])
 if fields.err then
   return fields
@@ -18,8 +18,11 @@ end
 local plain, sharded = heard['numsub'], heard['shardnumsub']
 local ours = plain and sharded and listeners('shardnumsub', own_channel(ARGV[2]))
 local count = waiting(plain, sharded, ours) or -1
-local queue = redis.pcall('zcard', named('tidelock:rw_queue:', KEYS[1]))
-if type(queue) == 'number' and queue > 0 then
-  count = math.max(count, 0) + queue
+local fair, sides = named('redisson_lock_queue:', KEYS[1]), named('tidelock:rw_queue:', KEYS[1])
+for _, length in ipairs({redis.pcall('llen', fair), redis.pcall('zcard', sides)}) do
+  if type(length) == 'number' and length > 0 then
+    count = math.max(count, 0) + length
+  end
 end
-return {fields, redis.call('pttl', KEYS[1]), token, count}
+local first = redis.pcall('lrange', fair, 0, 99)
+return {fields, redis.call('pttl', KEYS[1]), token, count, first.err and {} or first}

@@ -15,22 +15,7 @@ local function look_after_others(key, how, freed)
   if not (freed or swept) or redis.pcall('exists', key) == 1 then
     return swept, 0
   end
-  -- A thread that waits for RFairLock listens only to a channel of its own. Like Redisson, wake the first thread of
-  -- the queue whose deadline has not passed.
-  local queue, deadlines = named('redisson_lock_queue:', key), named('redisson_lock_timeout:', key)
-  local time = redis.pcall('time')
-  local now = time[1] and time[1] * 1000 or 0
-  for place = 0, 999 do
-    local owner = redis.pcall('lindex', queue, place)
-    if type(owner) ~= 'string' then
-      return swept, 0 -- the queue is empty, or the user is not allowed to read it
-    end
-    local ends = redis.pcall('zscore', deadlines, owner)
-    if type(ends) ~= 'string' or tonumber(ends) > now then
-      -- tidelock's waiters listen to that channel too, but are counted on the lock's own channel already.
-      local all, ours = tell(named('redisson_lock__channel:', key) .. ':' .. owner, how)
-      return swept, all - math.max(ours, 0)
-    end
-  end
-  return swept, 0
+  -- A waiter for a fair lock listens only to a channel of its own.
+  local _, heard = hand_over(key, how, nil, false)
+  return swept, heard
 end

@@ -49,9 +49,12 @@ impl SubscriptionRegistry {
         {
             return;
         }
-        // Redisson addresses a message to the head of its fair queue. We map it to the lock's channel, where our
-        // waiters are.
-        let channel = keys::of_fair_channel(channel).unwrap_or(channel);
+        // A message may be addressed to the head of a fair queue. If that is no waiter of ours, we map it to the lock's
+        // channel: our waiters there hear of the release in this way.
+        let channel = match keys::of_fair_channel(channel) {
+            Some(locks) if !self.signals.is_watched(channel) => locks,
+            _ => channel,
+        };
         self.note(form, channel);
         self.wake(channel);
     }

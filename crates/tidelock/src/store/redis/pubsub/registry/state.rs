@@ -91,6 +91,10 @@ impl ChannelTable {
         self.of_mut(form).get_mut(channel)
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(HashMap::len).sum()
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &Channel> {
         self.0.iter().flat_map(HashMap::values)
     }

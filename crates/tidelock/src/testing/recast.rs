@@ -1,4 +1,4 @@
-//! A store wrapper that turns every lock into the write side of a read-write lock.
+//! A store wrapper that turns every lock into a lock of another kind.
 
 use super::twist::Twist;
 use crate::error::Result;
@@ -7,21 +7,31 @@ use crate::store::{
     Renewed, Ticket,
 };
 
-/// Replaces the kind of every ticket with [`Kind::Write`].
+/// Replaces the kind of every ticket by another kind, whose waiters have a queue.
 #[derive(Debug)]
-pub(super) struct Writer;
+pub(super) struct Recast(fn(LockKind) -> LockKind);
 
-fn write(ticket: &Ticket) -> Ticket {
-    Ticket {
-        kind: LockKind::Write,
-        ..ticket.clone()
+/// Every lock is the write side of a read-write lock.
+pub(super) const WRITER: Recast = Recast(|_| LockKind::Write);
+/// Every lock is fair.
+pub(super) const FAIR: Recast = Recast(|kind| match kind {
+    LockKind::Fenced => LockKind::FairFenced,
+    _ => LockKind::Fair,
+});
+
+impl Recast {
+    fn of(&self, ticket: &Ticket) -> Ticket {
+        Ticket {
+            kind: (self.0)(ticket.kind),
+            ..ticket.clone()
+        }
     }
 }
 
-impl Twist for Writer {
+impl Twist for Recast {
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         Capabilities {
-            // In every store with read-write locks, waiters for a side have a queue.
+            // Otherwise the waiters of a process would share one place.
             queues: true,
             ..inner.capabilities()
         }
@@ -33,7 +43,7 @@ impl Twist for Writer {
         ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, AttemptReply> {
         let ask = AttemptRequest {
-            ticket: write(&ask.ticket),
+            ticket: self.of(&ask.ticket),
             ..ask.clone()
         };
         Box::pin(async move { inner.attempt(&ask).await })
@@ -45,7 +55,7 @@ impl Twist for Writer {
         batch: &'a [Renewal],
     ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         let batch = batch.iter().map(|renewal| Renewal {
-            ticket: write(&renewal.ticket),
+            ticket: self.of(&renewal.ticket),
             ..renewal.clone()
         });
         let batch: Vec<_> = batch.collect();
@@ -57,7 +67,7 @@ impl Twist for Writer {
         inner: &'a dyn Backend,
         ticket: &'a Ticket,
     ) -> BoxFuture<'a, Result<Released>> {
-        let ticket = write(ticket);
+        let ticket = self.of(ticket);
         Box::pin(async move { inner.release(&ticket).await })
     }
 
@@ -66,7 +76,7 @@ impl Twist for Writer {
         inner: &'a dyn Backend,
         ticket: &'a Ticket,
     ) -> BoxFuture<'a, Result<Released>> {
-        let ticket = write(ticket);
+        let ticket = self.of(ticket);
         Box::pin(async move { inner.withdraw(&ticket).await })
     }
 }

@@ -1,0 +1,39 @@
+//! Release and withdrawal of a fair lock.
+
+use crate::error::Result;
+use crate::store::redis::layouts::{answer, scripts};
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::{Redis, TOMBSTONE_KEPT, keys, millis};
+use crate::store::{Released, Ticket};
+
+impl Redis {
+    pub(crate) async fn release_fair(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
+        let (name, owner) = (&ticket.name, ticket.owner.text());
+        // A waiter that leaves must not be kept in the queue by a beat.
+        self.shared.beats.leave(name, &ticket.owner);
+        let (queue, times, grant) = (
+            keys::fair_queue(name),
+            keys::fair_times(name),
+            keys::unconfirmed(name),
+        );
+        let (tombstone, channel) = (keys::tombstone(name, owner), keys::channel(name));
+        let kept = millis(TOMBSTONE_KEPT).to_string();
+        let keys = [name.as_str(), &queue, &times, &grant, &tombstone];
+        let args = [owner, &channel, self.how(), &kept];
+        let (keys, args) = if withdraw {
+            (&keys[..], &args[..])
+        } else {
+            (&keys[..4], &args[..3])
+        };
+        let deadline = self.router.deadline();
+        let script = &scripts::FAIR_RELEASE;
+        match self.router.eval(script, keys, args, deadline).await? {
+            Reply::Int(0) => Ok(Released::NotHeld),
+            Reply::Int(1) => Ok(Released::Freed),
+            Reply::Int(3) => Err(answer::unnoted()),
+            Reply::Int(4) => Ok(Released::WrongType),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+-- Releases a fair lock if this owner holds it, takes the owner out of the queue, and hands a free lock over.
+-- KEYS: lock, queue, deadlines, unconfirmed grant, tombstone of this owner (only to withdraw)
+-- ARGV: owner, channel, how to publish, milliseconds the tombstone stays (only to withdraw)
+-- Returns 1: released. 0: not held by this owner. 3: released, but there is no tombstone, because memory is full.
+-- 4: released, but another kind of lock was taken under the same key.
+local refused = nil
+if KEYS[5] then
+  -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
+  local set = redis.pcall('set', KEYS[5], '1', 'px', ARGV[4])
+  if set.err then
+    refused = set -- memory may be full; we still release the lock, and the caller gets the error
+  end
+end
+-- Write without a read before: a server that has become a replica refuses the write.
+local own = redis.pcall('hdel', KEYS[1], ARGV[1])
+if type(own) == 'table' then
+  return own
+end
+if KEYS[5] then
+  redis.call('zrem', KEYS[3], ARGV[1])
+  redis.call('lrem', KEYS[2], 0, ARGV[1])
+end
+if own == 1 then
+  redis.call('del', KEYS[4])
+end
+local answer = own
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
+  look_after_others(KEYS[1], ARGV[3], own == 1)
+  answer = own * 4
+elseif redis.call('exists', KEYS[1]) == 0 then
+  hand_over(KEYS[1], ARGV[3], nil, true)
+  -- Waiters for a lock without a queue, under the same name, listen to the lock's own channel.
+  if own == 1 and redis.call('exists', KEYS[1]) == 0 then
+    tell(ARGV[2], ARGV[3])
+  end
+end
+if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
+  return 3
+end
+return refused or answer

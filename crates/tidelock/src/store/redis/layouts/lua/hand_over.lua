@@ -1,0 +1,85 @@
+-- Milliseconds for which a grant of a hand-over lasts until its owner confirms it, and for which a waiter of Redisson
+-- has its turn. At least as long as a process counts as alive: when the grant of a frozen waiter ends, all that froze
+-- with it count as dead.
+local GRANT = 6000
+-- Milliseconds in the server's time since 1970. Redisson's deadlines are in that unit too, by its clients' clocks.
+local function server_time()
+  local time = redis.pcall('time')
+  return time[1] and time[1] * 1000 + math.floor(time[2] / 1000) or 0
+end
+-- Removes an entry of the queue. False: the user is not allowed to.
+local function dequeue(key, place, owner)
+  local queue = named('redisson_lock_queue:', key)
+  local gone = place == 0 and redis.pcall('lpop', queue) or redis.pcall('lrem', queue, 1, owner)
+  redis.pcall('zrem', named('redisson_lock_timeout:', key), owner)
+  return type(gone) ~= 'table'
+end
+-- Grants a free lock to the first waiter of tidelock whose process is alive and hears its channel. A waiter of Redisson
+-- must not be granted the lock, because it asks again and would count to 2: it is woken, and has its turn.
+-- A process is alive if it has shown so within the last seconds. A waiter whose process is not alive is removed. One
+-- that nobody can tell keeps its place: its process may be about to subscribe again.
+-- asks: the owner that asks at this moment, or nil; it need not be told
+-- ends_turn: a waiter of Redisson that does not come within its turn loses its place. Not after the release of another
+-- kind of lock, because others may then take the lock before it.
+-- Returns the owner that has the lock now or nil, the number of clients other than tidelock that were told, and whether
+-- there may be more waiters to look at.
+local function hand_over(key, how, asks, ends_turn)
+  local queue, deadlines = named('redisson_lock_queue:', key), named('redisson_lock_timeout:', key)
+  local alive, channel = named('tidelock:alive:', key), named('redisson_lock__channel:', key)
+  local now, hears, place = server_time(), {}, 0
+  for _ = 1, 1000 do
+    local owner = redis.pcall('lindex', queue, place)
+    if type(owner) ~= 'string' then
+      return nil, 0, false -- the end of the queue, or the user is not allowed to read it
+    end
+    if string.sub(owner, 15, 15) == '8' then -- a UUID of version 8: tidelock's
+      local process = string.sub(owner, 1, 36)
+      if hears[process] == nil then
+        local till = redis.pcall('zscore', alive, process)
+        if type(till) == 'table' then
+          return nil, 0, false -- the user may not read who is alive
+        end
+        if till and tonumber(till) > now then
+          hears[process] = true
+        end
+      end
+      if hears[process] == nil and owner ~= asks then
+        if not dequeue(key, place, owner) then
+          place = place + 1
+        end
+      else
+        local heard, refused = 0, false
+        if owner ~= asks and hears[process] then
+          heard, _, refused = tell(channel .. ':' .. owner, how)
+        end
+        if owner == asks or heard > 0 or refused then
+          local noted = redis.pcall('set', named('tidelock:granted:', key), owner, 'px', GRANT)
+          local set = not noted.err and redis.pcall('hset', key, owner, 1)
+          if type(set) ~= 'number' then
+            return nil, 0, false -- memory is full
+          end
+          redis.call('pexpire', key, GRANT)
+          dequeue(key, place, owner)
+          return owner, 0, false
+        end
+        hears[process] = false
+        place = place + 1
+      end
+    else
+      local ends = redis.pcall('zscore', deadlines, owner)
+      if type(ends) == 'string' and tonumber(ends) > now then
+        -- tidelock's waiters listen to that channel too, but are counted on the lock's own channel already.
+        local all, ours = tell(channel .. ':' .. owner, how)
+        if ends_turn then
+          redis.pcall('zadd', deadlines, 'XX', 'LT', now + (all > 0 and GRANT or 1000), owner)
+        end
+        return nil, all - math.max(ours, 0), false
+      end
+      -- Its deadline has passed, or it has none: Redisson never removes the latter, and the lock would stay blocked.
+      if not dequeue(key, place, owner) then
+        place = place + 1
+      end
+    end
+  end
+  return nil, 0, true
+end

@@ -1,0 +1,156 @@
+//! Java's `RFairLock` and tidelock's fair lock in one queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testkit::java::{HammerPlan, RedissonVersion, WordFile, monotonic_now_ns};
+
+use crate::topologies::until;
+use crate::world::{WAKE_BOUND, World, between};
+
+with_every_redisson!(
+    t73_java_and_rust_wait_in_one_queue_in_their_order,
+    t73_a_fair_queue_of_both_never_overlaps,
+    t73_a_java_holder_counts_once_after_a_hand_over,
+    t73_a_java_try_does_not_overtake_a_rust_waiter,
+);
+
+const NAME: &str = "turns";
+
+fn queue(world: &World) -> Vec<String> {
+    let key = "redisson_lock_queue:{turns}";
+    world.server.query(&["LRANGE", key, "0", "-1"]).unwrap()
+}
+
+/// Rust, Java, Java, Rust, Rust, Java: each gets the lock in the order in which it came.
+fn t73_java_and_rust_wait_in_one_queue_in_their_order(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.fair_lock(NAME);
+    let guard = world.acquire(&lock);
+    let order = [None, Some("a"), Some("b"), None, None, Some("c")];
+    let (mut rust, mut java) = (Vec::new(), Vec::new());
+    for (place, worker) in order.into_iter().enumerate() {
+        match worker {
+            None => {
+                let waiting = lock.acquire();
+                rust.push((
+                    place,
+                    world.begin(async move {
+                        let guard = waiting.await.unwrap();
+                        let got = monotonic_now_ns();
+                        guard.release().await.unwrap();
+                        got
+                    }),
+                ));
+            }
+            Some(worker) => {
+                let theirs = world.java.fair_lock(worker, NAME);
+                java.push((place, theirs.begin_lock_when_free().unwrap()));
+            }
+        }
+        until(|| queue(&world).len() == place + 1);
+    }
+    let owners = queue(&world);
+    let released = monotonic_now_ns();
+    world.run(guard.release()).unwrap();
+    let mut had: Vec<(usize, u64)> = Vec::new();
+    had.extend(
+        rust.into_iter()
+            .map(|(place, got)| (place, world.run(got).unwrap())),
+    );
+    had.extend(
+        java.into_iter()
+            .map(|(place, got)| (place, got.wait().unwrap().done_at_ns)),
+    );
+    had.sort_unstable();
+    let times: Vec<u64> = had.iter().map(|(_, at)| *at).collect();
+    assert!(times.is_sorted(), "{had:?} of {owners:?}");
+    let took = between(released, times[5]);
+    println!("six turns in {took:?}");
+    assert!(took < WAKE_BOUND, "{took:?}");
+    assert!(queue(&world).is_empty());
+}
+
+/// 510 acquisitions: three threads of Java and three tasks of Rust.
+fn t73_a_fair_queue_of_both_never_overlaps(version: RedissonVersion) {
+    const ROUNDS: u32 = 85;
+    let world = World::new(version);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("word");
+    let inside = Arc::new(WordFile::create(&path).unwrap());
+    let plan = HammerPlan {
+        rounds: ROUNDS,
+        threads: 3,
+        word_file: path,
+        hold: Duration::from_millis(1),
+    };
+    let theirs = world.java.fair_lock("h", NAME).begin_hammer(&plan).unwrap();
+    let ours: Vec<_> = (1..=3)
+        .map(|me| {
+            let (lock, inside) = (world.client.fair_lock(NAME), Arc::clone(&inside));
+            world.begin(async move {
+                let mut longest = Duration::ZERO;
+                for _ in 0..ROUNDS {
+                    let asked = monotonic_now_ns();
+                    let guard = lock.acquire().await.unwrap();
+                    longest = longest.max(between(asked, monotonic_now_ns()));
+                    let (alone, counter) = inside.enter(me).unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    assert!(
+                        alone && inside.leave(me, counter).unwrap(),
+                        "two are inside"
+                    );
+                    guard.release().await.unwrap();
+                }
+                longest
+            })
+        })
+        .collect();
+    for ours in ours {
+        let longest = world.run(ours).unwrap();
+        println!("longest wait of Rust: {longest:?}");
+        assert!(longest < WAKE_BOUND, "{longest:?}");
+    }
+    let report = theirs.value().unwrap();
+    println!("{report:?}");
+    assert_eq!(
+        (report.acquisitions, report.overlaps),
+        (u64::from(ROUNDS) * 3, 0)
+    );
+    let longest = Duration::from_nanos(report.wait_max_ns);
+    assert!(longest < WAKE_BOUND, "{report:?}");
+    assert!(queue(&world).is_empty());
+}
+
+/// A waiter of Redisson asks again when it is told, and would count to 2 if it had been granted the lock.
+fn t73_a_java_holder_counts_once_after_a_hand_over(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.fair_lock(NAME);
+    for _ in 0..5 {
+        let guard = world.acquire(&lock);
+        let theirs = world.java.fair_lock("a", NAME);
+        let waiting = theirs.begin_lock().unwrap();
+        until(|| queue(&world).len() == 1);
+        world.run(guard.release()).unwrap();
+        waiting.wait().unwrap();
+        assert_eq!(theirs.hold_count().unwrap().value, 1);
+        theirs.unlock().unwrap();
+        assert!(world.is_free_for_rust(&lock));
+    }
+}
+
+fn t73_a_java_try_does_not_overtake_a_rust_waiter(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.fair_lock(NAME);
+    let theirs = world.java.fair_lock("a", NAME);
+    theirs.lock().unwrap();
+    let waiting = world.begin_acquire(&lock);
+    until(|| queue(&world).len() == 1);
+    let unlocked = theirs.unlock().unwrap().started_at_ns;
+    assert!(!world.java.fair_lock("b", NAME).try_lock().unwrap().value);
+    let (guard, got) = world.run(waiting).unwrap();
+    let took = between(unlocked, got);
+    println!("Java to Rust: {took:?}");
+    assert!(took < WAKE_BOUND, "{took:?}");
+    world.run(guard.release()).unwrap();
+}

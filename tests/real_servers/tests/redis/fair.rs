@@ -1,0 +1,371 @@
+//! The fair lock: its keys, its hand-over, and waiters that die, freeze or hear nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::proxy::{Mode, Proxy, Then, When};
+use testkit::servers::RedisServer;
+use tidelock::{Client, Guard};
+use tokio::task::JoinHandle;
+
+use crate::eventually;
+
+const LEASE: Duration = Duration::from_secs(30);
+/// How long a grant lasts that its owner has not confirmed, and for how long a process counts as alive after a beat.
+const GRANT: Duration = Duration::from_secs(6);
+/// The time between two beats.
+const BEAT: Duration = Duration::from_secs(2);
+const NAME: &str = "turns";
+const QUEUE: &str = "redisson_lock_queue:{turns}";
+
+async fn client(url: &str) -> Result<Client> {
+    let builder = Client::builder().lease(LEASE).publish_process_info(false);
+    Ok(builder.connect(url).await?)
+}
+
+/// Starts a waiter, and returns when the queue has this many.
+async fn wait(
+    server: &RedisServer,
+    client: &Client,
+    count: usize,
+) -> Result<JoinHandle<tidelock::Result<Guard>>> {
+    let waiting = tokio::spawn(client.fair_lock(NAME).acquire());
+    eventually(
+        "it has a place",
+        LEASE,
+        || Ok(queue(server)?.len() == count),
+    )
+    .await?;
+    Ok(waiting)
+}
+
+fn queue(server: &RedisServer) -> Result<Vec<String>> {
+    server.query(&["LRANGE", QUEUE, "0", "-1"])
+}
+
+fn fields(server: &RedisServer) -> Result<BTreeMap<String, String>> {
+    server.query(&["HGETALL", NAME])
+}
+
+/// The milliseconds since 1970 by the server's clock.
+fn server_time(server: &RedisServer) -> Result<i64> {
+    let (seconds, micros): (i64, i64) = server.query(&["TIME"])?;
+    Ok(seconds * 1000 + micros / 1000)
+}
+
+#[tokio::test]
+async fn a_fair_lock_has_the_keys_of_redisson_and_leaves_none() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.fair_lock(NAME).acquire().await?;
+    assert_eq!(server.keys()?, [NAME]);
+    let waiting = wait(&server, &b, 1).await?;
+    let times = "redisson_lock_timeout:{turns}";
+    assert_eq!(
+        server.keys()?,
+        [QUEUE, times, "tidelock:alive:{turns}", NAME]
+    );
+    let owner = queue(&server)?.remove(0);
+    let deadline: i64 = server.query(&["ZSCORE", times, &owner])?;
+    let ahead = deadline - server_time(&server)?;
+    assert!((280_000..=300_000).contains(&ahead), "{ahead}");
+    guard.release().await?;
+    let guard = waiting.await??;
+    assert_eq!(guard.owner_id(), owner);
+    let left: i64 = server.query(&["PTTL", NAME])?;
+    assert!(left > 29_000, "{left}: the grant is confirmed");
+    guard.release().await?;
+    assert_eq!(server.keys()?, ["tidelock:alive:{turns}"]);
+    let left: i64 = server.query(&["PTTL", "tidelock:alive:{turns}"])?;
+    assert!((1..=60_000).contains(&left), "{left}");
+    Ok(())
+}
+
+/// The waiter's requests are held, so only the release can have made the grant.
+#[tokio::test]
+async fn a_release_grants_the_lock_to_the_next_waiter_in_the_same_request() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b) = (client(&server.url()).await?, client(&proxy.url()).await?);
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let waiting = wait(&server, &b, 1).await?;
+    let owner = queue(&server)?.remove(0);
+    proxy.set_both(Mode::Hold);
+    guard.release().await?;
+    assert_eq!(fields(&server)?, BTreeMap::from([(owner, "1".to_owned())]));
+    let left: i64 = server.query(&["PTTL", NAME])?;
+    assert!(left <= 6000, "{left}: not confirmed yet");
+    assert!(queue(&server)?.is_empty());
+    proxy.set_both(Mode::Pass);
+    waiting.await??.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_grant_whose_message_was_lost_is_found_by_the_beat() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b) = (client(&server.url()).await?, client(&proxy.url()).await?);
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let waiting = wait(&server, &b, 1).await?;
+    let lost = proxy.on(When::push("redisson_lock__channel:{turns}:"), Then::Drop);
+    let released = Instant::now();
+    guard.release().await?;
+    lost.fired().await;
+    let guard = tokio::time::timeout(GRANT, waiting).await???;
+    println!("found after {:?}", released.elapsed());
+    guard.release().await?;
+    Ok(())
+}
+
+/// Starts 25 waiters behind a proxy, then one that connects directly.
+async fn crowd(server: &RedisServer, proxied: &Client, live: &Client) -> Result<Crowd> {
+    let mut dead = Vec::new();
+    for _ in 0..25 {
+        let acquire = proxied.fair_lock(NAME).acquire();
+        dead.push(tokio::spawn(async move { acquire.await?.release().await }));
+    }
+    eventually("they wait", LEASE, || Ok(queue(server)?.len() == 25)).await?;
+    let last = wait(server, live, 26).await?;
+    Ok(Crowd { dead, last })
+}
+
+struct Crowd {
+    dead: Vec<JoinHandle<tidelock::Result<()>>>,
+    last: JoinHandle<tidelock::Result<Guard>>,
+}
+
+/// The kernel closes the connections of a process that is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t49_twenty_five_waiters_that_were_killed_are_passed_over_at_once() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b, c) = (
+        client(&server.url()).await?,
+        client(&proxy.url()).await?,
+        client(&server.url()).await?,
+    );
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let crowd = crowd(&server, &b, &c).await?;
+    proxy.refuse(true);
+    proxy.cut();
+    eventually("the server has noticed", LEASE, || {
+        let heard: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "redisson_*"])?;
+        Ok(heard.len() == 1)
+    })
+    .await?;
+    let released = Instant::now();
+    guard.release().await?;
+    let guard = tokio::time::timeout(BEAT / 2, crowd.last).await???;
+    println!("passed over in {:?}", released.elapsed());
+    // They keep their places for as long as they might only have lost their connections.
+    assert_eq!(queue(&server)?.len(), 25);
+    proxy.refuse(false);
+    guard.release().await?;
+    for waiting in crowd.dead {
+        waiting.await??;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t49_twenty_five_frozen_waiters_cost_one_grant_and_come_back() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b, c) = (
+        client(&server.url()).await?,
+        client(&proxy.url()).await?,
+        client(&server.url()).await?,
+    );
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let crowd = crowd(&server, &b, &c).await?;
+    proxy.set_both(Mode::Hold);
+    let released = Instant::now();
+    guard.release().await?;
+    let guard = tokio::time::timeout(GRANT + 2 * BEAT, crowd.last).await???;
+    let took = released.elapsed();
+    println!("passed over in {took:?}");
+    assert!(took + BEAT > GRANT, "{took:?}: the first one had its turn");
+    assert!(queue(&server)?.is_empty(), "they are removed");
+    proxy.set_both(Mode::Pass);
+    eventually("they have places again", LEASE, || {
+        Ok(queue(&server)?.len() == 25)
+    })
+    .await?;
+    guard.release().await?;
+    for waiting in crowd.dead {
+        waiting.await??;
+    }
+    Ok(())
+}
+
+/// A waiter that loses its subscription for a moment stays in front of those that came later.
+#[tokio::test]
+async fn a_waiter_that_is_deaf_for_a_moment_keeps_its_place() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b, c) = (
+        client(&server.url()).await?,
+        client(&proxy.url()).await?,
+        client(&server.url()).await?,
+    );
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let first = wait(&server, &b, 1).await?;
+    let owner = queue(&server)?.remove(0);
+    let second = wait(&server, &c, 2).await?;
+    proxy.refuse(true);
+    let subscriber = proxy.connection_of("SUBSCRIBE").context("it subscribed")?;
+    ensure!(proxy.cut_connection(subscriber));
+    let channel = format!("redisson_lock__channel:{{turns}}:{owner}");
+    eventually("the server has noticed", LEASE, || {
+        let (_, heard): (String, i64) = server.query(&["PUBSUB", "NUMSUB", &channel])?;
+        Ok(heard == 0)
+    })
+    .await?;
+    guard.release().await?;
+    let guard = tokio::time::timeout(BEAT / 2, second).await???;
+    assert_eq!(queue(&server)?, [owner], "it keeps its place");
+    let third = wait(&server, &c, 2).await?;
+    proxy.refuse(false);
+    eventually("it listens again", LEASE, || {
+        let (_, heard): (String, i64) = server.query(&["PUBSUB", "NUMSUB", &channel])?;
+        Ok(heard == 1)
+    })
+    .await?;
+    guard.release().await?;
+    let guard = first.await??;
+    assert!(!third.is_finished());
+    guard.release().await?;
+    third.await??.release().await?;
+    Ok(())
+}
+
+/// Redisson removes a head whose deadline has passed, and lowers all deadlines with each grant.
+#[tokio::test]
+async fn a_waiter_that_was_thrown_out_gets_the_first_place_again() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b, c) = (
+        client(&server.url()).await?,
+        client(&server.url()).await?,
+        client(&server.url()).await?,
+    );
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let first = wait(&server, &b, 1).await?;
+    let owner = queue(&server)?.remove(0);
+    let second = wait(&server, &c, 2).await?;
+    server.admin(&["LPOP", QUEUE])?;
+    server.admin(&["ZREM", "redisson_lock_timeout:{turns}", &owner])?;
+    eventually("it has the first place", LEASE, || {
+        Ok(queue(&server)?.first() == Some(&owner))
+    })
+    .await?;
+    guard.release().await?;
+    first.await??.release().await?;
+    second.await??.release().await?;
+    Ok(())
+}
+
+/// An entry of Redisson without a deadline is never removed by Redisson.
+#[tokio::test]
+async fn entries_of_redisson_whose_time_is_over_block_nobody() -> Result<()> {
+    let server = RedisServer::start()?;
+    let a = client(&server.url()).await?;
+    let times = "redisson_lock_timeout:{turns}";
+    for (thread, deadline) in [("7", None), ("8", Some("1"))] {
+        let owner = format!("8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:{thread}");
+        server.admin(&["RPUSH", QUEUE, &owner])?;
+        if let Some(deadline) = deadline {
+            server.admin(&["ZADD", times, deadline, &owner])?;
+        }
+    }
+    let guard = tokio::time::timeout(BEAT / 2, a.fair_lock(NAME).acquire()).await??;
+    assert!(queue(&server)?.is_empty());
+    guard.release().await?;
+    Ok(())
+}
+
+/// Nobody listens for this thread of Redisson, so its turn is short.
+#[tokio::test]
+async fn a_dead_thread_of_redisson_has_its_turn_and_no_more() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let owner = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
+    let deadline = (server_time(&server)? + 300_000).to_string();
+    server.admin(&["RPUSH", QUEUE, owner])?;
+    server.admin(&["ZADD", "redisson_lock_timeout:{turns}", &deadline, owner])?;
+    let waiting = wait(&server, &b, 2).await?;
+    guard.release().await?;
+    assert!(fields(&server)?.is_empty(), "it is woken and not granted");
+    tokio::time::timeout(GRANT, waiting)
+        .await???
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// The lock without a queue, under the same name, passes the lock on to the fair queue, and the other way round.
+#[tokio::test]
+async fn locks_with_and_without_a_queue_wake_each_other() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.lock(NAME).acquire().await?;
+    let waiting = wait(&server, &b, 1).await?;
+    guard.release().await?;
+    let guard = tokio::time::timeout(BEAT / 2, waiting).await???;
+    let waiting = tokio::spawn(a.lock(NAME).acquire());
+    crate::listeners(&server, "redisson_lock__channel:{turns}", 1).await?;
+    // The waiter makes another attempt after its subscription. The release must not come before that attempt.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    guard.release().await?;
+    let guard = tokio::time::timeout(BEAT / 2, waiting).await???;
+    guard.release().await?;
+    Ok(())
+}
+
+/// The microseconds that the server has spent on scripts.
+fn spent(server: &RedisServer) -> Result<f64> {
+    let info: String = server.query(&["INFO", "commandstats"])?;
+    let lines = info.lines().filter_map(|line| {
+        let (_, rest) = line.strip_prefix("cmdstat_eval")?.split_once("usec=")?;
+        rest.split(',').next()?.parse::<f64>().ok()
+    });
+    Ok(lines.sum())
+}
+
+/// With Redisson's rule each grant changes the deadlines of all waiters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_costs_the_server_no_more_behind_ten_thousand_waiters() -> Result<()> {
+    const GRANTS: u32 = 30;
+    let mut costs = Vec::new();
+    for crowd in [10, 10_000] {
+        let server = RedisServer::start()?;
+        let client = client(&server.url()).await?;
+        let guard = client.fair_lock(NAME).acquire().await?;
+        let mut waiting = Vec::new();
+        for count in 1..=GRANTS {
+            waiting.push(wait(&server, &client, count as usize).await?);
+        }
+        let deadline = (server_time(&server)? + 3_600_000).to_string();
+        let (mut list, mut times) = (vec!["RPUSH".to_owned(), QUEUE.to_owned()], Vec::new());
+        times.extend(["ZADD", "redisson_lock_timeout:{turns}"].map(str::to_owned));
+        for thread in 0..crowd {
+            let owner = format!("8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:{thread}");
+            list.push(owner.clone());
+            times.extend([deadline.clone(), owner]);
+        }
+        server.admin(&list)?;
+        server.admin(&times)?;
+        let before = spent(&server)?;
+        guard.release().await?;
+        for waiting in waiting {
+            waiting.await??.release().await?;
+        }
+        let cost = (spent(&server)? - before) / f64::from(GRANTS);
+        println!("{crowd} behind: {cost:.0} µs of the server for each turn");
+        costs.push(cost);
+    }
+    ensure!(costs[1] < costs[0] * 2.0, "{costs:?}");
+    Ok(())
+}
