@@ -37,6 +37,7 @@ use crate::error::Result;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
+use crate::stats::Stats;
 
 pub use self::fenced::{FencedGuard, LockGuard};
 pub use self::guard::Guard;
@@ -333,6 +334,20 @@ impl Client {
     /// ```
     pub fn diagnose(&self) -> Result<Vec<Finding>> {
         self.blocker.run(self.client.diagnose())?
+    }
+
+    /// What this client has counted since it connected; see [`Client::stats`](crate::Client::stats).
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// assert_eq!(client.stats().held, 1);
+    /// # drop(guard);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
     }
 
     /// Whether a [`close`](Self::close) has begun. Sends nothing.

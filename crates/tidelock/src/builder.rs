@@ -1,5 +1,7 @@
 //! The client builder: settings, checks, and the start of a client's background parts.
 
+mod observing;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use crate::acknowledge::ReplicaAck;
 use crate::client::Client;
 use crate::credentials::Credentials;
+use crate::engine::instruments::{Instruments, LabelSettings, store_of};
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::Steward;
 use crate::engine::local_queue::queue::LocalQueueSettings;
@@ -23,10 +26,6 @@ use crate::store::{Clock, Env, Store, Timers, TlsFiles, registry};
 use crate::test_util::Plug;
 use crate::types::Drift;
 use crate::types::OwnerMint;
-
-/// Bounds the lease from below, in response timeouts, before the client warns: a renewal that times out must leave the
-/// time for another one.
-const SHORTEST_SAFE_LEASE: u32 = 6;
 
 /// How a client is made. These functions lie here, because a builder names its product, and not the other way round.
 impl Client {
@@ -132,6 +131,8 @@ pub struct ClientBuilder {
     connect_within: Duration,
     clock: Clock,
     plug: Option<Plug>,
+    slow_acquire: Duration,
+    labels: LabelSettings,
 }
 
 impl Default for ClientBuilder {
@@ -152,6 +153,8 @@ impl Default for ClientBuilder {
             connect_within: Duration::ZERO,
             clock: Clock::Boot,
             plug: None,
+            slow_acquire: Duration::from_secs(1),
+            labels: LabelSettings::default(),
         }
     }
 }
@@ -336,41 +339,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether this client publishes its host, process id and program name in the store for operators. Default:
-    /// yes.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// let discreet = tidelock::Client::builder().publish_process_info(false).connect("memory:").await?;
-    /// let lock = discreet.lock("job");
-    /// let guard = lock.acquire().await?;
-    /// assert!(lock.inspect().await?.holders[0].client.is_none()); // nobody learns which process it is
-    /// # Ok(()) }
-    /// ```
-    pub fn publish_process_info(mut self, publish: bool) -> Self {
-        self.publish_process_info = publish;
-        self
-    }
-
-    /// Sets the program that operators see as the holder of this client's locks. Default: the file name of this program.
-    /// For programs that hold locks for others. All users of the store can read it.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::builder().program("nightly-report").connect("memory:").await?;
-    /// let guard = client.lock("job").acquire().await?;
-    /// let seen = client.lock("job").inspect().await?;
-    /// assert_eq!(seen.holders[0].client.as_ref().unwrap().program, "nightly-report");
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn program(mut self, program: impl Into<String>) -> Self {
-        self.program = Some(program.into());
-        self
-    }
-
     /// Sets whether to create a missing store. Default: yes. Use `false` for clients that only inspect locks: with a
     /// wrong path they would otherwise create an empty store in which every lock is free. This concerns the file of
     /// `sqlite:` and the tables of `postgres:` and `mysql:`. Connecting creates nothing else, and never a folder.
@@ -543,11 +511,12 @@ impl ClientBuilder {
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
     /// # Ok(()) }
     /// ```
-    pub async fn connect(self, url: &str) -> Result<Client> {
+    pub async fn connect(mut self, url: &str) -> Result<Client> {
         if url.starts_with("memory:") {
             self.refuse_a_paused_clock()?;
         }
         let (url, limit) = (url.to_owned(), self.connect_within);
+        self.labels.store = store_of(&url);
         self.connect_with(async move |env: &Env| {
             retry::within(limit, &env.timers, || registry::connect(&url, env)).await
         })
@@ -574,10 +543,11 @@ impl ClientBuilder {
 
     #[cfg(feature = "redis")]
     pub(crate) async fn connect_topology(
-        self,
+        mut self,
         topology: &crate::redis::Topology,
     ) -> Result<Client> {
         let limit = self.connect_within;
+        self.labels.store = "redis";
         self.connect_with(async move |env: &Env| {
             let once = || registry::connect_topology(topology, env);
             retry::within(limit, &env.timers, once).await
@@ -647,7 +617,7 @@ impl ClientBuilder {
         tracing::debug!("connected");
         let (home, plain) = QueuedStore::of_client(store, &queue_settings);
         let mint = OwnerMint::new();
-        let process_info = ProcessInfo::new(mint.client().clone(), self.program);
+        let process_info = ProcessInfo::new(mint.client().clone(), self.program.clone());
         let steward = Steward {
             notify,
             process_info: Arc::clone(&process_info),
@@ -660,19 +630,13 @@ impl ClientBuilder {
             timers: timers.clone(),
             drift: self.drift,
             response_timeout: self.response_timeout,
+            instruments: Arc::new(Instruments::new(&self.labels)),
         };
         let steward = steward.start(background, stop);
-        let settings = ClientSettings {
-            lease: self.lease,
-            response_timeout: self.response_timeout,
-            drift: self.drift,
-            prefix: self.prefix,
-            acknowledge: self.acknowledge,
-        };
         let core = Arc::new(ClientInner {
             home,
             plain,
-            settings,
+            settings: self.settings(),
             mint,
             timers,
             steward,
@@ -682,6 +646,17 @@ impl ClientBuilder {
             publish(&core, process_info);
         }
         Ok(Client::new(core))
+    }
+
+    fn settings(&self) -> ClientSettings {
+        ClientSettings {
+            lease: self.lease,
+            response_timeout: self.response_timeout,
+            drift: self.drift,
+            prefix: self.prefix.clone(),
+            acknowledge: self.acknowledge,
+            slow_acquire: self.slow_acquire,
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -717,20 +692,6 @@ impl ClientBuilder {
             "the runtime's clock is paused (start_paused), but this client would use the real one; connect with \
              Client::builder().simulated_time(), cargo feature `test-util`",
         ))
-    }
-
-    /// Logs a lease that is short for the response timeout. A renewal is sent after a third of the lease, so with a
-    /// shorter one a single request that times out leaves no time for another before the lock is lost.
-    fn warn_of_a_short_lease(&self) {
-        let (lease, timeout) = (self.lease, self.response_timeout);
-        if lease < timeout.saturating_mul(SHORTEST_SAFE_LEASE) {
-            tracing::warn!(
-                ?lease,
-                response_timeout = ?timeout,
-                "the lease is shorter than {SHORTEST_SAFE_LEASE} response timeouts: one slow answer of the store can \
-                 cost the lock; set a longer lease or a shorter response timeout"
-            );
-        }
     }
 }
 

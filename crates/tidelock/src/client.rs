@@ -9,6 +9,7 @@ use futures_util::{FutureExt, future};
 
 use crate::closing::Closing;
 use crate::engine::ClientInner;
+use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::queued_store::QueuedStore;
@@ -20,6 +21,7 @@ use crate::multi;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
+use crate::stats::Stats;
 use crate::store::{LockKind, Name};
 use crate::types::LostReason;
 
@@ -325,6 +327,26 @@ impl Client {
         self.0.home.store.front().diagnose().await
     }
 
+    /// What this client has counted since it connected: acquires, waits, losses, and how long they took. Sends no
+    /// request. The clones of a client count together; a closed client keeps its numbers.
+    ///
+    /// With the cargo feature `metrics`, the `metrics` facade gets the same.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(client.lock("job").try_acquire().await?.is_none());
+    /// let stats = client.stats();
+    /// assert_eq!((stats.acquired(), stats.busy, stats.held), (1, 1, 1));
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.0.steward.instruments.stats()
+    }
+
     /// Resolves when a [`close`](Self::close) begins: take no new work, and finish what you have within the grace
     /// period. The locks are still held and renewed. If the client is only dropped, it never resolves.
     ///
@@ -440,6 +462,8 @@ impl Client {
         let left = rest.len();
         for entry in rest {
             entry.status.lose(LostReason::Closed);
+            let outcome = HoldOutcome::Lost(LostReason::Closed);
+            entry.status.record_end(&core.steward.instruments, outcome);
             core.steward.send(StewardCommand::Release(PendingRelease {
                 granted: entry.granted().clone(),
                 store: entry.store,
@@ -450,6 +474,7 @@ impl Client {
                 is_logged: true,
                 term: None,
                 kept: Duration::ZERO,
+                cleanup: None,
             }));
         }
         left

@@ -52,6 +52,7 @@ mod release;
 mod sequencer;
 mod snapshot;
 mod state;
+mod stats;
 #[cfg(feature = "unstable-backend")]
 pub mod store;
 #[cfg(not(feature = "unstable-backend"))]
@@ -90,4 +91,5 @@ pub use release::Release;
 pub use sequencer::Sequencer;
 pub use snapshot::{ClientInfo, Finding, Holder, Mode, Severity, Snapshot};
 pub use state::HoldState;
+pub use stats::{Durations, Stats};
 pub use types::{Escaped, FencingToken, LostReason};

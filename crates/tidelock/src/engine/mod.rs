@@ -1,12 +1,14 @@
 //! The engine: the acquire loop, the local queues, the lease table and the steward. It knows a store only by the
 //! backend trait. This file contains the state that all clones of a client share.
 //!
-//! Each room names only the rooms below it: `acquire`, `local_queue`, `fairness`, `lease`, `runtime`. A hold and the steward know
+//! Each room names only the rooms below it: `acquire`, `local_queue`, `fairness`, `lease`, `instruments`,
+//! `runtime`. A hold and the steward know
 //! the local queues above them by two traits, [`Queues`](lease::leader_term::Queues) and
 //! [`HoldContext`](lease::hold::HoldContext).
 
 pub(crate) mod acquire;
 pub(crate) mod fairness;
+pub(crate) mod instruments;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod runtime;
@@ -32,6 +34,8 @@ pub(crate) struct ClientSettings {
     pub(crate) drift: Drift,
     pub(crate) prefix: String,
     pub(crate) acknowledge: ReplicaAck,
+    /// From how long on an acquire is logged as slow.
+    pub(crate) slow_acquire: Duration,
 }
 
 /// The state that the clones of a client, its locks and its guards share.

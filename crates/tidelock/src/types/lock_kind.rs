@@ -28,6 +28,36 @@ pub enum LockKind {
 }
 
 impl LockKind {
+    /// All kinds, each at the place of its number.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Mutex,
+        Self::Fenced,
+        Self::Read,
+        Self::Write,
+        Self::Fair,
+        Self::FairFenced,
+    ];
+
+    /// The name of the kind in `snake_case`, for metrics and structured logs. It never changes.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert_eq!(LockKind::Fenced.as_str(), "fenced");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Fenced => "fenced",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fair => "fair",
+            Self::FairFenced => "fair_fenced",
+        }
+    }
+
     /// True for a side of a read-write lock.
     ///
     /// # Examples
@@ -64,8 +94,8 @@ impl LockKind {
         matches!(self, Self::Fair | Self::FairFenced)
     }
 
-    /// True for a fair lock and for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
-    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
+    /// True for a fair lock and for a side of a read-write lock. A waiter for a side always has a position in a queue of
+    /// the store, even if the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
     ///
     /// # Examples
     /// ```

@@ -38,7 +38,7 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Expired,
         Self::Taken,
         Self::MaxHold,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidelock::testing::{Chaos, Faults, Plug};
 use tidelock::{AcquireOptions, Client};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::environment::passes_with;
 
@@ -248,4 +249,54 @@ async fn status_and_ping_send_no_request_that_changes_a_lock() {
     assert_eq!((client.status().held, client.status().waiting), (0, 0));
     client.close(SECOND).await;
     assert!(client.status().is_closing && client.ping().await.is_err());
+}
+
+#[test]
+fn an_acquire_has_a_span_with_its_end_and_a_slow_one_names_the_holder() {
+    passes_with("logs::spans_of_acquires", &[]);
+}
+
+#[tokio::test]
+#[ignore = "an_acquire_has_a_span_with_its_end_and_a_slow_one_names_the_holder runs it"]
+async fn spans_of_acquires() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(log.clone())
+        .with_ansi(false)
+        .with_max_level(tracing::Level::DEBUG)
+        .with_span_events(FmtSpan::CLOSE)
+        .finish();
+    // For all threads: the steward logs too.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let threshold = Duration::from_millis(10);
+    let client = Client::builder().slow_acquire(threshold);
+    let client = client.connect("memory:").await.unwrap();
+    let lock = client.lock("stock:42");
+    let guard = lock.acquire().await.unwrap();
+    let owner = guard.owner_id();
+    for _ in 0..2 {
+        let patient = AcquireOptions::new().wait(threshold);
+        lock.acquire_with(patient).await.unwrap_err();
+    }
+    guard.release().await.unwrap();
+    client.close(Duration::from_secs(1)).await;
+
+    let log = log.text();
+    let lines = |part: &str| -> Vec<&str> { log.lines().filter(|it| it.contains(part)).collect() };
+    let acquired = lines(r#"tidelock.outcome="acquired""#);
+    assert!(acquired[0].contains(r#"tidelock.path="direct""#), "{log}");
+    assert!(acquired[0].contains("tidelock.token=1"), "{log}");
+    assert!(acquired[0].contains("tidelock.attempts=1"), "{log}");
+    let timed_out = lines(r#"tidelock.outcome="timed_out""#);
+    assert_eq!(timed_out.len(), 2, "{log}");
+    // A timeout that the caller asked for is no error.
+    assert!(!log.contains("error.type"), "{log}");
+    assert_eq!(lines("tidelock.hold{").len(), 1, "{log}");
+    let slow = lines("an acquire took long");
+    assert_eq!(slow.len(), 1, "at most one in 30 s: {log}");
+    assert!(
+        slow[0].contains("WARN") && slow[0].contains(&owner),
+        "{log}"
+    );
+    assert!(slow[0].contains("logs.rs"), "where it waited: {log}");
 }

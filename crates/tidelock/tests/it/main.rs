@@ -24,5 +24,6 @@ mod redlock;
 mod sets;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;
+mod stats;
 mod urls;
 mod wakers;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use crate::engine::acquire::observation::Observation;
 use crate::engine::acquire::path::AcquirePath;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::lease::steward::StewardCommand;
@@ -28,6 +29,8 @@ pub(crate) struct Acquisition {
     cancel: Option<BoxFuture<'static, ()>>,
     /// Counts it among the waiting acquisitions of the client.
     waiting: Option<InFlight<Arc<InFlightCounter>>>,
+    /// Set from the first poll to the end.
+    observation: Option<Observation>,
 }
 
 enum AcquisitionState {
@@ -51,6 +54,7 @@ impl Acquisition {
             deadline: None,
             cancel: None,
             waiting: None,
+            observation: None,
         }
     }
 
@@ -123,6 +127,9 @@ impl Acquisition {
     /// the client alive.
     fn finish(&mut self, result: AcquireResult) -> Poll<AcquireResult> {
         let request = self.request.take();
+        if let (Some(observation), Some(request)) = (self.observation.take(), &request) {
+            observation.end(request, Some(&result));
+        }
         let name = request.as_ref().filter(|_| matches!(result, Ok(None)));
         self.state = AcquisitionState::Done(name.map(|request| request.name.clone()));
         (self.deadline, self.cancel, self.waiting) = (None, None, None);
@@ -163,6 +170,11 @@ impl Future for Acquisition {
     type Output = AcquireResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AcquireResult> {
+        if let (AcquisitionState::Lazy, Some(request)) = (&self.state, &self.request) {
+            self.observation = Some(Observation::begin(request));
+        }
+        let span = self.observation.as_ref().map(|it| it.span.clone());
+        let _entered = span.as_ref().map(tracing::Span::enter);
         if let AcquisitionState::Refused(_) | AcquisitionState::Lazy = self.state {
             let begun = match std::mem::replace(&mut self.state, AcquisitionState::Done(None)) {
                 AcquisitionState::Refused(error) => Err(error),
@@ -194,5 +206,8 @@ impl Future for Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         self.leave();
+        if let (Some(observation), Some(request)) = (self.observation.take(), &self.request) {
+            observation.end(request, None);
+        }
     }
 }

@@ -55,6 +55,7 @@ use crate::engine::acquire::outage::StoreOutage;
 use crate::engine::acquire::pending_ticket::PendingTicket;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::acquire::wait_state::WaitState;
+use crate::engine::instruments::WakeCause;
 use crate::engine::lease::hold::Hold;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::LocalQueues;
@@ -116,6 +117,8 @@ struct AcquireLoop<'a> {
     /// False: the waiters may have an error of the store that must be cleared with the next answer. A former leader may
     /// have given them one; a queue that has just begun had no leader before.
     settled: bool,
+    /// What ended the wait before the next attempt.
+    woken: Option<WakeCause>,
 }
 
 /// The result of one attempt.
@@ -145,6 +148,7 @@ impl<'a> AcquireLoop<'a> {
             in_flight: None,
             settled: leader.as_ref().is_none_or(Leader::is_alone),
             leader,
+            woken: None,
         }
     }
 
@@ -253,6 +257,8 @@ impl<'a> AcquireLoop<'a> {
         self.request.waiter.asked(sent);
         let AttemptReply { outcome, in_doubt } = front.attempt(&self.pending.ask).await;
         self.request.in_flight.store(false, Ordering::SeqCst);
+        self.request
+            .record_answer(sent, &outcome, self.woken.take());
         self.note_answer(&outcome);
         self.pending.in_doubt |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
         AttemptOutcome {
@@ -359,6 +365,7 @@ impl<'a> AcquireLoop<'a> {
         pending.ask.patience = request.patience();
         waiting.take(&mut wait);
         pending.ask.armed_by = waiting.armed().map(Wake::part);
+        request.begin_wait();
         if first {
             tracing::debug!(lock = %request.name, "the lock is held; waiting for it");
             request.explain_own_hold();
@@ -379,16 +386,20 @@ impl<'a> AcquireLoop<'a> {
             let interval = releases.and_then(|it| it.poll_interval(&request.name));
             Some(waiting.poll(recheck, interval, polls, request.name.as_str()))
         };
-        match wake {
-            Some(wake) => {
-                tokio::select! {
-                    biased;
-                    () = wake.woken() => {}
-                    () = core.steward.closed.happened() => {}
-                }
+        let mut cause = WakeCause::Timer;
+        if let Some(wake) = wake {
+            tokio::select! {
+                biased;
+                () = wake.woken() => {}
+                () = core.steward.closed.happened() => {}
             }
-            None => rest(request, recheck).await,
+            if wake.is_by_message() {
+                cause = WakeCause::Message;
+            }
+        } else {
+            rest(request, recheck).await;
         }
+        self.woken = Some(cause);
         self.hold_back().await;
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::ClientInner;
+use crate::engine::instruments::HandOverStop;
 use crate::engine::lease::hold::{HoldContext, NextHolder};
 use crate::engine::lease::leader_term::LeaderTerm;
 use crate::engine::lease::steward::StewardHandle;
@@ -50,7 +51,11 @@ impl HoldContext for LockContext {
         &self.store
     }
 
-    fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder> {
-        self.queues.as_ref()?.next_holder(term, now)
+    fn next_holder(
+        &self,
+        term: &LeaderTerm,
+        now: BootInstant,
+    ) -> Result<NextHolder, Option<HandOverStop>> {
+        self.queues.as_ref().ok_or(None)?.next_holder(term, now)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::engine::acquire::observation::hold_span;
 use crate::engine::acquire::pending_ticket::PendingTicket;
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::lease::hold::Hold;
@@ -74,6 +75,8 @@ impl ProvedGrant {
         let status = Arc::new(self.status.leading(term.as_ref()));
         status.set_token(self.grant.token);
         pending.becomes_hold();
+        let core = &context.core;
+        status.record_begin(&core.steward.instruments, core.timers.now());
         let caps = request.options.max_hold;
         let entry = LeaseEntry {
             store: Arc::clone(&context.store),
@@ -98,6 +101,7 @@ impl ProvedGrant {
             extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
             term,
+            span: hold_span(&request.name, self.grant.token),
         };
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
         // flag or `close` sees the hold.

@@ -7,6 +7,7 @@ pub(crate) mod acquisition;
 pub(crate) mod attempt_loop;
 pub(crate) mod context;
 pub(crate) mod grant;
+pub(crate) mod observation;
 pub(crate) mod outage;
 pub(crate) mod path;
 pub(crate) mod pending_ticket;

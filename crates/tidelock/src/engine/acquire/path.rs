@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use crate::engine::acquire::attempt_loop;
+use crate::engine::acquire::observation::follow;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
+use crate::engine::instruments::AcquireEnd;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::Joined;
 use crate::engine::local_queue::waiter::{Notification, WaiterFuture};
@@ -89,6 +91,7 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         slot.turn.lock().await
     };
     if let Some(hold) = slot.current() {
+        request.set_path(AcquireEnd::Reentered);
         return hold.shared_with(terms.kind).map(Some);
     }
     let hold = AcquirePath::queue_up(Arc::clone(&request)).await?;
@@ -115,9 +118,11 @@ async fn go_on(
             Notification::TakeLeadership(leader) => {
                 return Box::pin(attempt_loop::drive(request, Some(*leader))).await;
             }
-            Notification::Hold(hold) => {
+            Notification::Hold(mut hold) => {
                 context.core.refuse_if_closed()?;
                 if hold.is_held() {
+                    request.set_path(AcquireEnd::HandedOver);
+                    follow(&mut hold);
                     return Ok(Some(hold));
                 }
             }
@@ -147,8 +152,10 @@ impl Future for AcquirePath {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AcquireResult> {
         if let Self::Waits(waiter) = &mut *self {
             match std::task::ready!(Pin::new(&mut *waiter).poll(cx)) {
-                Notification::Hold(hold) if hold.is_held() => {
+                Notification::Hold(mut hold) if hold.is_held() => {
                     let open = waiter.request().context.core.refuse_if_closed();
+                    waiter.request().set_path(AcquireEnd::HandedOver);
+                    follow(&mut hold);
                     return Poll::Ready(open.map(|()| Some(hold)));
                 }
                 notification => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::instruments::CleanupCause;
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
@@ -64,7 +65,7 @@ impl<'a> PendingTicket<'a> {
     /// Withdraws the ticket and takes a fresh one. The receiver resolves when the store no longer knows the old ticket.
     pub(crate) fn start_over(&mut self) -> oneshot::Receiver<Result<()>> {
         let (answer, answered) = oneshot::channel();
-        self.withdraw(Some(answer));
+        self.withdraw(Some(answer), CleanupCause::LostReply);
         let mut fresh = Self::new(self.request);
         fresh.ask.patience = self.ask.patience;
         fresh.ask.armed_by = self.ask.armed_by;
@@ -78,12 +79,17 @@ impl<'a> PendingTicket<'a> {
         let queues = !self.ask.patience.is_zero() && store.queues_in_store(self.ask.ticket.kind);
         let known = self.in_doubt || queues || store.front().capabilities().queues;
         if known && !self.settled {
-            self.withdraw(None);
+            let cause = if self.in_doubt {
+                CleanupCause::LostReply
+            } else {
+                CleanupCause::Cancelled
+            };
+            self.withdraw(None, cause);
         }
     }
 
     /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
-    fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>) {
+    fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>, cause: CleanupCause) {
         self.settled = true;
         self.in_doubt = true; // the withdrawal leaves a tombstone
         let steward = &self.request.context.core.steward;
@@ -100,6 +106,7 @@ impl<'a> PendingTicket<'a> {
             token: None,
             is_logged: true,
             answer,
+            cleanup: Some(cause),
         }));
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::engine::acquire::context::LockContext;
+use crate::engine::instruments::{AcquireEnd, Instruments};
 use crate::engine::lease::hold::{Hold, Successor};
 use crate::engine::local_queue::leader::AcquireTerms;
 use crate::engine::local_queue::waiter::{Notification, QueuedRequest, Waiter};
@@ -35,6 +36,12 @@ pub(crate) struct AcquireRequest {
     pub(crate) gone: AtomicBool,
     /// A request is in flight. Invariant: the acquire loop is not dropped while this is set.
     pub(crate) in_flight: AtomicBool,
+    /// It was counted as a waiter.
+    waits: AtomicBool,
+    /// How it gets the lock, if it gets it: the number of an [`AcquireEnd`].
+    path: AtomicU8,
+    /// How many attempts the store has answered.
+    attempts: AtomicU32,
 }
 
 impl AcquireRequest {
@@ -66,7 +73,52 @@ impl AcquireRequest {
             waiter: Waiter::default(),
             gone: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            path: AtomicU8::new(AcquireEnd::Direct as u8),
+            attempts: AtomicU32::new(0),
         })
+    }
+
+    pub(crate) fn instruments(&self) -> &Instruments {
+        &self.context.core.steward.instruments
+    }
+
+    pub(crate) fn count_attempt(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// The lock, for the instruments.
+    pub(crate) fn subject(&self) -> (LockKind, &Name) {
+        (self.terms.kind, &self.name)
+    }
+
+    /// From now on the call waits. Counted once.
+    pub(crate) fn begin_wait(&self) {
+        if !self.waits.swap(true, Ordering::SeqCst) {
+            self.set_path(AcquireEnd::Waited);
+            self.instruments().waits(self.subject(), true);
+        }
+    }
+
+    /// The call has ended: it waits no more.
+    pub(crate) fn end_wait(&self) {
+        if self.waits.swap(false, Ordering::SeqCst) {
+            self.instruments().waits(self.subject(), false);
+        }
+    }
+
+    pub(crate) fn set_path(&self, path: AcquireEnd) {
+        self.path.store(path as u8, Ordering::SeqCst);
+    }
+
+    /// How it has got the lock.
+    pub(crate) fn path(&self) -> AcquireEnd {
+        let number = usize::from(self.path.load(Ordering::SeqCst));
+        AcquireEnd::ALL[number]
     }
 
     /// The longest wait.
@@ -84,6 +136,7 @@ impl AcquireRequest {
     /// miss this waiter.
     pub(crate) fn announce_wait(&self) -> Result<()> {
         self.context.core.refuse_if_closed()?;
+        self.begin_wait();
         self.explain_own_hold();
         Ok(())
     }

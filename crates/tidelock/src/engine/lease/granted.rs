@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
-use crate::store::{Renewal, Ticket};
+use crate::store::{LockKind, Name, Renewal, Ticket};
 
 /// A ticket that the store has granted, or may have granted.
 #[derive(Debug, Clone)]
@@ -18,6 +18,11 @@ pub(crate) struct GrantedTicket {
 }
 
 impl GrantedTicket {
+    /// The lock, for the instruments.
+    pub(crate) fn subject(&self) -> (LockKind, &Name) {
+        (self.ticket.kind, &self.ticket.name)
+    }
+
     /// A renewal for that lease.
     pub(crate) fn renewal(&self, lease: Duration) -> Renewal {
         Renewal {

@@ -7,13 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use tracing::Span;
+
+use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::hold::{Hold, NextHolder, Successor};
 use crate::store::BootInstant;
 
 impl Hold {
     /// Hands the hold to the next waiter. Returns it if no waiter may have it.
     pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
-        match Arc::get_mut(&mut hold).and_then(Self::assign_next) {
+        match Arc::get_mut(&mut hold).and_then(|hold| hold.assign_next(HoldOutcome::Released)) {
             Some(next) => {
                 next.give(hold);
                 Ok(())
@@ -25,7 +28,7 @@ impl Hold {
     /// As `pass_on`, for a hold that is being dropped: its contents move to a new hold, and the old one is disarmed.
     /// False: no waiter may have it.
     pub(crate) fn leave_to_next(&mut self) -> bool {
-        let Some(next) = self.assign_next() else {
+        let Some(next) = self.assign_next(HoldOutcome::Dropped) else {
             return false;
         };
         let hold = Self {
@@ -39,14 +42,16 @@ impl Hold {
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             term: self.term.take(),
+            span: Span::none(),
         };
         *self.disarmed.get_mut() = true;
         next.give(Arc::new(hold));
         true
     }
 
-    /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter.
-    fn assign_next(&mut self) -> Option<Arc<dyn Successor>> {
+    /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter. `outcome`: how the hold of
+    /// the present holder ends.
+    fn assign_next(&mut self, outcome: HoldOutcome) -> Option<Arc<dyn Successor>> {
         let (now, NextHolder { waiter, token }) = self.next_holder()?;
         let steward = self.context.steward();
         let ends_at = waiter.max_hold().map_or(BootInstant::FAR, |cap| now + cap);
@@ -59,6 +64,9 @@ impl Hold {
         }
         self.token = token;
         self.status.set_token(token);
+        self.span = Span::none();
+        self.status
+            .record_hand_over(&steward.instruments, outcome, now);
         Some(waiter)
     }
 
@@ -77,6 +85,16 @@ impl Hold {
         if self.status.valid_until().since(now) <= self.granted().lease / 3 {
             return None;
         }
-        Some((now, self.context.next_holder(term, now)?))
+        match self.context.next_holder(term, now) {
+            Ok(next) => Some((now, next)),
+            Err(stopped) => {
+                if stopped.is_some() {
+                    let subject = self.granted().subject();
+                    let instruments = &self.context.steward().instruments;
+                    instruments.handed_over(subject, stopped);
+                }
+                None
+            }
+        }
     }
 }

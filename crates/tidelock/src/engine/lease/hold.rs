@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::acknowledge::Acknowledged;
+use crate::engine::instruments::{HandOverStop, HoldOutcome};
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::pending_release::PendingRelease;
@@ -26,8 +29,15 @@ pub(crate) trait HoldContext: fmt::Debug + Send + Sync {
 
     fn store(&self) -> &Arc<StoreHandle>;
 
-    /// Takes the next waiter out of the local queue, for a hand-off. `None`: no waiter may have the hold.
-    fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder>;
+    /// Takes the next waiter out of the local queue, for a hand-off.
+    ///
+    /// # Errors
+    /// Why the waiter that is there may not have the hold. `None`: there is no waiter, or the term has ended.
+    fn next_holder(
+        &self,
+        term: &LeaderTerm,
+        now: BootInstant,
+    ) -> Result<NextHolder, Option<HandOverStop>>;
 }
 
 /// The next holder of a hand-off, and its fencing token.
@@ -72,6 +82,8 @@ pub(crate) struct Hold {
     pub(crate) disarmed: AtomicBool,
     /// The leader term of this hold: waiters of this process may get it by hand-off.
     pub(crate) term: Option<Arc<LeaderTerm>>,
+    /// The time of the present holder. Disabled unless a subscriber wants it.
+    pub(crate) span: Span,
 }
 
 impl Hold {
@@ -145,17 +157,20 @@ impl Hold {
             token: self.token,
             is_logged: self.status.is_lost(),
             answer: None,
+            cleanup: None,
         }
     }
 
     /// Removes the hold from the lease table and ends its status; the drop does nothing from here on. False: it was
-    /// disarmed before.
-    pub(crate) fn disarm(&self) -> bool {
+    /// disarmed before. `outcome`: how it ends, unless it was lost before.
+    pub(crate) fn disarm(&self, outcome: HoldOutcome) -> bool {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        self.context.steward().table.remove(self.entry);
+        let steward = self.context.steward();
+        steward.table.remove(self.entry);
         self.status.end();
+        self.status.record_end(&steward.instruments, outcome);
         true
     }
 }
@@ -171,7 +186,7 @@ impl Drop for Hold {
         // hold nor the release, and would not wait for it.
         let steward = self.context.steward();
         let _in_flight = steward.in_flight();
-        if self.disarm() && !self.was_released_by_close() {
+        if self.disarm(HoldOutcome::Dropped) && !self.was_released_by_close() {
             steward.send(StewardCommand::Release(self.pending_release(term)));
         } else {
             leader_term::end(term);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::engine::instruments::{CleanupCause, CleanupEnd, Instruments, StoreRequest};
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::status;
@@ -33,9 +34,12 @@ pub(crate) struct PendingRelease {
     pub(crate) is_logged: bool,
     /// Gets the result.
     pub(crate) answer: Option<oneshot::Sender<Result<()>>>,
+    /// Why it has to be undone. `None`: an ordinary release.
+    pub(crate) cleanup: Option<CleanupCause>,
 }
 
-/// Sends one release or withdrawal. Sets `repeated` if it may have taken effect although we have no reply.
+/// Sends one release or withdrawal. Sets `repeated` if it may have taken effect although we have no reply. Returns
+/// whether the store had something to free.
 pub(crate) async fn send_once(
     store: &StoreHandle,
     backend: &dyn Backend,
@@ -43,33 +47,36 @@ pub(crate) async fn send_once(
     kept: Duration,
     repeated: &mut bool,
     timers: &Timers,
-) -> Result<()> {
+    instruments: &Instruments,
+) -> Result<bool> {
     let GrantedTicket {
         ticket, in_doubt, ..
     } = granted;
     let sent = timers.now();
-    let answer = if *in_doubt {
-        backend.withdraw(ticket).await
+    let (request, answer) = if *in_doubt {
+        (StoreRequest::Withdraw, backend.withdraw(ticket).await)
     } else {
-        backend.release(ticket).await
+        (StoreRequest::Release, backend.release(ticket).await)
     };
     store.heard(&ticket.name, &answer);
+    let trip = timers.now().since(sent);
+    instruments.answered(request, trip, answer.as_ref().err());
     match answer {
         Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
             let awaited = match freed {
                 Released::Awaited(awaited) => awaited,
                 _ => Awaited::default(),
             };
-            store.freed(&ticket.name, awaited, timers.now().since(sent), kept);
-            Ok(())
+            store.freed(&ticket.name, awaited, trip, kept);
+            Ok(true)
         }
         // Our earlier request has freed it. No other client can have taken it from us: the owner id is ours alone.
-        Ok(Released::NotHeld) if *repeated => Ok(()),
+        Ok(Released::NotHeld) if *repeated => Ok(false),
         Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
         Ok(Released::WrongType) => Err(Error::lost(LostReason::WrongType)),
         // Another client has overwritten the key, perhaps after an earlier release of ours. In that case we lost
         // nothing.
-        Err(error) if error.kind() == ErrorKind::WrongType && *repeated => Ok(()),
+        Err(error) if error.kind() == ErrorKind::WrongType && *repeated => Ok(false),
         Err(error) if error.kind() == ErrorKind::WrongType => {
             Err(Error::lost(LostReason::WrongType))
         }
@@ -79,14 +86,27 @@ pub(crate) async fn send_once(
         }
     }
     .map_err(|error| error.on_lock(&ticket.name))
-    .inspect(|()| tracing::debug!(lock = %ticket.name, "released"))
+    .inspect(|_| tracing::debug!(lock = %ticket.name, "released"))
 }
 
 impl PendingRelease {
     /// Sends the request until it is answered, or the lease has ended. Reports the result.
-    pub(crate) async fn run(mut self, timers: &Timers) {
+    pub(crate) async fn run(mut self, timers: &Timers, instruments: &Instruments) {
         let answer = self.answer.take();
-        let result = self.persist(timers).await;
+        let cleanup = self.cleanup.take();
+        let subject = self.granted.ticket.clone();
+        let result = self.persist(timers, instruments).await;
+        if let Some(cause) = cleanup {
+            let end = match &result {
+                Ok(true) => CleanupEnd::Undone,
+                Ok(false) => CleanupEnd::Nothing,
+                // The store has answered that another has the lock.
+                Err(error) if error.kind() == ErrorKind::Lost => CleanupEnd::Nothing,
+                Err(_) => CleanupEnd::GivenUp,
+            };
+            instruments.cleaned_up((subject.kind, &subject.name), cause, end);
+        }
+        let result = result.map(drop);
         // A caller that has stopped waiting gives the result back, so that it is at least logged.
         let unheard = match answer {
             Some(answer) => answer.send(result).err(),
@@ -95,7 +115,7 @@ impl PendingRelease {
         unheard.into_iter().for_each(log);
     }
 
-    async fn persist(mut self, timers: &Timers) -> Result<()> {
+    async fn persist(mut self, timers: &Timers, instruments: &Instruments) -> Result<bool> {
         let mut pause = Duration::from_millis(10);
         loop {
             let result = send_once(
@@ -105,6 +125,7 @@ impl PendingRelease {
                 self.kept,
                 &mut self.repeated,
                 timers,
+                instruments,
             )
             .await;
             // After the first request, so that the attempt of the next leader comes after it. Not after the last: the
@@ -135,10 +156,10 @@ impl PendingRelease {
 }
 
 /// Logs a loss that a release has found.
-pub(crate) fn log_if_lost(
+pub(crate) fn log_if_lost<T>(
     granted: &GrantedTicket,
     token: Option<FencingToken>,
-    result: &Result<()>,
+    result: &Result<T>,
 ) {
     if let Err(error) = result
         && let Some(reason) = error.lost_reason()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::engine::instruments::{CleanupCause, HoldOutcome};
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::leader_term;
 use crate::engine::lease::pending_release::{PendingRelease, log_if_lost, send_once};
@@ -25,7 +26,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     // Bound again, so that a cancellation ends the term before `close` stops waiting for this release.
     let term = term;
     let refusal = hold.status.refusal();
-    if !hold.disarm() {
+    if !hold.disarm(HoldOutcome::Released) {
         leader_term::end(term);
         return Ok(());
     }
@@ -48,8 +49,9 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         hold.kept(),
         &mut repeated,
         &steward.timers,
+        &steward.instruments,
     );
-    let result = first.await;
+    let result = first.await.map(drop);
     log_if_lost(hold.granted(), hold.token, &result);
     // After the store has answered, because the attempt of the next leader must come after our release. Before our
     // retries, because the next leader must not wait for them.
@@ -60,6 +62,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
             steward.send(StewardCommand::Release(PendingRelease {
                 repeated,
                 answer: Some(answer),
+                cleanup: Some(CleanupCause::Unconfirmed),
                 ..hold.pending_release(None)
             }));
             match steward.timers.limit(steward.response_timeout, answered).await {

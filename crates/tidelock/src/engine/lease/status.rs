@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use crate::engine::instruments::{HoldOutcome, Instruments};
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::leader_term::LeaderTerm;
 use crate::engine::runtime::clock::Clock;
@@ -51,6 +52,8 @@ pub(crate) struct HoldStatus {
     failed_at: AtomicU64,
     /// The time after the last proof from which the state is unsure. `None`: the hold is not renewed.
     pace: Option<Duration>,
+    /// When the present holder got the lock. 0: its end was counted.
+    since: AtomicU64,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
     state: AtomicU8,
     /// Notifies the listeners. Created for the first one, because most holds end without a listener.
@@ -71,6 +74,7 @@ impl HoldStatus {
             proved_at: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             pace: None,
+            since: AtomicU64::new(0),
             state: AtomicU8::new(HELD),
             event: OnceLock::new(),
             clock,
@@ -119,6 +123,7 @@ impl HoldStatus {
         next.valid_until = copy(&self.valid_until);
         next.proved_at = copy(&self.proved_at);
         next.failed_at = copy(&self.failed_at);
+        next.since = copy(&self.since);
         next.term.clone_from(&self.term);
         next.pace = self.pace;
         match self.bond.as_deref() {
@@ -227,6 +232,43 @@ impl HoldStatus {
         let _ = self
             .state
             .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Counts a hold that begins now, by a grant.
+    pub(crate) fn record_begin(&self, instruments: &Instruments, now: BootInstant) {
+        self.since.store(now.0, Ordering::SeqCst);
+        instruments.hold_began(self.granted.subject());
+    }
+
+    /// Counts the end of the hold, once: both the steward and the holder may notice it. `otherwise`: how it ended
+    /// unless it was lost.
+    pub(crate) fn record_end(&self, instruments: &Instruments, otherwise: HoldOutcome) {
+        let since = self.since.swap(0, Ordering::SeqCst);
+        if since == 0 {
+            return;
+        }
+        let outcome = match self.state.load(Ordering::SeqCst) {
+            lost if lost >= LOST => HoldOutcome::Lost(LostReason::from_number(lost - LOST)),
+            _ => otherwise,
+        };
+        let lasted = self.clock.now().since(BootInstant(since));
+        instruments.hold_ended(self.granted.subject(), outcome, lasted);
+    }
+
+    /// Counts the end of one holder and the beginning of the next, which has got the hold by hand-off.
+    pub(crate) fn record_hand_over(
+        &self,
+        instruments: &Instruments,
+        outcome: HoldOutcome,
+        now: BootInstant,
+    ) {
+        let since = self.since.swap(now.0, Ordering::SeqCst);
+        let subject = self.granted.subject();
+        if since != 0 {
+            instruments.hold_ended(subject, outcome, now.since(BootInstant(since)));
+        }
+        instruments.hold_began(subject);
+        instruments.handed_over(subject, None);
     }
 
     /// Whether a loss was recorded. Does not read the clock; see [`check`](Self::check).

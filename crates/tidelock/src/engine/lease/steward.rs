@@ -33,7 +33,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Notify, mpsc, watch};
+use tracing::Instrument;
 
+use crate::engine::instruments::{Instruments, StoreRequest};
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::process_info::ProcessInfo;
@@ -74,6 +76,7 @@ pub(crate) struct StewardHandle {
     pub(crate) response_timeout: Duration,
     pub(crate) table: Arc<LeaseTable>,
     pub(crate) background: Background,
+    pub(crate) instruments: Arc<Instruments>,
 }
 
 impl StewardHandle {
@@ -155,13 +158,15 @@ pub(crate) struct Steward {
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
     pub(crate) response_timeout: Duration,
+    pub(crate) instruments: Arc<Instruments>,
 }
 
 impl Steward {
     /// Starts the steward on the background thread, which ends with it.
     pub(crate) fn start(self, background: Background, stop: Stop) -> StewardHandle {
         let (inbox, chores) = mpsc::unbounded_channel();
-        let table = Arc::new(LeaseTable::default());
+        let instruments = Arc::clone(&self.instruments);
+        let table = Arc::new(LeaseTable::new(Arc::clone(&instruments)));
         let keeper = LoseAllOnDrop(Arc::clone(&table));
         let retired = Arc::<AtomicBool>::default();
         let told = Arc::clone(&retired);
@@ -188,6 +193,7 @@ impl Steward {
             response_timeout,
             table,
             background,
+            instruments,
         }
     }
 
@@ -256,10 +262,11 @@ impl Steward {
         QueuedCommand { command, in_flight }: QueuedCommand,
     ) -> BoxFuture<'static, Option<RenewalReplies>> {
         let timers = self.timers.clone();
+        let instruments = Arc::clone(&self.instruments);
         let work = async move {
             match command {
                 StewardCommand::Adopt(rest) => rest.await,
-                StewardCommand::Release(release) => release.run(&timers).await,
+                StewardCommand::Release(release) => release.run(&timers, &instruments).await,
             }
         };
         Box::pin(async move {
@@ -282,8 +289,9 @@ impl Steward {
                 ids,
                 renewals,
             } = batch;
+            let span = tracing::trace_span!("tidelock.renew", batch.size = ids.len());
             calls.push(Box::pin(async move {
-                let result = contained(store.back().renew(&renewals))
+                let result = contained(store.back().renew(&renewals).instrument(span))
                     .await
                     .unwrap_or_else(|| {
                         Err(Error::new(ErrorKind::OutcomeUnknown)
@@ -310,6 +318,9 @@ impl Steward {
             return;
         };
         let now = self.timers.now();
+        let error = result.as_ref().err();
+        self.instruments
+            .answered(StoreRequest::Renew, now.since(sent), error);
         match result {
             Ok(each) => {
                 let mut kept = Vec::with_capacity(ids.len());
@@ -324,16 +335,25 @@ impl Steward {
                         }),
                     }
                 }
-                if !kept.is_empty() {
-                    tracing::debug!(locks = kept.len(), "renewed");
-                }
-                table.renewed(kept, |entry| entry.proved(sent, &self.drift));
+                self.confirm(table, kept, sent, now);
             }
             Err(error) => {
                 tracing::debug!(locks = ids.len(), %error, "these locks could not be renewed; the client retries within the lease");
                 table.renewed(ids, |entry| entry.failed(sent, now));
             }
         }
+    }
+
+    /// The renewals that were sent at `sent` are confirmed.
+    fn confirm(&self, table: &LeaseTable, kept: Vec<u64>, sent: BootInstant, now: BootInstant) {
+        if !kept.is_empty() {
+            tracing::debug!(locks = kept.len(), "renewed");
+        }
+        table.renewed(kept, |entry| {
+            let left = entry.status.valid_until().since(now);
+            self.instruments.renewed(entry.granted().subject(), left);
+            entry.proved(sent, &self.drift);
+        });
     }
 }
 

@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine::instruments::{HoldOutcome, Instruments};
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::renewal_batch::{BATCH, Batch, Batches};
 use crate::engine::lease::status::HoldStatus;
@@ -98,6 +99,7 @@ pub(crate) struct LeaseTable {
     pub(crate) notify: Notify,
     /// Notified when the last entry has been removed.
     emptied: Event,
+    instruments: Arc<Instruments>,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,19 @@ impl Default for LeaseTableState {
 }
 
 impl LeaseTable {
+    pub(crate) fn new(instruments: Arc<Instruments>) -> Self {
+        Self {
+            instruments,
+            ..Self::default()
+        }
+    }
+
+    /// Reports a loss to the holder, and counts it.
+    fn lose(&self, status: &HoldStatus, reason: LostReason) {
+        status.lose(reason);
+        status.record_end(&self.instruments, HoldOutcome::Lost(reason));
+    }
+
     /// Adds an entry and returns its id. After the steward has ended, the hold is lost at once instead.
     pub(crate) fn insert(&self, entry: LeaseEntry) -> u64 {
         let mut inner = self.lock();
@@ -133,7 +148,7 @@ impl LeaseTable {
         let (id, next) = (inner.next_id, entry.next());
         if inner.unattended {
             drop(inner);
-            entry.status.lose(LostReason::Unattended);
+            self.lose(&entry.status, LostReason::Unattended);
             return id;
         }
         inner.order.insert((next, id));
@@ -147,7 +162,7 @@ impl LeaseTable {
     pub(crate) fn abandon(&self) {
         self.lock().unattended = true;
         for status in self.statuses() {
-            status.lose(LostReason::Unattended);
+            self.lose(&status, LostReason::Unattended);
         }
     }
 
@@ -268,7 +283,7 @@ impl LeaseTable {
     /// Takes out a hold that the store has given up, and tells it.
     pub(crate) fn lost(&self, id: u64, reason: LostReason) {
         if let Some(entry) = self.remove(id) {
-            entry.status.lose(reason);
+            self.lose(&entry.status, reason);
         }
     }
 
@@ -314,7 +329,7 @@ impl LeaseTable {
         drop(inner);
         for (reason, entry) in over {
             if let Some(entry) = entry {
-                entry.status.lose(reason);
+                self.lose(&entry.status, reason);
             }
         }
         if empty {

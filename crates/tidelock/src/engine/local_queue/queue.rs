@@ -49,6 +49,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::engine::fairness::FairnessDelays;
+use crate::engine::instruments::HandOverStop;
 use crate::engine::lease::hold::NextHolder;
 use crate::engine::lease::leader_term::{LeaderTerm, Queues};
 use crate::engine::local_queue::last_answer::LastAnswer;
@@ -128,6 +129,21 @@ pub(crate) struct TermLimits {
     pub(crate) until: BootInstant,
     /// The next reserved fencing token, and how many are left. `None`: a lock without tokens.
     pub(crate) tokens: Option<(FencingToken, u32)>,
+}
+
+impl TermLimits {
+    /// Whether a waiter with those terms may have the hold now.
+    fn allows(&self, terms: &AcquireTerms, now: BootInstant) -> Result<(), HandOverStop> {
+        if self.left == 0 {
+            Err(HandOverStop::Count)
+        } else if now >= self.until {
+            Err(HandOverStop::Time)
+        } else if *terms != self.terms {
+            Err(HandOverStop::Doubt)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// The result of joining a queue.
@@ -272,25 +288,32 @@ impl LocalQueues {
             .granted(name, now, releases_seen);
     }
 
-    /// Takes the first waiter out of the queue, for a hand-off. `None`: no waiter, another number, other terms, or the
-    /// limits of the term are reached. The hold must then be released in the store.
-    pub(crate) fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<NextHolder> {
+    /// Takes the first waiter out of the queue, for a hand-off.
+    ///
+    /// # Errors
+    /// `None`: no waiter, or another number. Otherwise the reason why the waiter may not have the hold: other terms, or
+    /// the limits of the term. The hold must then be released in the store.
+    pub(crate) fn next_holder(
+        &self,
+        term: &LeaderTerm,
+        now: BootInstant,
+    ) -> Result<NextHolder, Option<HandOverStop>> {
         let mut inner = self.lock();
         let least = inner.raised.get(term.name()).copied();
-        let queue = inner.queues.get_mut(term.name())?;
-        let running = queue
-            .term
-            .as_mut()
-            .filter(|own| own.number == term.number())?;
-        let waiters = queue.waiters.as_mut()?;
-        let next = waiters.waiting.first_entry()?;
-        if running.left == 0 || now >= running.until || *next.get().terms() != running.terms {
-            return None;
-        }
+        let queue = inner.queues.get_mut(term.name()).ok_or(None)?;
+        let running = queue.term.as_mut();
+        let running = running
+            .filter(|own| own.number == term.number())
+            .ok_or(None)?;
+        let waiters = queue.waiters.as_mut().ok_or(None)?;
+        let next = waiters.waiting.first_entry().ok_or(None)?;
+        running.allows(next.get().terms(), now).map_err(Some)?;
         let token = match &mut running.tokens {
             None => None,
-            Some((_, 0)) => return None,
-            Some((token, _)) if least.is_some_and(|least| *token < least) => return None,
+            Some((_, 0)) => return Err(Some(HandOverStop::Doubt)),
+            Some((token, _)) if least.is_some_and(|least| *token < least) => {
+                return Err(Some(HandOverStop::Doubt));
+            }
             Some((token, left)) => {
                 let given = *token;
                 *token = token.next();
@@ -304,7 +327,7 @@ impl LocalQueues {
         waiters.moved = Some(now);
         drop(inner);
         drop(old);
-        Some(NextHolder { waiter, token })
+        Ok(NextHolder { waiter, token })
     }
 
     /// The token counter was raised: hands no smaller token to a waiter.

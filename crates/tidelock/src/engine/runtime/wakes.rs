@@ -256,6 +256,11 @@ impl Wake {
         self.unanswered = false;
     }
 
+    /// After [`woken`](Self::woken): whether a message woke it, and not the recheck time.
+    pub(crate) fn is_by_message(&self) -> bool {
+        self.unanswered
+    }
+
     /// Sets the recheck time of the channel, for all its waiters. The latest answer of the store wins.
     pub(crate) fn recheck_after(&mut self, time: Duration) {
         let at = self.signals.0.timers.now() + time;

@@ -14,9 +14,9 @@ use crate::store::{BootInstant, Incarnation};
 use Severity::{Advice, Danger, Good};
 
 /// The answer to `stats`: names and values.
-struct Stats(HashMap<String, String>);
+struct ServerStats(HashMap<String, String>);
 
-impl Stats {
+impl ServerStats {
     async fn read(connection: &Connection, command: &str, deadline: BootInstant) -> Result<Self> {
         let ask = Command::lines(command, |_| true);
         let (reply, _) = connection.ask_one(ask, None, deadline).await?;
@@ -42,13 +42,13 @@ impl Stats {
 
 /// Seconds since 1970 by the server's own clock.
 pub(crate) async fn server_time(connection: &Connection, deadline: BootInstant) -> Result<u64> {
-    let stats = Stats::read(connection, "stats", deadline).await?;
+    let stats = ServerStats::read(connection, "stats", deadline).await?;
     Ok(stats.number("time"))
 }
 
 /// Identifies the server run by process id and start time: a restarted server has lost all locks.
 pub(crate) async fn incarnation(connection: &Connection) -> Result<Option<Incarnation>> {
-    let stats = Stats::read(connection, "stats", connection.deadline()).await?;
+    let stats = ServerStats::read(connection, "stats", connection.deadline()).await?;
     let up = stats.number("uptime");
     let start = stats.number("time").saturating_sub(up);
     // A process id alone could repeat, for example in a container.
@@ -61,8 +61,8 @@ pub(crate) async fn incarnation(connection: &Connection) -> Result<Option<Incarn
 /// Runs all checks and returns their findings.
 pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
     let deadline = connection.deadline();
-    let stats = Stats::read(connection, "stats", deadline).await?;
-    let settings = Stats::read(connection, "stats settings", deadline).await?;
+    let stats = ServerStats::read(connection, "stats", deadline).await?;
+    let settings = ServerStats::read(connection, "stats settings", deadline).await?;
     Ok(vec![
         Finding::new(
             Good,
@@ -95,7 +95,7 @@ pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
 }
 
 /// Checks whether the server can evict, or fail to store, an item that holds a lock.
-fn memory(stats: &Stats, settings: &Stats) -> Finding {
+fn memory(stats: &ServerStats, settings: &ServerStats) -> Finding {
     let (used, limit) = (stats.number("bytes"), stats.number("limit_maxbytes"));
     let evicted = stats.number("evictions");
     let found = format!(

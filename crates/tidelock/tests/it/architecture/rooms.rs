@@ -104,6 +104,7 @@ fn rooms_of_the_engine_name_lower_ones() {
         &[
             "types",
             "engine::runtime",
+            "engine::instruments",
             "engine::lease",
             "engine::fairness",
             "engine::local_queue",
