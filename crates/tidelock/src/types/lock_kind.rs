@@ -95,7 +95,8 @@ impl LockKind {
     }
 
     /// True for a fair lock and for a side of a read-write lock. A waiter for a side always has a position in a queue of
-    /// the store, even if the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
+    /// the store, even if the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a
+    /// writer.
     ///
     /// # Examples
     /// ```
