@@ -30,6 +30,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Client as AsyncClient;
+use crate::builder::ClientBuilder;
 use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -38,6 +39,7 @@ use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
 use crate::stats::Stats;
+use crate::types::FencingToken;
 
 pub use self::fenced::{FencedGuard, LockGuard};
 pub use self::guard::Guard;
@@ -430,6 +432,25 @@ impl Client {
     }
 }
 
+impl ClientBuilder {
+    /// Connects a client of the [blocking API](crate::blocking); see
+    /// [`blocking::Client::connect`](crate::blocking::Client::connect).
+    ///
+    /// # Errors
+    /// The errors of [`connect`](Self::connect), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let settings = tidelock::Client::builder().prefix("shop:");
+    /// let client = settings.connect_blocking("memory:")?;
+    /// assert_eq!(client.lock("stock").name(), "shop:stock");
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn connect_blocking(self, url: &str) -> Result<Client> {
+        Client::from_async(self.connect(url))
+    }
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.client.fmt(f)
@@ -463,6 +484,41 @@ pub struct Lock<G: LockGuard = Guard> {
 /// # Ok::<(), tidelock::Error>(())
 /// ```
 pub type FencedLock = Lock<FencedGuard>;
+
+impl FencedLock {
+    /// Raises the counter of the fencing tokens. See [`FencedLock::raise_token`](crate::FencedLock::raise_token).
+    ///
+    /// # Errors
+    /// As [`FencedLock::raise_token`](crate::FencedLock::raise_token), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::FencingToken;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let next = client.lock("ledger").fenced().raise_token(FencingToken::new(5009))?;
+    /// assert_eq!(next.get(), 5009);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn raise_token(&self, at_least: FencingToken) -> Result<FencingToken> {
+        self.blocker.run(self.lock.raise_token(at_least))?
+    }
+
+    /// The newest fencing token. See [`FencedLock::newest_token`](crate::FencedLock::newest_token).
+    ///
+    /// # Errors
+    /// As [`FencedLock::newest_token`](crate::FencedLock::newest_token), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// assert_eq!(client.lock("ledger").fenced().newest_token()?, None); // nobody has had it
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn newest_token(&self) -> Result<Option<FencingToken>> {
+        self.blocker.run(self.lock.newest_token())?
+    }
+}
 
 impl<G: LockGuard> Clone for Lock<G> {
     fn clone(&self) -> Self {

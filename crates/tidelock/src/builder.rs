@@ -523,24 +523,6 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects a client of the [blocking API](crate::blocking); see
-    /// [`blocking::Client::connect`](crate::blocking::Client::connect).
-    ///
-    /// # Errors
-    /// The errors of [`connect`](Self::connect), and [`Runtime`](ErrorKind::Runtime) in async code.
-    ///
-    /// # Examples
-    /// ```
-    /// let settings = tidelock::Client::builder().prefix("shop:");
-    /// let client = settings.connect_blocking("memory:")?;
-    /// assert_eq!(client.lock("stock").name(), "shop:stock");
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    #[cfg(feature = "blocking")]
-    pub fn connect_blocking(self, url: &str) -> Result<crate::blocking::Client> {
-        crate::blocking::Client::from_async(self.connect(url))
-    }
-
     #[cfg(feature = "redis")]
     pub(crate) async fn connect_topology(
         mut self,

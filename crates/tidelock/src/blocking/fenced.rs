@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::{FencedLock, Guard};
+use super::Guard;
 use crate::error::Result;
 use crate::fence::SqlFence;
 use crate::types::FencingToken;
@@ -144,41 +144,6 @@ impl FencedGuard {
     /// ```
     pub fn release(self) -> Result<()> {
         self.guard.release()
-    }
-}
-
-impl FencedLock {
-    /// Raises the counter of the fencing tokens. See [`FencedLock::raise_token`](crate::FencedLock::raise_token).
-    ///
-    /// # Errors
-    /// As [`FencedLock::raise_token`](crate::FencedLock::raise_token), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::FencingToken;
-    ///
-    /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let next = client.lock("ledger").fenced().raise_token(FencingToken::new(5009))?;
-    /// assert_eq!(next.get(), 5009);
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    pub fn raise_token(&self, at_least: FencingToken) -> Result<FencingToken> {
-        self.blocker.run(self.lock.raise_token(at_least))?
-    }
-
-    /// The newest fencing token. See [`FencedLock::newest_token`](crate::FencedLock::newest_token).
-    ///
-    /// # Errors
-    /// As [`FencedLock::newest_token`](crate::FencedLock::newest_token), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
-    ///
-    /// # Examples
-    /// ```
-    /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// assert_eq!(client.lock("ledger").fenced().newest_token()?, None); // nobody has had it
-    /// # Ok::<(), tidelock::Error>(())
-    /// ```
-    pub fn newest_token(&self) -> Result<Option<FencingToken>> {
-        self.blocker.run(self.lock.newest_token())?
     }
 }
 
