@@ -19,6 +19,9 @@ impl FencedLock {
     /// be [handed off](crate::HandOff::within): by default 10 ms after its grant. To exclude that too, call this while
     /// you hold the lock.
     ///
+    /// *Failover*: on Redis the call does not wait for replicas. A replica that is promoted before it has received the
+    /// raised counter counts from the old number. Repeat the call after a failover.
+    ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported), before any traffic, if the store has no counter that can be raised: on
     /// etcd and ZooKeeper a token is the store's own revision, and memcached, session locks and sets have none.
