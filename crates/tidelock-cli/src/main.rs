@@ -82,7 +82,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> 
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         // Warnings of the library address its users. The command prints the relevant messages itself.
-        0 => LevelFilter::ERROR,
+        // The command reports a loss itself. With the library's error line each loss would be told twice.
+        0 => LevelFilter::OFF,
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };

@@ -18,9 +18,19 @@ struct Text(Arc<Mutex<Vec<u8>>>);
 impl Logs {
     /// Starts to collect.
     pub fn gather() -> Self {
+        Self::from(tracing::Level::INFO)
+    }
+
+    /// As [`gather`](Self::gather), with the debug lines.
+    pub fn gather_debug() -> Self {
+        Self::from(tracing::Level::DEBUG)
+    }
+
+    fn from(level: tracing::Level) -> Self {
         let text = Text::default();
         let writer = text.clone();
         let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();

@@ -128,7 +128,8 @@ async fn take(lock: &Lock, how: How, end: Instant) -> Result<Option<Guard>> {
             How::Wait(Some(limit)) => {
                 match lock.acquire_with(AcquireOptions::new().wait(limit)).await {
                     Ok(guard) => Some(guard),
-                    Err(error) if error.is_timeout() => None,
+                    // A wait can be shorter than a round trip. Then no answer of the store has come.
+                    Err(error) if error.is_retryable() => None,
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -207,11 +207,11 @@ fn fair_runs_have_their_turns_in_the_order_that_is_shown() -> Result<()> {
         let args = ["run", "--fair", "job", "--", "sh", "-c", script];
         Spawned::start(tidelock(&url, &args)?)
     };
-    let mut holder = start("echo in; read line")?;
+    let mut holder = start("echo in; read line; exit 0")?;
     holder.wait_line("in", SOON)?;
     let mut waiters = Vec::new();
     for place in 1..=3 {
-        let waiter = start("echo in; read line")?;
+        let waiter = start("echo in; read line; exit 0")?;
         let queue = "redisson_lock_queue:{job}";
         let end = Instant::now() + SOON;
         while server.query::<i64, _>(&["LLEN", queue])? < place {

@@ -68,7 +68,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     let text = error.to_string();
     let sql = text
-        .split_once("with that right:\n")
+        .split_once("with that right: ")
         .context("the SQL to run")?
         .1;
     server.query(sql)?;

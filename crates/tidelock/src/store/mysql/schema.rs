@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
+use crate::store::errors::one_line;
 use crate::store::mysql::connection::Pool;
 use crate::store::mysql::sql::NOW;
 
@@ -83,8 +84,8 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
             Ok(_) => {}
             Err(failure) if failure.is_denied() => {
                 return Err(Error::new(ErrorKind::Refused).because(format!(
-                    "tidelock's tables do not exist, and this user may not create them; run this as a user with that right:\n{};",
-                    tables().join(";\n")
+                    "tidelock's tables do not exist, and this user may not create them; run this as a user with that right: {};",
+                    one_line(&tables().join("; "))
                 )));
             }
             Err(other) => {

@@ -32,7 +32,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::errors::unexpected;
+use crate::store::errors::{one_line, unexpected};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
@@ -108,9 +108,9 @@ async fn make_tables(connection: &Connection, sql: &Sql, create: bool) -> Result
         let error = failure.error();
         match error.kind() {
             ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
-                "tidelock's tables do not exist, and this user may not create them ({}); run this as a user with that right:\n{}",
+                "tidelock's tables do not exist, and this user may not create them ({}); run this as a user with that right: {}",
                 error.detail().unwrap_or_default(),
-                sql.make
+                one_line(&sql.make)
             )),
             _ => error,
         }

@@ -84,10 +84,13 @@ impl Other {
         self.process.wait().unwrap();
     }
 
-    /// Waits until the process waits in the kernel's lock queue.
+    /// Waits until the process waits in the kernel's lock queue, behind `ahead` others. All but the first of a queue are
+    /// blocked in the kernel, on a byte of `-lock`. A thread that merely sleeps proves no position: on a busy machine it
+    /// may sleep before it has asked for the byte, and a process that starts later may overtake it.
     #[cfg(target_os = "linux")]
-    pub(crate) fn until_it_queues(&self) {
-        while self.in_queue().is_none() {
+    pub(crate) fn until_it_queues(&self, file: &Path, ahead: usize) {
+        let lock_file = format!("{}-lock", file.display());
+        while self.in_queue().is_none() || blocked(Path::new(&lock_file)) < ahead {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -289,6 +292,19 @@ async fn wait(file: &Path) -> Guard {
     let guard = lock.acquire().await.unwrap();
     say("got it");
     guard
+}
+
+/// How many processes the kernel blocks on a byte of this file.
+#[cfg(target_os = "linux")]
+fn blocked(file: &Path) -> usize {
+    use std::os::unix::fs::MetadataExt;
+
+    let inode = format!(":{} ", std::fs::metadata(file).unwrap().ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let lines = locks.lines();
+    lines
+        .filter(|line| line.contains("-> OFDLCK") && line.contains(&inode))
+        .count()
 }
 
 /// Blocks inside a transaction that has written something.

@@ -12,10 +12,10 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Starts processes that wait for the lock, one after the other. Each prints when it has the lock.
 fn waiting(role: &str, many: usize, file: &Path) -> Vec<Other> {
-    let start = |_| {
+    let start = |ahead| {
         let mut other = Other::start(role, file, 1);
         assert_eq!(other.hear(), "waiting");
-        other.until_it_queues();
+        other.until_it_queues(file, ahead);
         other
     };
     (0..many).map(start).collect()
