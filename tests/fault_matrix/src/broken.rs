@@ -64,7 +64,8 @@ impl Twist for Broken {
     ) -> BoxFuture<'a, AttemptReply> {
         Box::pin(async move {
             if self.flaw == Flaw::LetsEverybodyIn {
-                return Ok(Attempt::granted(None)).into();
+                let number = self.grants.fetch_add(1, Ordering::SeqCst) + 1;
+                return Ok(Attempt::granted(FencingToken::new(number))).into();
             }
             let mut ask = ask.clone();
             if self.flaw == Flaw::KeepsEverything {

@@ -1,11 +1,13 @@
 //! Stores with a bug, to verify that the referee detects it.
 
-use tidelock::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tidelock::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Renewal, Renewed, Store,
     Ticket, ready,
 };
 use tidelock::testing::{Twist, Twisted};
+use tidelock::{FencingToken, Result};
 
 use crate::Flaw;
 
@@ -13,12 +15,19 @@ use crate::Flaw;
 pub(crate) fn with(store: Store, flaw: Option<Flaw>) -> Store {
     match flaw {
         None => store,
-        Some(flaw) => Twisted::wrap(Store::single(store.front), Broken(flaw)),
+        Some(flaw) => Twisted::wrap(
+            Store::single(store.front),
+            Broken(flaw, AtomicU64::default()),
+        ),
     }
 }
 
 #[derive(Debug)]
-struct Broken(Flaw);
+struct Broken(
+    Flaw,
+    /// Grants so far: a fenced lock needs a token with each.
+    AtomicU64,
+);
 
 impl Twist for Broken {
     fn attempt<'a>(
@@ -27,7 +36,10 @@ impl Twist for Broken {
         ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, AttemptReply> {
         match self.0 {
-            Flaw::LetsEverybodyIn => ready(Ok(Attempt::granted(None)).into()),
+            Flaw::LetsEverybodyIn => {
+                let number = self.1.fetch_add(1, Ordering::SeqCst) + 1;
+                ready(Ok(Attempt::granted(FencingToken::new(number))).into())
+            }
             Flaw::EndsEarly => Box::pin(async move {
                 let mut short = ask.clone();
                 short.lease = ask.lease.mul_f64(0.8);

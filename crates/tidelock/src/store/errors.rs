@@ -98,11 +98,15 @@ pub(crate) fn may_have_run(error: Error) -> Error {
     }
 }
 
-/// SQL for the user to run, on one line. An error is one line and escapes line breaks, so SQL on several lines could not
-/// be pasted.
+/// SQL for the user to run, on one line and without its comments. An error is one line and escapes line breaks, so SQL
+/// on several lines could not be pasted.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn one_line(sql: &str) -> String {
-    sql.split_whitespace().collect::<Vec<_>>().join(" ")
+    let lines = sql
+        .lines()
+        .map(|line| line.split("-- ").next().unwrap_or_default());
+    let words = lines.flat_map(str::split_whitespace);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
