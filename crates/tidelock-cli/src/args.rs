@@ -48,6 +48,10 @@ pub(crate) struct StoreArgs {
     ///
     /// A password belongs in TIDELOCK_PASSWORD or a --password-file, not here: other users can read a command line.
     /// The options of each URL: https://docs.rs/tidelock/latest/tidelock/url_options
+    #[allow(
+        rustdoc::bare_urls,
+        reason = "the comment is the help text of the command"
+    )]
     #[arg(
         long,
         global = true,

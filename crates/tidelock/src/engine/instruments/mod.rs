@@ -30,6 +30,7 @@ pub(crate) struct LabelSettings {
     /// The kind of store.
     pub(crate) store: &'static str,
     /// Globs of names, each with its group.
+    #[cfg(feature = "metrics")]
     pub(crate) groups: Vec<(String, String)>,
 }
 
@@ -37,6 +38,7 @@ impl Default for LabelSettings {
     fn default() -> Self {
         Self {
             store: "other",
+            #[cfg(feature = "metrics")]
             groups: Vec::new(),
         }
     }
