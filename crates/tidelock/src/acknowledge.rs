@@ -41,6 +41,8 @@ use crate::guard::Guard;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ReplicaAck {
     /// No replica: a failover may forget a lock that was granted just before it.
@@ -112,6 +114,7 @@ impl FromStr for ReplicaAck {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Acknowledged {
     /// How many replicas had to acknowledge the grant.

@@ -19,9 +19,14 @@
 //! # Ok::<(), tidelock::Error>(())
 //! ```
 
+mod counting_semaphore;
+mod election;
 mod fenced;
 mod guard;
+mod latch;
+mod once;
 mod read_write;
+mod semaphore;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -35,15 +40,21 @@ use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::fenced::sealed::FromGuard as _;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
 use crate::stats::Stats;
 use crate::types::FencingToken;
 
+pub use self::counting_semaphore::CountingSemaphore;
+pub use self::election::{Election, LeaderChanges, Leadership};
 pub use self::fenced::{FencedGuard, LockGuard};
 pub use self::guard::Guard;
+pub use self::latch::Latch;
+pub use self::once::OnceJob;
 pub use self::read_write::ReadWriteLock;
+pub use self::semaphore::{Permits, Semaphore};
 
 /// A connection to a store of locks, for threads. All clones are one client.
 ///
@@ -76,6 +87,40 @@ impl Client {
     /// ```
     pub fn connect(url: &str) -> Result<Self> {
         Self::from_async(AsyncClient::connect(url))
+    }
+
+    /// A client that connects with its first operation; see [`Client::connect_lazy`](crate::Client::connect_lazy).
+    ///
+    /// # Errors
+    /// As [`Client::connect_lazy`](crate::Client::connect_lazy), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::blocking::Client;
+    ///
+    /// let client = Client::connect_lazy("memory:")?;
+    /// assert!(!client.status().is_connected);
+    /// client.lock("stock:42").acquire()?.release()?;
+    /// assert!(client.status().is_connected);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn connect_lazy(url: &str) -> Result<Self> {
+        AsyncClient::builder().connect_lazy_blocking(url)
+    }
+
+    /// See [`Client::from_env_lazy`](crate::Client::from_env_lazy).
+    ///
+    /// # Errors
+    /// As [`Client::from_env_lazy`](crate::Client::from_env_lazy).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// // TIDELOCK_STORE=redis://redis TIDELOCK_PREFIX=shop:
+    /// let client = tidelock::blocking::Client::from_env_lazy()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn from_env_lazy() -> Result<Self> {
+        Self::from_async(async { AsyncClient::from_env_lazy() })
     }
 
     /// See [`Client::from_env`](crate::Client::from_env).
@@ -449,6 +494,21 @@ impl ClientBuilder {
     pub fn connect_blocking(self, url: &str) -> Result<Client> {
         Client::from_async(self.connect(url))
     }
+
+    /// A client for threads that connects with its first operation; see [`connect_lazy`](Self::connect_lazy).
+    ///
+    /// # Errors
+    /// As [`connect_lazy`](Self::connect_lazy), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::Client::builder().prefix("shop:").connect_lazy_blocking("memory:")?;
+    /// assert_eq!(client.lock("stock").name(), "shop:stock");
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn connect_lazy_blocking(self, url: &str) -> Result<Client> {
+        Client::from_async(async move { self.connect_lazy(url) })
+    }
 }
 
 impl fmt::Debug for Client {
@@ -710,21 +770,33 @@ impl<G: LockGuard> Lock<G> {
     }
 
     fn by_thread(&self, options: AcquireOptions) -> AcquireOptions {
-        if options.owner.is_some() {
+        if !G::Async::REENTERS {
             return options;
         }
-        options.owner(&owner_of_this_thread(&self.blocker))
+        by_thread(&self.blocker, options)
     }
 
-    /// The guard for this thread.
     fn guard(&self, guard: G::Async) -> G {
-        G::from_async(guard, |inner| Guard {
-            inner,
-            blocker: Arc::clone(&self.blocker),
-            callbacks: RefCell::default(),
-            stays_here: PhantomData,
-        })
+        on_this_thread(&self.blocker, guard)
     }
+}
+
+/// The owner is this thread, unless the options name one.
+fn by_thread(blocker: &Arc<Blocker>, options: AcquireOptions) -> AcquireOptions {
+    if options.owner.is_some() {
+        return options;
+    }
+    options.owner(&owner_of_this_thread(blocker))
+}
+
+/// The guard for this thread.
+fn on_this_thread<G: LockGuard>(blocker: &Arc<Blocker>, guard: G::Async) -> G {
+    G::from_async(guard, |inner| Guard {
+        inner,
+        blocker: Arc::clone(blocker),
+        callbacks: RefCell::default(),
+        stays_here: PhantomData,
+    })
 }
 
 impl<G: LockGuard> fmt::Debug for Lock<G> {

@@ -1,6 +1,9 @@
 //! The client builder: settings, checks, and the start of a client's background parts.
 
+mod lazy;
 mod observing;
+mod several;
+mod start;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,22 +13,15 @@ use std::time::Duration;
 use crate::acknowledge::ReplicaAck;
 use crate::client::Client;
 use crate::credentials::Credentials;
-use crate::engine::instruments::{Instruments, LabelSettings, store_of};
-use crate::engine::lease::process_info::ProcessInfo;
-use crate::engine::lease::steward::Steward;
-use crate::engine::local_queue::queue::LocalQueueSettings;
-use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::instruments::{LabelSettings, store_of};
 use crate::engine::runtime::background;
-use crate::engine::runtime::background::Background;
 use crate::engine::runtime::retry;
-use crate::engine::{ClientInner, ClientSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
 use crate::options;
-use crate::store::{Clock, Env, Store, Timers, TlsFiles, registry};
+use crate::store::{Clock, Env, Store, TlsFiles, registry};
 use crate::test_util::Plug;
 use crate::types::Drift;
-use crate::types::OwnerMint;
 
 /// How a client is made. These functions lie here, because a builder names its product, and not the other way round.
 impl Client {
@@ -37,7 +33,7 @@ impl Client {
     /// [`url_options`](crate::url_options) lists the options of each URL.
     ///
     /// It makes one attempt. [`connect_within`](crate::ClientBuilder::connect_within) retries while a store starts or
-    /// is full.
+    /// is full; [`connect_lazy`](Self::connect_lazy) leaves the connecting to the first operation.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for an invalid URL,
@@ -124,6 +120,7 @@ pub struct ClientBuilder {
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     publish_process_info: bool,
     program: Option<String>,
+    os_user: Option<String>,
     create: bool,
     acknowledge: ReplicaAck,
     acknowledge_within: Duration,
@@ -146,6 +143,7 @@ impl Default for ClientBuilder {
             credentials: None,
             publish_process_info: true,
             program: None,
+            os_user: None,
             create: true,
             acknowledge: ReplicaAck::default(),
             acknowledge_within: Duration::from_secs(1),
@@ -201,6 +199,9 @@ impl ClientBuilder {
     ///
     /// A permanent error ends the retries at once: a wrong URL, user or password, or an invalid certificate. The first
     /// attempt has a full [response timeout](Self::response_timeout), even if `limit` is shorter.
+    ///
+    /// After [`connect_lazy`](Self::connect_lazy), an acquire retries for this time or for one lease, whichever is
+    /// longer, and never beyond its own wait limit.
     ///
     /// # Examples
     /// ```no_run
@@ -469,7 +470,7 @@ impl ClientBuilder {
     /// ```
     #[cfg(feature = "test-util")]
     pub fn simulated_time(mut self) -> Self {
-        self.clock = Clock::Simulated(tokio::time::Instant::now());
+        self.clock = Clock::Simulated;
         self
     }
 
@@ -561,84 +562,15 @@ impl ClientBuilder {
         self.connect_with(open).await
     }
 
-    /// What the store gets from the client.
-    fn env(&self, timers: &Timers, background: &Background) -> Env {
-        Env {
-            timers: timers.clone(),
-            background: background.clone(),
-            response_timeout: self.response_timeout,
-            lease: self.lease,
-            acknowledge_within: self.acknowledge_within,
-            credentials: self.credentials.clone(),
-            tls: self.tls.clone(),
-            create: self.create,
-        }
-    }
-
     pub(crate) async fn connect_with(
         self,
         open: impl AsyncFnOnce(&Env) -> Result<Store>,
     ) -> Result<Client> {
-        self.check()?;
-        self.warn_of_a_short_lease();
-        background::need_runtime()?;
-        let (background, stop) = Background::start(self.clock)?;
-        let timers = Timers::new(self.clock);
-        // We start the timers first, because a store uses them while it opens.
-        background.spawn(timers.clone().drive());
-        let env = self.env(&timers, &background);
-        let notify = Arc::default();
-        let queue_settings = LocalQueueSettings {
-            hand_off: self.hand_off,
-            timers: timers.clone(),
-            patience: self.lease / 3,
-            notify: Arc::clone(&notify),
-        };
+        let started = self.start()?;
         tracing::debug!(lease = ?self.lease, response_timeout = ?self.response_timeout, "connecting to the store");
-        let store = Plug::around(self.plug.as_ref(), open(&env).await?);
+        let store = open(&started.env).await?;
         tracing::debug!("connected");
-        let (home, plain) = QueuedStore::of_client(store, &queue_settings);
-        let mint = OwnerMint::new();
-        let process_info = ProcessInfo::new(mint.client().clone(), self.program.clone());
-        let steward = Steward {
-            notify,
-            process_info: Arc::clone(&process_info),
-            home: Arc::clone(&home.store),
-            queues: [Some(&home), plain.as_ref()]
-                .into_iter()
-                .flatten()
-                .filter_map(|store| Some(Arc::clone(store.queues.as_ref()?) as _))
-                .collect(),
-            timers: timers.clone(),
-            drift: self.drift,
-            response_timeout: self.response_timeout,
-            instruments: Arc::new(Instruments::new(&self.labels)),
-        };
-        let steward = steward.start(background, stop);
-        let core = Arc::new(ClientInner {
-            home,
-            plain,
-            settings: self.settings(),
-            mint,
-            timers,
-            steward,
-            waiting: Arc::default(),
-        });
-        if self.publish_process_info {
-            publish(&core, process_info);
-        }
-        Ok(Client::new(core))
-    }
-
-    fn settings(&self) -> ClientSettings {
-        ClientSettings {
-            lease: self.lease,
-            response_timeout: self.response_timeout,
-            drift: self.drift,
-            prefix: self.prefix.clone(),
-            acknowledge: self.acknowledge,
-            slow_acquire: self.slow_acquire,
-        }
+        Ok(self.assemble(started, store, None))
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -684,21 +616,6 @@ impl fmt::Debug for ClientBuilder {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
-}
-
-/// Publishes who this process is, until the client is closed or dropped.
-fn publish(core: &Arc<ClientInner>, process_info: Arc<ProcessInfo>) {
-    let (home, timers) = (Arc::clone(&core.home.store), core.timers.clone());
-    let alive = Arc::downgrade(core);
-    // We count the write as in flight before we check for `close`. `close` waits for what is counted and only then
-    // removes the record. Otherwise a late write could leave the record of a client that is gone.
-    let begin_write = move || {
-        let core = alive.upgrade()?;
-        let write = core.steward.owned_in_flight();
-        (!core.steward.closed.is_set()).then_some(write)
-    };
-    let writes = process_info.publish(home, timers, begin_write);
-    core.steward.background.spawn(writes);
 }
 
 fn millis_from_env(name: &str) -> Result<Option<Duration>> {

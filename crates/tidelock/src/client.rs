@@ -8,6 +8,8 @@ use std::time::Duration;
 use futures_util::{FutureExt, future};
 
 use crate::closing::Closing;
+use crate::counting_semaphore::CountingSemaphore;
+use crate::election::Election;
 use crate::engine::ClientInner;
 use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::pending_release::PendingRelease;
@@ -15,10 +17,13 @@ use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::ClientStatus;
+use crate::latch::Latch;
 use crate::list::HeldNames;
 use crate::lock::Lock;
 use crate::multi;
+use crate::once::OnceJob;
 use crate::read_write::ReadWriteLock;
+use crate::semaphore::Semaphore;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 use crate::stats::Stats;
@@ -102,8 +107,12 @@ impl Client {
     /// when it goes on. Waiters of one process queue one by one too, so the lock does not stay in the process. A waiter
     /// needs a subscription: see the [store's page](https://docs.rs/tidelock).
     ///
-    /// On ZooKeeper and etcd every lock has a queue, and this lock is the same as [`lock`](Self::lock). `memory:` has fair locks. On other
-    /// stores its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
+    /// On `sqlite:`, PostgreSQL and MySQL the queue is a table. A release hands over in the same way. On `sqlite:` and
+    /// MySQL a waiter of another process notices its turn within 64 ms, on PostgreSQL by a notification. A dead waiter at
+    /// the head costs the next one 8 s at most. PostgreSQL with `locks=session` has no fair locks.
+    ///
+    /// On ZooKeeper and etcd every lock has a queue, and this lock is the same as [`lock`](Self::lock). `memory:` has fair
+    /// locks. On other stores its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
     ///
     /// # Examples
     /// ```
@@ -120,26 +129,119 @@ impl Client {
         Lock::new(&self.0, LockKind::Fair, name)
     }
 
-    /// A read-write lock: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come,
-    /// first served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`;
-    /// [`lock`](Self::lock) on the same name excludes both sides.
+    /// A job that runs once per slot, on whichever process comes first: a nightly report, an import of one file. It
+    /// holds the fenced lock of this name while it runs; see [`OnceJob`].
     ///
-    /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the store has none (Redis, ZooKeeper and `memory:` have), and
-    /// [`InvalidName`](crate::ErrorKind::InvalidName). Sends nothing.
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::once::Slot;
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let report = client.once("report").slot(Slot::every(Duration::from_secs(24 * 3600)));
+    /// report.run(|_| async { Ok::<_, std::io::Error>(()) }).await?; // call it on every replica, as often as you like
+    /// # Ok(()) }
+    /// ```
+    pub fn once(&self, name: &str) -> OnceJob {
+        OnceJob::new(&self.0, name)
+    }
+
+    /// An election: of the candidates in all processes one leads at a time, see [`Election`]. The leader holds the fenced
+    /// lock of this name. Sends nothing. Keep one `Election` per process and clone it: the clones are one candidate.
     ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::connect("memory:").await?;
-    /// let prices = client.read_write_lock("prices")?;
+    /// let election = client.election("billing").identity("web-3");
+    /// let leadership = election.campaign().await?;
+    /// println!("leads in term {}", leadership.term());
+    /// leadership.resign().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(&self.0, name)
+    }
+
+    /// A read-write lock: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come,
+    /// first served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`;
+    /// [`lock`](Self::lock) on the same name excludes both sides.
+    ///
+    /// Sends nothing. Its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic if the
+    /// store has no such locks; Redis, PostgreSQL, ZooKeeper, `sqlite:` and
+    /// `memory:` have.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices");
     /// let one = prices.read().acquire().await?;
     /// let other = prices.read().acquire().await?; // together
     /// assert!(prices.write().try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
-    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name)
+    }
+
+    /// A semaphore: all its holders together have at most as many permits as it has; see [`Semaphore`]. On Redis it is
+    /// Redisson's `RPermitExpirableSemaphore`. Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let render = client.semaphore("render");
+    /// render.set_permits_if_new(5).await?;
+    /// let permit = render.acquire().await?;
+    /// let two = render.permits(2).acquire().await?; // both, or none
+    /// two.release().await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getPermitExpirableSemaphore")]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore::new(&self.0, name)
+    }
+
+    /// A semaphore whose permits have no holder and no lease; see [`CountingSemaphore`]. On Redis it is Redisson's
+    /// `RSemaphore`. Sends nothing. A process that dies with permits has taken them for good:
+    /// [`semaphore`](Self::semaphore) gets them back.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let slots = client.counting_semaphore("slots");
+    /// slots.set_permits_if_new(3).await?;
+    /// slots.acquire(2).await?;
+    /// slots.release(2).await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getSemaphore")]
+    pub fn counting_semaphore(&self, name: &str) -> CountingSemaphore {
+        CountingSemaphore::new(&self.0, name)
+    }
+
+    /// A count-down latch: its waiters go on when it has been counted down to zero; see [`Latch`]. On Redis it is
+    /// Redisson's `RCountDownLatch`. Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let imported = client.latch("imported");
+    /// imported.set_count_if_new(2).await?;
+    /// imported.count_down().await?;
+    /// imported.count_down().await?;
+    /// imported.wait().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getCountDownLatch")]
+    pub fn latch(&self, name: &str) -> Latch {
+        Latch::new(&self.0, name)
     }
 
     /// Several locks as one: its guard holds all of them or none. They may be locks of other clients and stores; the

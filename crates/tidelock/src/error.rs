@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::types::{Escaped, LostReason};
+use crate::unstable::for_stores;
 
 /// The result of tidelock's operations.
 ///
@@ -35,6 +36,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Another owner held the lock until the caller's time limit, according to the store. A store that did not answer
@@ -141,57 +144,63 @@ struct ErrorInner {
 }
 
 impl Error {
-    /// Creates an error of this kind; setters add the details. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// let error = Error::new(ErrorKind::Unavailable);
-    /// assert_eq!(error.to_string(), "the store cannot be reached");
-    /// ```
-    pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(ErrorInner {
-            kind,
-            lock: None,
-            detail: None,
-            lost: None,
-            source: None,
-        }))
+    for_stores! {
+        /// Creates an error of this kind; setters add the details.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Error, ErrorKind};
+        ///
+        /// let error = Error::new(ErrorKind::Unavailable);
+        /// assert_eq!(error.to_string(), "the store cannot be reached");
+        /// ```
+        fn new(kind: ErrorKind) -> Self {
+            Self(Box::new(ErrorInner {
+                kind,
+                lock: None,
+                detail: None,
+                lost: None,
+                source: None,
+            }))
+        }
     }
 
-    /// Sets the lock name if none is set. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// let error = Error::new(ErrorKind::NotHeld).on_lock("stock:42").on_lock("another");
-    /// assert_eq!(error.lock_name(), Some("stock:42")); // the first name stays
-    /// ```
-    #[must_use]
-    pub fn on_lock(mut self, name: impl AsRef<str>) -> Self {
-        self.0.lock.get_or_insert_with(|| name.as_ref().to_owned());
-        self
+    for_stores! {
+        /// Sets the lock name if none is set.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Error, ErrorKind};
+        ///
+        /// let error = Error::new(ErrorKind::NotHeld).on_lock("stock:42").on_lock("another");
+        /// assert_eq!(error.lock_name(), Some("stock:42")); // the first name stays
+        /// ```
+        #[must_use]
+        fn on_lock(mut self, name: impl AsRef<str>) -> Self {
+            self.0.lock.get_or_insert_with(|| name.as_ref().to_owned());
+            self
+        }
     }
 
-    /// Sets the detail: the failure and the remedy. Never include a secret. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// let error = Error::new(ErrorKind::Refused).because("the user may not write; give it +set");
-    /// assert_eq!(error.to_string(), "refused by the store: the user may not write; give it +set");
-    /// ```
-    #[must_use]
-    pub fn because(mut self, detail: impl Into<String>) -> Self {
-        self.0.detail = Some(detail.into());
-        self
+    for_stores! {
+        /// Sets the detail: the failure and the remedy. Never include a secret.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Error, ErrorKind};
+        ///
+        /// let error = Error::new(ErrorKind::Refused).because("the user may not write; give it +set");
+        /// assert_eq!(error.to_string(), "refused by the store: the user may not write; give it +set");
+        /// ```
+        #[must_use]
+        fn because(mut self, detail: impl Into<String>) -> Self {
+            self.0.detail = Some(detail.into());
+            self
+        }
     }
 
     /// Prefixes the detail with its subject: a file or a server.
-    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn prefix(mut self, what: impl fmt::Display) -> Self {
         self.0.detail = Some(match self.0.detail.take() {
             Some(detail) => format!("{what}: {detail}"),
@@ -200,21 +209,23 @@ impl Error {
         self
     }
 
-    /// Sets the source error. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::error::Error as _;
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-    /// let error = Error::new(ErrorKind::OutcomeUnknown).caused_by(broken);
-    /// assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
-    /// ```
-    #[must_use]
-    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
-        self
+    for_stores! {
+        /// Sets the source error.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::error::Error as _;
+        /// use tidelock::{Error, ErrorKind};
+        ///
+        /// let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        /// let error = Error::new(ErrorKind::OutcomeUnknown).caused_by(broken);
+        /// assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
+        /// ```
+        #[must_use]
+        fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+            self.0.source = Some(source.into());
+            self
+        }
     }
 
     pub(crate) fn lost(reason: LostReason) -> Self {
@@ -308,10 +319,11 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// assert!(Error::new(ErrorKind::Unavailable).is_retryable());
-    /// assert!(!Error::new(ErrorKind::InvalidName).is_retryable()); // a bad name stays a bad name
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let error = client.lock("").acquire().await.unwrap_err();
+    /// assert!(!error.is_retryable()); // a bad name stays a bad name
+    /// # Ok(()) }
     /// ```
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -325,10 +337,11 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Error, ErrorKind};
-    ///
-    /// assert!(Error::new(ErrorKind::OutcomeUnknown).outcome_unknown());
-    /// assert!(!Error::new(ErrorKind::Unavailable).outcome_unknown()); // nothing was changed
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let error = client.lock("").acquire().await.unwrap_err();
+    /// assert!(!error.outcome_unknown()); // nothing was sent
+    /// # Ok(()) }
     /// ```
     pub fn outcome_unknown(&self) -> bool {
         self.0.kind == ErrorKind::OutcomeUnknown

@@ -11,7 +11,8 @@ use crate::lock::FencedLock;
 use crate::release::Release;
 use crate::types::FencingToken;
 
-/// What a lock gives to its holder: a [`Guard`], or a [`FencedGuard`] with a token. Only these two implement it.
+/// What a lock gives to its holder: a [`Guard`], a [`FencedGuard`] with a token, or [`Permits`](crate::Permits) of a
+/// semaphore. Only these implement it.
 ///
 /// Code that works with both kinds of lock is generic over it; `Into<Guard>` gives the guard without its token.
 ///
@@ -39,6 +40,8 @@ pub(crate) mod sealed {
     pub trait FromGuard: Sized {
         /// The store must count: otherwise the acquisition is refused before any traffic.
         const NEEDS_TOKENS: bool;
+        /// An owner that holds the lock gets it again at once.
+        const REENTERS: bool;
 
         /// # Errors
         /// `Unsupported` if the grant came without a token, and the type has one. The lock is released.
@@ -50,6 +53,7 @@ impl LockGuard for Guard {}
 
 impl sealed::FromGuard for Guard {
     const NEEDS_TOKENS: bool = false;
+    const REENTERS: bool = true;
 
     fn from_guard(guard: Guard) -> Result<Self> {
         Ok(guard)
@@ -60,6 +64,7 @@ impl LockGuard for FencedGuard {}
 
 impl sealed::FromGuard for FencedGuard {
     const NEEDS_TOKENS: bool = true;
+    const REENTERS: bool = true;
 
     fn from_guard(guard: Guard) -> Result<Self> {
         match guard.hold().token {
@@ -91,6 +96,12 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
+    /// The guard with the token that it came with.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn with_token(guard: Guard, token: FencingToken) -> Self {
+        Self { guard, token }
+    }
+
     /// The fencing token: larger than those of all earlier grants of this lock. Renewals and re-entries do not change
     /// it.
     ///
@@ -111,7 +122,8 @@ impl FencedGuard {
     /// this guard's token is still the newest. For `postgres:` and `mysql:`.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if the locks are in no such database.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the locks are in no such database, and for the read side of a read-write
+    /// lock.
     ///
     /// # Examples
     /// ```

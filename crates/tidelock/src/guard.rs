@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::acknowledge::Acknowledged;
@@ -61,13 +60,19 @@ impl Guard {
 
     /// See [`FencedGuard::sql_fence`](crate::FencedGuard::sql_fence).
     pub(crate) fn sql_fence(&self, token: FencingToken) -> Result<SqlFence> {
+        let lacks = |why: &'static str| {
+            let error = Error::new(crate::ErrorKind::Unsupported);
+            Err(error.on_lock(self.name()).because(why))
+        };
+        // A reader that enters later has a newer token, although it takes nothing from this one.
+        if self.0.granted().ticket.kind.is_read() {
+            return lacks("a reader has no SQL fence; take the write side");
+        }
         match self.0.context.store().front().extensions().sql_fence {
             Some(statement) => Ok(SqlFence::new(statement, self.name(), token)),
-            None => Err(Error::new(crate::ErrorKind::Unsupported)
-                .on_lock(self.name())
-                .because(
-                    "only PostgreSQL and MySQL have an SQL fence; compare the token yourself",
-                )),
+            None => {
+                lacks("only PostgreSQL and MySQL have an SQL fence; compare the token yourself")
+            }
         }
     }
 
@@ -85,7 +90,7 @@ impl Guard {
         self.0.granted().ticket.name.as_str()
     }
 
-    /// The owner id of this acquisition, as other clients see it in the store: `uuid:n`.
+    /// The owner id of this acquisition, as other clients see it in the store: `uuid:n`. Of permits, the id of the first.
     ///
     /// # Examples
     /// ```
@@ -96,7 +101,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.0.granted().ticket.owner.to_string()
+        let ticket = &self.0.granted().ticket;
+        if ticket.kind.is_permits() {
+            return ticket.owner.permit_id(0);
+        }
+        ticket.owner.to_string()
     }
 
     /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
@@ -156,11 +165,11 @@ impl Guard {
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
         let can = hold.context.store().front().capabilities().sequencers;
-        let exclusive = !hold.granted().ticket.kind.is_read_write();
+        let exclusive = hold.granted().ticket.kind.is_exclusive();
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
         };
-        hold.is_written.store(true, Ordering::SeqCst);
+        hold.release_in_store();
         match hold.status.refusal() {
             Some(refusal) => Err(refusal.on_lock(self.name())),
             None => Ok(Sequencer::new(

@@ -34,8 +34,11 @@ use crate::options;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct HandOff {
     pub(crate) times: u32,
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
     pub(crate) within: Duration,
 }
 

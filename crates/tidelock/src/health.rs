@@ -16,13 +16,19 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClientStatus {
-    /// The store has answered, and since then no request was without an answer. An idle client sends no requests, so
+    /// The store has answered, and since then no request was without an answer. False until the first operation of a
+    /// client made by [`connect_lazy`](crate::Client::connect_lazy). An idle client sends no requests, so
     /// it notices the end of the store only with the next one: [`ping`](crate::Client::ping) sends one.
     pub is_connected: bool,
     /// The time since the store last answered an acquisition, a renewal, a release, an inspection or a ping. `None`: it
     /// has not answered yet.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::serde_text::optional_duration")
+    )]
     pub since_last_answer: Option<Duration>,
     /// How many locks this client holds. Re-entries count once.
     pub held: usize,

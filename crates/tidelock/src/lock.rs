@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::{FencedGuard, LockGuard};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
+use crate::permits::Permits;
 use crate::snapshot::Snapshot;
 use crate::store::{LockKind, Name};
 
@@ -132,10 +133,11 @@ impl Lock {
     #[must_use]
     pub fn fenced(self) -> FencedLock {
         Lock {
-            // A side stays a side: all grants of a read-write lock are counted.
             kind: match self.kind {
                 LockKind::Mutex => LockKind::Fenced,
                 LockKind::Fair => LockKind::FairFenced,
+                LockKind::Read => LockKind::ReadFenced,
+                LockKind::Write => LockKind::WriteFenced,
                 other => other,
             },
             context: self.context,
@@ -161,6 +163,23 @@ impl Lock {
             context: LockContext::new(core, store),
             kind: LockKind::Mutex,
             name: Ok(name),
+            gives: PhantomData,
+        }
+    }
+}
+
+impl Lock<Permits> {
+    /// One permit of a semaphore. It has no local queue: several tasks hold permits at a time, and each waiter may ask for
+    /// another number, so each asks for itself.
+    pub(crate) fn of_permits(core: &Arc<ClientInner>, name: &str) -> Self {
+        let store = QueuedStore {
+            queues: None,
+            ..core.home.clone()
+        };
+        Self {
+            context: LockContext::new(Arc::clone(core), store),
+            kind: LockKind::Permits(1),
+            name: full_name(core, name),
             gives: PhantomData,
         }
     }

@@ -61,13 +61,23 @@ impl Name {
         } else if name.contains('\0') {
             "contains a NUL byte, which some stores cannot store".to_owned()
         } else {
-            static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-            let hash = KEY.hash_one(&*name);
-            return Ok(Self(Arc::new(NameInner { text: name, hash })));
+            return Ok(Self::hashed(name));
         };
         Err(Error::new(ErrorKind::InvalidName)
             .on_lock(shortened(&name))
             .because(format!("the name {wrong}")))
+    }
+
+    fn hashed(text: Arc<str>) -> Self {
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let hash = KEY.hash_one(&*text);
+        Self(Arc::new(NameInner { text, hash }))
+    }
+
+    /// The name under which the candidates of this election keep their marks. A job of the same name has marks too: among
+    /// those of many slots nobody would find the candidates, and the history of the job would be short of slots.
+    pub(crate) fn of_candidates(&self) -> Self {
+        Self::hashed(format!("{}%candidates", self.as_str()).into())
     }
 
     /// The name as it is written to the store, prefix included.

@@ -4,11 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+
 use crate::acknowledge::ReplicaAck;
 use crate::engine::runtime::event::Flag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
-use crate::types::Drift;
+use crate::store::BoxFuture;
+use crate::types::{Drift, LockKind};
 
 /// Bounds every duration. A longer one is a mistake in units, not a lease.
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -23,16 +27,65 @@ const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 /// let patient = AcquireOptions::new().wait(Duration::from_secs(5));
 /// let fixed = AcquireOptions::new().expires_after(Duration::from_secs(60)); // ends then, is never renewed
 /// ```
+///
+/// With the feature `serde` a configuration file can hold them, with durations such as `"1m 30s"`; an owner and what
+/// cancels the wait are not written:
+///
+#[cfg_attr(feature = "serde", doc = "```")]
+#[cfg_attr(not(feature = "serde"), doc = "```ignore")]
+/// let options: tidelock::AcquireOptions = serde_json::from_str(r#"{"wait": "5s", "max_hold": "1h"}"#)?;
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[must_use = "options do nothing until they are given to `acquire_with`"]
 pub struct AcquireOptions {
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "crate::serde_text::optional_duration",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub(crate) wait: Option<Duration>,
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "crate::serde_text::optional_duration",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub(crate) lease: Option<Duration>,
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "crate::serde_text::optional_duration",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub(crate) expires_after: Option<Duration>,
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "crate::serde_text::optional_duration",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub(crate) max_hold: Option<Duration>,
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "crate::serde_text::optional_duration",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub(crate) lock_delay: Option<Duration>,
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) owner: Option<Owner>,
-    pub(crate) cancel: Option<CancelToken>,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) cancel: Option<Cancellation>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub(crate) acknowledge: Option<ReplicaAck>,
 }
 
@@ -196,8 +249,31 @@ impl AcquireOptions {
     /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
     /// # Ok(()) }
     /// ```
-    pub fn cancel(mut self, cancel: &CancelToken) -> Self {
-        self.cancel = Some(cancel.clone());
+    pub fn cancel(self, cancel: &CancelToken) -> Self {
+        self.cancel_when(cancel.clone().cancelled())
+    }
+
+    /// Stops waiting with [`ErrorKind::Cancelled`] when this future completes: a shutdown signal, a receiver, or the
+    /// `cancelled_owned()` of a `CancellationToken` of tokio-util. Replaces an earlier [`cancel`](Self::cancel). Clones
+    /// of the options share the future.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, ErrorKind};
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let held = client.lock("job").acquire().await?;
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    /// let options = AcquireOptions::new().cancel_when(async { drop(stopped.await) });
+    /// let waiting = client.lock("job").acquire_with(options);
+    /// drop(stop);
+    /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
+    /// # Ok(()) }
+    /// ```
+    pub fn cancel_when(mut self, cancelled: impl Future<Output = ()> + Send + 'static) -> Self {
+        let cancelled: BoxFuture<'static, ()> = Box::pin(cancelled);
+        self.cancel = Some(cancelled.shared());
         self
     }
 
@@ -246,6 +322,30 @@ impl AcquireOptions {
     }
 }
 
+/// Bounds the permits of one acquisition. Each has an id in the store, and a script of Redis handles all of them.
+const MOST_PERMITS: u16 = 1000;
+
+impl AcquireOptions {
+    /// Refuses a number of permits that is out of range, and an owner of permits: an owner re-enters its hold, and
+    /// permits are not re-entered.
+    pub(crate) fn check_permits(&self, kind: LockKind) -> Result<()> {
+        let LockKind::Permits(count) = kind else {
+            return Ok(());
+        };
+        if !(1..=MOST_PERMITS).contains(&count) {
+            return Err(invalid(format!(
+                "an acquisition takes 1 to {MOST_PERMITS} permits, not {count}"
+            )));
+        }
+        if self.owner.is_some() {
+            return Err(invalid(
+                "permits have no owner that could re-enter them; leave out the owner".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Refuses a lease that is too short to prove anything.
 pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result<()> {
     within(what, length, Duration::from_millis(1))?;
@@ -283,6 +383,9 @@ pub(crate) struct Term {
     pub(crate) length: Duration,
     pub(crate) renewed: bool,
 }
+
+/// What stops a wait. Clones share one future.
+pub(crate) type Cancellation = Shared<BoxFuture<'static, ()>>;
 
 /// Stops a wait from another task or thread. Cheap to clone; all clones are the same token.
 ///

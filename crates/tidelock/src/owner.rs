@@ -66,7 +66,7 @@ impl Owner {
         // Both sides of a read-write lock share one slot, and so do locks with one holder, with tokens or not and
         // fair or not. Otherwise an owner of one could wait for itself on the other.
         let kind = match kind {
-            LockKind::Read => LockKind::Write,
+            side if side.is_read_write() => LockKind::Write,
             LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => LockKind::Mutex,
             other => other,
         };

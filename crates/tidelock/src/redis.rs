@@ -33,4 +33,23 @@ impl Topology {
     pub async fn connect(self, settings: ClientBuilder) -> Result<Client> {
         settings.connect_topology(&self).await
     }
+
+    /// A client that connects to these servers with its first operation. See
+    /// [`Client::connect_lazy`](crate::Client::connect_lazy).
+    ///
+    /// # Errors
+    /// The errors of [`ClientBuilder::connect_lazy`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
+    ///
+    /// let client = Topology::one("redis").connect_lazy(Client::builder())?;
+    /// assert!(!client.status().is_connected);
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_lazy(self, settings: ClientBuilder) -> Result<Client> {
+        settings.connect_topology_lazy(self)
+    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::types::FencingToken;
 use crate::types::LockKind;
+use crate::unstable::for_stores;
 
 /// The state of a lock in the store at one instant. It may have changed by the time you read it, so use it for
 /// operators and logs, not for decisions.
@@ -25,6 +26,7 @@ use crate::types::LockKind;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
     /// The name, prefix included.
@@ -33,6 +35,10 @@ pub struct Snapshot {
     pub holders: Vec<Holder>,
     /// Time until the lease ends without a renewal. `None`: the lock is free, or held without a limit (written by
     /// hand).
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::serde_text::optional_duration")
+    )]
     pub expires_in: Option<Duration>,
     /// The newest granted fencing token, if the store counts.
     pub token: Option<FencingToken>,
@@ -43,6 +49,49 @@ pub struct Snapshot {
     /// The owners that wait for a [fair lock](crate::Client::fair_lock), the next one first; at most 100. Empty for
     /// other locks, and on stores other than Redis and `memory:`.
     pub queue: Vec<String>,
+    /// The permits, if this is a semaphore.
+    pub permits: Option<PermitCount>,
+    /// The count, if this is a latch. On Redis a latch and a semaphore are the same kind of key. While permits are held
+    /// or a process waits, the store knows which of them the key is; otherwise a key that is a number is shown as both.
+    pub latch: Option<u64>,
+}
+
+/// The permits of a semaphore.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let render = client.semaphore("render");
+/// render.set_permits_if_new(5).await?;
+/// let count = render.inspect().await?.permits.expect("it is a semaphore");
+/// assert_eq!((count.available, count.total), (5, 5));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PermitCount {
+    /// How many nobody holds. Negative if the number was reduced below the number that is held.
+    pub available: i64,
+    /// How many there are, those that are held included. Permits of Redisson's `RSemaphore` are not included while they
+    /// are taken.
+    pub total: i64,
+}
+
+impl PermitCount {
+    for_stores! {
+        /// Creates a count.
+        ///
+        /// # Examples
+        /// ```
+        /// let count = tidelock::PermitCount::new(3, 5);
+        /// assert_eq!(count.available, 3);
+        /// ```
+        fn new(available: i64, total: i64) -> Self {
+            Self { available, total }
+        }
+    }
 }
 
 impl Snapshot {
@@ -71,7 +120,7 @@ impl Snapshot {
 /// use tidelock::Mode;
 ///
 /// let client = tidelock::Client::connect("memory:").await?;
-/// let prices = client.read_write_lock("prices")?;
+/// let prices = client.read_write_lock("prices");
 /// let readers = [prices.read().acquire().await?, prices.read().acquire().await?];
 /// let seen = prices.read().inspect().await?;
 /// assert_eq!(seen.holders.len(), 2);
@@ -79,6 +128,8 @@ impl Snapshot {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Mode {
     /// Exclusive hold of a lock without read and write sides.
@@ -87,6 +138,8 @@ pub enum Mode {
     Read,
     /// The write side of a read-write lock, exclusive.
     Write,
+    /// Permits of a semaphore.
+    Permits,
 }
 
 impl From<LockKind> for Mode {
@@ -95,8 +148,9 @@ impl From<LockKind> for Mode {
             LockKind::Mutex | LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => {
                 Self::Exclusive
             }
-            LockKind::Read => Self::Read,
-            LockKind::Write => Self::Write,
+            LockKind::Read | LockKind::ReadFenced => Self::Read,
+            LockKind::Write | LockKind::WriteFenced => Self::Write,
+            LockKind::Permits(_) => Self::Permits,
         }
     }
 }
@@ -114,6 +168,7 @@ impl From<LockKind> for Mode {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Holder {
     /// The owner as written in the store: `uuid:n` for tidelock and for Redisson.
@@ -121,29 +176,31 @@ pub struct Holder {
     /// The mode of the hold. It determines which other holders are possible.
     pub mode: Mode,
     /// Hold count in the store. It is 1 for tidelock, which counts re-entries in the process, and any number for
-    /// Redisson. 0: the stored value is no count.
+    /// Redisson. 0: the stored value is no count. Of a semaphore, how many permits the acquisition has.
     pub holds: u64,
     /// The process of the holder, if it has published its details. Redisson publishes none.
     pub client: Option<ClientInfo>,
 }
 
 impl Holder {
-    /// Creates an exclusive holder, without details. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Holder, Snapshot};
-    ///
-    /// let mut seen = Snapshot::free("report");
-    /// seen.holders.push(Holder::new("0c7e…:1", 1));
-    /// assert!(seen.is_locked());
-    /// ```
-    pub fn new(owner: impl Into<String>, holds: u64) -> Self {
-        Self {
-            owner: owner.into(),
-            mode: Mode::Exclusive,
-            holds,
-            client: None,
+    for_stores! {
+        /// Creates an exclusive holder, without details.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Holder, Snapshot};
+        ///
+        /// let mut seen = Snapshot::free("report");
+        /// seen.holders.push(Holder::new("0c7e…:1", 1));
+        /// assert!(seen.is_locked());
+        /// ```
+        fn new(owner: impl Into<String>, holds: u64) -> Self {
+            Self {
+                owner: owner.into(),
+                mode: Mode::Exclusive,
+                holds,
+                client: None,
+            }
         }
     }
 }
@@ -163,6 +220,7 @@ impl Holder {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClientInfo {
     /// Host name.
@@ -171,32 +229,58 @@ pub struct ClientInfo {
     pub pid: u32,
     /// File name of the program.
     pub program: String,
+    /// The user of the operating system who runs the program, if the client publishes the user
+    /// ([`os_user`](crate::ClientBuilder::os_user)). The `tidelock` command does.
+    pub user: Option<String>,
     /// When the client connected, by its own wall clock.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::time"))]
     pub since: SystemTime,
 }
 
 impl ClientInfo {
-    /// Creates the details of a client. For stores, when they read back stored details.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::SystemTime;
-    /// use tidelock::{ClientInfo, Holder};
-    ///
-    /// let mut holder = Holder::new("0c7e…:1", 1);
-    /// holder.client = Some(ClientInfo::new("web-1", 4711, "shop", SystemTime::now()));
-    /// ```
-    pub fn new(
-        host: impl Into<String>,
-        pid: u32,
-        program: impl Into<String>,
-        since: SystemTime,
-    ) -> Self {
-        Self {
-            host: host.into(),
-            pid,
-            program: program.into(),
-            since,
+    for_stores! {
+        /// Creates the details of a client. For stores, when they read back stored details.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::SystemTime;
+        /// use tidelock::{ClientInfo, Holder};
+        ///
+        /// let mut holder = Holder::new("0c7e…:1", 1);
+        /// holder.client = Some(ClientInfo::new("web-1", 4711, "shop", SystemTime::now()));
+        /// ```
+        fn new(
+            host: impl Into<String>,
+            pid: u32,
+            program: impl Into<String>,
+            since: SystemTime,
+        ) -> Self {
+            Self {
+                host: host.into(),
+                pid,
+                program: program.into(),
+                user: None,
+                since,
+            }
+        }
+    }
+
+    for_stores! {
+        /// Sets the user of the operating system. An empty name is none.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::SystemTime;
+        /// use tidelock::ClientInfo;
+        ///
+        /// let info = ClientInfo::new("web-1", 4711, "shop", SystemTime::now()).run_by(Some("deploy"));
+        /// assert_eq!(info.user.as_deref(), Some("deploy"));
+        /// assert_eq!(info.run_by(Some("")).user, None);
+        /// ```
+        #[must_use]
+        fn run_by(mut self, user: Option<impl Into<String>>) -> Self {
+            self.user = user.map(Into::into).filter(|user| !user.is_empty());
+            self
         }
     }
 }
@@ -215,6 +299,12 @@ pub(crate) fn since_epoch(millis: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.min(END))
 }
 
+pub(crate) fn millis_since_epoch(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis()
+}
+
 /// How much a [`Finding`] matters to a lock.
 ///
 /// # Examples
@@ -224,6 +314,8 @@ pub(crate) fn since_epoch(millis: u64) -> SystemTime {
 /// assert!(Severity::Danger > Severity::Advice && Severity::Advice > Severity::Good);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Severity {
     /// No problem.
@@ -250,6 +342,7 @@ pub enum Severity {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The severity.
@@ -265,65 +358,73 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding. For stores.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Finding, Severity};
-    ///
-    /// let finding = Finding::new(Severity::Good, "persistence", "appendfsync always", "no lock is forgotten");
-    /// assert!(finding.advice.is_none());
-    /// ```
-    pub fn new(
-        severity: Severity,
-        subject: impl Into<String>,
-        found: impl Into<String>,
-        meaning: impl Into<String>,
-    ) -> Self {
-        Self {
-            severity,
-            subject: subject.into(),
-            found: found.into(),
-            meaning: meaning.into(),
-            advice: None,
+    for_stores! {
+        /// Creates a finding.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Finding, Severity};
+        ///
+        /// let finding = Finding::new(Severity::Good, "persistence", "appendfsync always", "no lock is forgotten");
+        /// assert!(finding.advice.is_none());
+        /// ```
+        fn new(
+            severity: Severity,
+            subject: impl Into<String>,
+            found: impl Into<String>,
+            meaning: impl Into<String>,
+        ) -> Self {
+            Self {
+                severity,
+                subject: subject.into(),
+                found: found.into(),
+                meaning: meaning.into(),
+                advice: None,
+            }
         }
     }
 
-    /// Sets the remedy.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Finding, Severity};
-    ///
-    /// let finding = Finding::new(Severity::Danger, "eviction policy", "allkeys-lru", "locks can vanish");
-    /// let finding = finding.advise("set maxmemory-policy to noeviction");
-    /// assert!(finding.advice.is_some());
-    /// ```
-    #[must_use]
-    pub fn advise(mut self, advice: impl Into<String>) -> Self {
-        self.advice = Some(advice.into());
-        self
+    for_stores! {
+        /// Sets the remedy.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::{Finding, Severity};
+        ///
+        /// let finding = Finding::new(Severity::Danger, "eviction policy", "allkeys-lru", "locks can vanish");
+        /// let finding = finding.advise("set maxmemory-policy to noeviction");
+        /// assert!(finding.advice.is_some());
+        /// ```
+        #[must_use]
+        fn advise(mut self, advice: impl Into<String>) -> Self {
+            self.advice = Some(advice.into());
+            self
+        }
     }
 }
 
 impl Snapshot {
-    /// Creates the snapshot of a free lock. For stores, which fill in the details.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::Snapshot;
-    ///
-    /// let seen = Snapshot::free("report");
-    /// assert!(!seen.is_locked() && seen.expires_in.is_none());
-    /// ```
-    pub fn free(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            holders: Vec::new(),
-            expires_in: None,
-            token: None,
-            waiters: None,
-            queue: Vec::new(),
+    for_stores! {
+        /// Creates the snapshot of a free lock. For stores, which fill in the details.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidelock::Snapshot;
+        ///
+        /// let seen = Snapshot::free("report");
+        /// assert!(!seen.is_locked() && seen.expires_in.is_none());
+        /// ```
+        fn free(name: impl Into<String>) -> Self {
+            Self {
+                name: name.into(),
+                holders: Vec::new(),
+                expires_in: None,
+                token: None,
+                waiters: None,
+                queue: Vec::new(),
+                permits: None,
+                latch: None,
+            }
         }
     }
 }

@@ -23,6 +23,8 @@ use std::fmt;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum HoldState {
     /// It is proved to be held, and the last renewal was answered in time.
     Held,

@@ -22,6 +22,7 @@ use crate::types::LostReason;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Holds that this client has now. Guards of one owner that re-entered share a hold.
@@ -46,6 +47,7 @@ pub struct Stats {
     /// are not counted.
     pub failed: u64,
     /// Holds that were lost, by reason. Each reason is listed once, also those that never occurred.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::losses"))]
     pub lost: Vec<(LostReason, u64)>,
     /// Waits that ended because the store reported a release. The waiter then asked the store again.
     pub woken_by_message: u64,
@@ -124,13 +126,16 @@ impl Stats {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Durations {
     /// The upper bounds of the buckets, in ascending order. The last bucket, without a bound, has what is longer.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::durations"))]
     pub bounds: &'static [Duration],
     /// The number of durations in each bucket: above the bound before, up to its own. One more than `bounds`.
     pub buckets: Vec<u64>,
     /// The sum of all durations.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
     pub sum: Duration,
 }
 

@@ -36,6 +36,8 @@ pub(super) mod sealed {
 
         /// `stay` ties the guard to this thread.
         fn from_async(guard: Self::Async, stay: impl FnOnce(crate::Guard) -> Guard) -> Self;
+
+        fn into_async(self) -> Self::Async;
     }
 }
 
@@ -46,6 +48,10 @@ impl sealed::FromAsync for Guard {
 
     fn from_async(guard: crate::Guard, stay: impl FnOnce(crate::Guard) -> Guard) -> Self {
         stay(guard)
+    }
+
+    fn into_async(self) -> crate::Guard {
+        self.inner
     }
 }
 
@@ -60,6 +66,10 @@ impl sealed::FromAsync for FencedGuard {
             guard: stay(fenced.into()),
             token,
         }
+    }
+
+    fn into_async(self) -> crate::FencedGuard {
+        crate::FencedGuard::with_token(self.guard.inner, self.token)
     }
 }
 

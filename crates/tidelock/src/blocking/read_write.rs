@@ -1,7 +1,13 @@
 //! The read-write lock of the blocking API.
 
-use crate::blocking::{Client, Lock};
+use std::sync::Arc;
+
+use crate::blocking::{Client, Lock, LockGuard, by_thread, on_this_thread};
+use crate::engine::runtime::background::Blocker;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::options::AcquireOptions;
 
 /// Two [`Lock`]s of one name; see [`ReadWriteLock`](crate::ReadWriteLock).
 ///
@@ -10,7 +16,7 @@ use crate::error::Result;
 /// use tidelock::ErrorKind;
 ///
 /// let client = tidelock::blocking::Client::connect("memory:")?;
-/// let prices = client.read_write_lock("prices")?;
+/// let prices = client.read_write_lock("prices");
 /// let writer = prices.write().acquire()?;
 /// let reader = prices.read().acquire()?; // the same thread
 /// drop(writer); // still exclusive, by `reader`
@@ -24,8 +30,8 @@ use crate::error::Result;
 /// ```
 #[derive(Debug, Clone)]
 pub struct ReadWriteLock {
-    read: Lock,
-    write: Lock,
+    sides: crate::ReadWriteLock,
+    blocker: Arc<Blocker>,
 }
 
 impl Client {
@@ -33,23 +39,19 @@ impl Client {
     /// thread that holds the write side may also read; a thread that holds the read side and asks for the write side
     /// gets an error.
     ///
-    /// # Errors
-    /// As [`Client::read_write_lock`](crate::Client::read_write_lock).
-    ///
     /// # Examples
     /// ```
     /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let prices = client.read_write_lock("prices")?;
+    /// let prices = client.read_write_lock("prices");
     /// let reader = prices.read().acquire()?;
     /// reader.release()?;
     /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
-        let sides = self.client.read_write_lock(name)?;
-        Ok(ReadWriteLock {
-            read: self.locked(sides.read()),
-            write: self.locked(sides.write()),
-        })
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        ReadWriteLock {
+            sides: self.client.read_write_lock(name),
+            blocker: Arc::clone(&self.blocker),
+        }
     }
 }
 
@@ -59,13 +61,13 @@ impl ReadWriteLock {
     /// # Examples
     /// ```
     /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let prices = client.read_write_lock("prices")?;
+    /// let prices = client.read_write_lock("prices");
     /// let guard = prices.read().acquire()?;
     /// guard.release()?;
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn read(&self) -> Lock {
-        self.read.clone()
+        self.side(self.sides.read())
     }
 
     /// The write side: its guard excludes all others.
@@ -73,13 +75,66 @@ impl ReadWriteLock {
     /// # Examples
     /// ```
     /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let prices = client.read_write_lock("prices")?;
+    /// let prices = client.read_write_lock("prices");
     /// let guard = prices.write().acquire()?;
     /// guard.release()?;
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn write(&self) -> Lock {
-        self.write.clone()
+        self.side(self.sides.write())
+    }
+
+    /// Turns a writer into a reader; see [`ReadWriteLock::downgrade`](crate::ReadWriteLock::downgrade).
+    ///
+    /// # Errors
+    /// As [`ReadWriteLock::downgrade`](crate::ReadWriteLock::downgrade), and [`Runtime`](ErrorKind::Runtime) in async
+    /// code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices");
+    /// let writer = prices.write().acquire()?;
+    /// let reader = prices.downgrade(writer)?;
+    /// let again = prices.read().acquire()?; // the same thread, so the same hold
+    /// assert_eq!(again.owner_id(), reader.owner_id());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn downgrade<G: LockGuard>(&self, writer: G) -> Result<G> {
+        self.downgrade_with(writer, AcquireOptions::new())
+    }
+
+    /// Turns a writer into a reader; see [`ReadWriteLock::downgrade_with`](crate::ReadWriteLock::downgrade_with). The
+    /// thread is the owner unless `options` name one.
+    ///
+    /// # Errors
+    /// As [`ReadWriteLock::downgrade_with`](crate::ReadWriteLock::downgrade_with), and [`Runtime`](ErrorKind::Runtime)
+    /// in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices");
+    /// let writer = prices.write().acquire()?;
+    /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    /// let reader = prices.downgrade_with(writer, minute)?;
+    /// assert!(reader.valid_for() > Duration::from_secs(50));
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn downgrade_with<G: LockGuard>(&self, writer: G, options: AcquireOptions) -> Result<G> {
+        let options = by_thread(&self.blocker, options);
+        let downgrade = self.sides.downgrade_with(writer.into_async(), options);
+        Ok(on_this_thread(&self.blocker, self.blocker.run(downgrade)??))
+    }
+
+    fn side(&self, lock: crate::Lock) -> Lock {
+        Lock {
+            lock,
+            blocker: Arc::clone(&self.blocker),
+        }
     }
 
     /// The name of both sides, prefix included.
@@ -87,10 +142,10 @@ impl ReadWriteLock {
     /// # Examples
     /// ```
     /// let client = tidelock::blocking::Client::connect("memory:")?;
-    /// assert_eq!(client.read_write_lock("prices")?.name(), "prices");
+    /// assert_eq!(client.read_write_lock("prices").name(), "prices");
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn name(&self) -> &str {
-        self.write.name()
+        self.sides.name()
     }
 }

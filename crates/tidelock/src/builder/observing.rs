@@ -54,7 +54,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether this client publishes its host, process id and program name in the store for operators. Default:
+    /// Sets whether this client publishes its host, process id, program name and [user](Self::os_user) in the store for
+    /// operators. Default:
     /// yes.
     ///
     /// # Examples
@@ -84,6 +85,23 @@ impl ClientBuilder {
     /// ```
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.program = Some(program.into());
+        self
+    }
+
+    /// Sets the user of the operating system whom operators see beside the program. Default: none. The library does not
+    /// look the user up: where users are kept in a directory service, that can block. All users of the store can read
+    /// it. The store's login is set by [`credentials`](Self::credentials).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().os_user("deploy").connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?; // soon `tidelock show job` names the user too
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn os_user(mut self, user: impl Into<String>) -> Self {
+        self.os_user = Some(user.into());
         self
     }
 

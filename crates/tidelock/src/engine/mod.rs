@@ -15,13 +15,18 @@ pub(crate) mod runtime;
 pub(crate) mod store_handle;
 pub(crate) mod store_health;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
+
 use crate::acknowledge::ReplicaAck;
+use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::StewardHandle;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::in_flight::InFlightCounter;
+use crate::engine::runtime::retry;
 use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Drift, OwnerMint};
@@ -31,6 +36,8 @@ use crate::types::{Drift, OwnerMint};
 pub(crate) struct ClientSettings {
     pub(crate) lease: Duration,
     pub(crate) response_timeout: Duration,
+    /// How long an acquire waits for a client that has not connected yet, if that is longer than the lease.
+    pub(crate) connect_within: Duration,
     pub(crate) drift: Drift,
     pub(crate) prefix: String,
     pub(crate) acknowledge: ReplicaAck,
@@ -50,6 +57,7 @@ pub(crate) struct ClientInner {
     pub(crate) mint: OwnerMint,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
+    pub(crate) process_info: Arc<ProcessInfo>,
     /// Counts the acquisitions that wait.
     pub(crate) waiting: Arc<InFlightCounter>,
 }
@@ -62,6 +70,26 @@ impl ClientInner {
             Err(Error::new(ErrorKind::Closed))
         } else {
             Ok(())
+        }
+    }
+
+    /// Repeats a request through an outage of the store, for at most `patience`.
+    ///
+    /// # Errors
+    /// As [`retry::within`]. `Closed` when the client's background has ended: its timers have stopped then, so a pause
+    /// between two tries would never end.
+    pub(crate) async fn through_outage<T, F>(
+        &self,
+        patience: Duration,
+        ask: impl FnMut() -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let answered = pin!(retry::within(patience, &self.timers, ask));
+        match select(answered, pin!(self.steward.ended())).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(Error::new(ErrorKind::Closed)),
         }
     }
 }

@@ -6,8 +6,11 @@ use std::time::Duration;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::store_health::StoreHealth;
 use crate::error::Result;
-use crate::store::kinds::unsupported;
-use crate::store::{Awaited, Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
+use crate::store::kinds::{no_counts, unsupported};
+use crate::store::{
+    Awaited, Backend, CountKind, Counts, LockKind, Name, PermitCounter, ReleasesSeen, Store,
+    Timers, WakeChannels,
+};
 
 /// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
 /// store, because one client can have tickets in several stores.
@@ -82,6 +85,24 @@ impl StoreHandle {
             return Ok(());
         }
         Err(unsupported(kind))
+    }
+
+    /// What changes the number of permits of a semaphore.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store has no semaphores.
+    pub(crate) fn permit_counter(&self) -> Result<&dyn PermitCounter> {
+        let counter = self.front().extensions().permit_counter;
+        counter.ok_or_else(|| unsupported(LockKind::Permits(1)))
+    }
+
+    /// The latches or counting semaphores of the store.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store has none.
+    pub(crate) fn counts(&self, kind: CountKind) -> Result<&dyn Counts> {
+        let counts = self.front().extensions().counts;
+        counts.ok_or_else(|| no_counts(kind))
     }
 
     /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,

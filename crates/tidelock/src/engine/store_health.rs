@@ -1,9 +1,11 @@
 //! The health of a store as its requests show it: when it last answered, and which of its lanes do not answer.
 
+use crate::engine::runtime::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, Clock, NotYet};
@@ -12,6 +14,8 @@ use crate::store::{BootInstant, Clock, NotYet};
 #[derive(Debug)]
 pub(crate) struct StoreHealth {
     clock: Clock,
+    /// Set when the store is open. `None`: it was open from the start.
+    opened: Option<Arc<Flag>>,
     /// `FAR`: no request was answered yet.
     last_answer: AtomicU64,
     /// The number of entries in `outages`. While it is zero, an answer does not take the mutex.
@@ -21,9 +25,11 @@ pub(crate) struct StoreHealth {
 }
 
 impl StoreHealth {
-    pub(crate) fn new(clock: Clock) -> Self {
+    /// `opened`: set when the store is open. `None`: it is open.
+    pub(crate) fn new(clock: Clock, opened: Option<Arc<Flag>>) -> Self {
         Self {
             clock,
+            opened,
             last_answer: AtomicU64::new(BootInstant::FAR.0),
             silent_lanes: AtomicUsize::new(0),
             outages: Mutex::default(),
@@ -41,12 +47,16 @@ impl StoreHealth {
 
     fn answered(&self, lane: impl FnOnce() -> u64) {
         let now = self.clock.now();
-        self.last_answer.store(now.0, Ordering::SeqCst);
+        let before = self.last_answer.swap(now.0, Ordering::SeqCst);
         if self.silent_lanes.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut outages = self.outages.lock();
         let began = outages.remove(&lane());
+        if self.opened.is_some() && before == BootInstant::FAR.0 {
+            // While the client connects, every lane fails with the connect.
+            outages.clear();
+        }
         self.silent_lanes.store(outages.len(), Ordering::SeqCst);
         drop(outages);
         if let Some(began) = began {
@@ -71,6 +81,11 @@ impl StoreHealth {
     pub(crate) fn is_answering(&self) -> bool {
         self.last_answer.load(Ordering::SeqCst) != BootInstant::FAR.0
             && self.silent_lanes.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether the client has not connected yet, so no request of a lock can have been sent.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| !opened.is_set())
     }
 
     /// The time since the last answer. `None`: there was none yet.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Finding, Holder, Mode, Snapshot};
+use super::{ClientInfo, Finding, Holder, Mode, Snapshot};
 use crate::types::Escaped;
 
 /// One line that is safe for a terminal: `stock:42: held by shop (pid 7 on web-1), 28.4s left, token 3, 2 waiting`.
@@ -10,6 +10,7 @@ impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", Escaped(&self.name))?;
         match &*self.holders {
+            [] if self.latch.is_some() && self.permits.is_none() => f.write_str("not open")?,
             [] => f.write_str("free")?,
             [first, others @ ..] => {
                 write!(f, "held by {first}")?;
@@ -21,6 +22,17 @@ impl fmt::Display for Snapshot {
                     None => f.write_str(", no expiry")?,
                 }
             }
+        }
+        if let Some(count) = self.permits {
+            write!(
+                f,
+                ", {} of {} permits available",
+                count.available, count.total
+            )?;
+        }
+        if let Some(count) = self.latch {
+            let or = if self.permits.is_some() { "or " } else { "" };
+            write!(f, ", {or}a latch with the count {count}")?;
         }
         if let Some(token) = self.token {
             write!(f, ", token {token}")?;
@@ -36,17 +48,26 @@ impl fmt::Display for Snapshot {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.client {
-            Some(client) => {
-                let (program, host) = (Escaped(&client.program), Escaped(&client.host));
-                write!(f, "{program} (pid {} on {host})", client.pid)?;
-            }
+            Some(client) => client.fmt(f)?,
             None => write!(f, "{}", Escaped(&self.owner))?,
         }
         match self.mode {
             Mode::Exclusive => Ok(()),
             Mode::Read => f.write_str(" to read"),
             Mode::Write => f.write_str(" to write"),
+            Mode::Permits => write!(f, " with {} permits", self.holds),
         }
+    }
+}
+
+/// One line that is safe for a terminal: `shop as deploy (pid 7 on web-1)`.
+impl fmt::Display for ClientInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(&self.program))?;
+        if let Some(user) = &self.user {
+            write!(f, " as {}", Escaped(user))?;
+        }
+        write!(f, " (pid {} on {})", self.pid, Escaped(&self.host))
     }
 }
 
@@ -67,7 +88,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::{ClientInfo, Severity};
+    use crate::Severity;
 
     const EVIL: &str = "evil\nx: free\u{1b}[31m";
     const SHOWN: &str = r"evil\nx: free\u{1b}[31m";
@@ -79,14 +100,14 @@ mod tests {
         let mut holder = Holder::new(EVIL, 1);
         seen.holders.push(holder.clone());
         holder.mode = Mode::Read;
-        holder.client = Some(ClientInfo::new(EVIL, 7, EVIL, UNIX_EPOCH));
+        holder.client = Some(ClientInfo::new(EVIL, 7, EVIL, UNIX_EPOCH).run_by(Some(EVIL)));
         seen.holders.push(holder);
         seen.expires_in = Some(Duration::from_millis(28_400));
         seen.waiters = Some(2);
         assert_eq!(
             seen.to_string(),
             format!(
-                "{SHOWN}: held by {SHOWN} and {SHOWN} (pid 7 on {SHOWN}) to read, 28.4s left, 2 waiting"
+                "{SHOWN}: held by {SHOWN} and {SHOWN} as {SHOWN} (pid 7 on {SHOWN}) to read, 28.4s left, 2 waiting"
             )
         );
     }

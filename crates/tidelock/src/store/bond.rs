@@ -1,7 +1,7 @@
 //! Bonds: something in the store that a hold depends on besides its lease, such as a session.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -277,7 +277,7 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            let clock = Clock::Simulated(tokio::time::Instant::now());
+            let clock = Clock::Simulated;
             let (background, _) = Background::start(clock).unwrap();
             let timers = Timers::new(clock);
             background.spawn(timers.clone().drive());

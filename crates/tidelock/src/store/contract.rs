@@ -4,17 +4,17 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket,
+    Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket, Wait,
 };
-use crate::types::{ClientId, FencingToken, LockKind};
+use crate::types::{ClientId, FencingToken, LockKind, OwnerId};
 
 /// A boxed future. It makes [`Backend`] usable as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -39,10 +39,14 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    sockets of the runtime that first polled it; use [`Timers`](crate::store::Timers).
 /// 8. A grant is valid until its lease or the condition of its [`Bond`](crate::store::Bond) ends; nobody else gets the
 ///    lock before. If a store can only detect the end, it severs the bond at that moment.
-/// 9. Tickets of a fair or a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read)
-///    ticket waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused
-///    with patience keeps its position until it is withdrawn, or until it makes no attempt for two leases. All kinds on
-///    one name compete with each other, and every grant of a read-write lock has a token.
+/// 9. All tickets for [permits](crate::store::LockKind::Permits) of one name together hold at most as many as the
+///    semaphore has, however often it is asked. Permits that come back in any way are counted once.
+/// 10. Tickets of a fair or a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read)
+///     ticket waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was
+///     refused with patience keeps its position until it is withdrawn, or until it makes no attempt for two leases. All
+///     kinds on one name but permits compete with each other. A ticket that is a
+///     [downgrade](AttemptRequest::downgrade_of) joins that write hold, so that no other writer gets the lock between
+///     the two.
 pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
     /// The capabilities of the store. They never change.
     fn capabilities(&self) -> Capabilities;
@@ -101,18 +105,39 @@ pub struct Extensions<'a> {
     pub sql_fence: Option<&'a str>,
     /// The counter of the fencing tokens, if it can be raised.
     pub token_counter: Option<&'a dyn TokenCounter>,
+    /// What the jobs of [`OnceJob`](crate::once::OnceJob) did in each slot.
+    pub marks: Option<&'a dyn Marks>,
+    /// The permits of semaphores, if the store has them.
+    pub permit_counter: Option<&'a dyn PermitCounter>,
+    /// The latches and counting semaphores, if the store has them.
+    pub counts: Option<&'a dyn Counts>,
     /// Which run of the server answers now.
     pub server_runs: Option<&'a dyn ServerRuns>,
     /// Releases that the client notices without asking for the lock.
     pub releases: Option<&'a dyn HearReleases>,
 }
 
-impl Extensions<'_> {
+impl<'a> Extensions<'a> {
+    /// The marks, for a wrapper whose inner store has them.
+    pub(crate) fn need_marks(&self) -> Result<&'a dyn Marks> {
+        let marks = self.marks;
+        marks.ok_or_else(|| Error::new(ErrorKind::Unsupported))
+    }
+
+    /// The latches and counting semaphores, for a wrapper whose inner store has them.
+    pub(crate) fn need_counts(&self) -> Result<&'a dyn Counts> {
+        let counts = self.counts;
+        counts.ok_or_else(|| Error::new(ErrorKind::Unsupported))
+    }
+
     /// No ability besides the contract.
     pub const NONE: Self = Self {
         sequencers: None,
         sql_fence: None,
         token_counter: None,
+        marks: None,
+        permit_counter: None,
+        counts: None,
         server_runs: None,
         releases: None,
     };
@@ -136,6 +161,134 @@ pub trait TokenCounter: Send + Sync {
     /// attempt that is decided later gets larger ones. A call that changes nothing writes nothing, and the call may be
     /// repeated.
     fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>>;
+}
+
+/// See [`Extensions::marks`]. A mark is a line of text, one for each slot of a lock's name. It is no part of the lock: no
+/// method looks at a hold.
+pub trait Marks: Send + Sync {
+    /// The time of the store, of the server that has this name. A store without a clock returns the time of this
+    /// machine.
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>>;
+    /// The mark of a slot. `None`: it has none, or its mark has expired.
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>>;
+    /// Gives the slot the mark `after`, if its mark is `before` at that instant (`None`: it has none), and keeps it for
+    /// at least `keep`. Returns whether it did. Otherwise it changes nothing.
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>>;
+    /// The slots of this name that have a mark, with their marks; at most `limit`, the one that was written last first.
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>>;
+}
+
+/// See [`Extensions::permit_counter`].
+pub trait PermitCounter: Send + Sync {
+    /// Changes the number of permits of a semaphore, and wakes its waiters if some are available then. It takes no
+    /// permit from a holder. Returns false if nothing was changed.
+    fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>>;
+}
+
+/// A change of the number of permits of a semaphore, those that are held included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PermitChange {
+    /// To this number, unless the semaphore has one already.
+    SetIfNew(u32),
+    /// To this number.
+    Set(u32),
+    /// By this number.
+    Add(i32),
+}
+
+/// See [`Extensions::counts`]. A count is a number that callers wait for and that nobody holds.
+pub trait Counts: Send + Sync {
+    /// Changes a count, and wakes all waiters if they may go on then. A change that took effect is remembered: the same
+    /// id, repeated or late, has no second effect and gets the same answer. A change that took none need not be
+    /// remembered. `settled` are earlier changes whose only request was answered: the store may forget them.
+    fn change<'a>(
+        &'a self,
+        name: &'a Name,
+        change: CountChange,
+        id: &'a OwnerId,
+        settled: &'a [OwnerId],
+    ) -> BoxFuture<'a, Result<CountChanged>>;
+    /// The count. 0: it has none.
+    fn count<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<i64>>;
+    /// Registers a waiter. The count may have changed before, so the caller must ask again. Without a wake in the result
+    /// the caller polls.
+    fn arm<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<Wait>>;
+}
+
+/// What a count is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountKind {
+    /// A latch: how often it must still be counted down.
+    Latch,
+    /// A counting semaphore: how many permits it has now.
+    Semaphore,
+}
+
+/// A change of a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountChange {
+    /// Of a latch.
+    Latch(LatchChange),
+    /// Of a counting semaphore.
+    Semaphore(SemaphoreChange),
+}
+
+impl CountChange {
+    /// What the count is for.
+    pub fn kind(self) -> CountKind {
+        match self {
+            Self::Latch(_) => CountKind::Latch,
+            Self::Semaphore(_) => CountKind::Semaphore,
+        }
+    }
+}
+
+/// A change of the count of a latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatchChange {
+    /// To this number, unless the latch has one.
+    SetIfNew(u32),
+    /// One less. An open latch stays open.
+    CountDown,
+    /// To none: the latch is open.
+    Delete,
+}
+
+/// A change of the permits of a counting semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SemaphoreChange {
+    /// To this number, unless the semaphore has one.
+    SetIfNew(u32),
+    /// By this number.
+    Add(i32),
+    /// Takes this many, all or none.
+    Take(u32),
+    /// Gives this many back.
+    GiveBack(u32),
+    /// Takes all.
+    Drain,
+    /// Gives back what the change with the same id took, and stops that change from taking effect later.
+    Undo,
+}
+
+/// The answer to a [`CountChange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountChanged {
+    /// Whether the change had an effect.
+    pub changed: bool,
+    /// The count after the change. If permits were taken: how many.
+    pub count: i64,
 }
 
 /// See [`Extensions::server_runs`].
@@ -177,6 +330,10 @@ pub struct Capabilities {
     pub sequencers: bool,
     /// The counter of fencing tokens can be raised. True exactly if it has [`Extensions::token_counter`].
     pub raises_tokens: bool,
+    /// The store keeps marks of slots. True exactly if it has [`Extensions::marks`].
+    pub marks: bool,
+    /// The store has count-down latches and counting semaphores. True exactly if it has [`Extensions::counts`].
+    pub counts: bool,
 }
 
 impl Capabilities {
@@ -190,11 +347,19 @@ impl Capabilities {
         delays: false,
         sequencers: false,
         raises_tokens: false,
+        marks: false,
+        counts: false,
     };
 
     /// Whether the store has this kind of lock.
     pub fn has(&self, kind: LockKind) -> bool {
-        self.kinds.contains(&kind)
+        self.kinds.iter().any(|own| own.number() == kind.number())
+    }
+
+    /// Whether a waiter for this kind of lock is woken. A process that waits for a fair or a read-write lock looks at its
+    /// queue for all its waiters, and wakes those that have been granted the lock, also where the store wakes nobody.
+    pub(crate) fn wakes_for(&self, kind: LockKind) -> bool {
+        self.wakes || kind.is_queued()
     }
 }
 

@@ -97,6 +97,13 @@ pub(crate) fn passwords(url: &str) -> Vec<String> {
     read(url).unwrap_or_default()
 }
 
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "zookeeper"
+))]
 impl FuzzLogin {
     fn passwords(self) -> Vec<String> {
         self.password

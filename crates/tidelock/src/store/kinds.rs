@@ -1,6 +1,7 @@
 //! Which stores have which kind of lock, for the error of a store that lacks one.
 
 use crate::error::{Error, ErrorKind};
+use crate::store::CountKind;
 use crate::types::LockKind;
 
 /// What a kind of lock offers, and the URLs of the stores that have it. A store that is not part of this build is in
@@ -21,18 +22,42 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
                 "etcd:",
             ],
         ),
-        LockKind::Fair | LockKind::FairFenced => {
-            ("fair locks", &["memory:", "redis:", "zookeeper:", "etcd:"])
-        }
-        LockKind::Read | LockKind::Write => {
-            ("read-write locks", &["memory:", "redis:", "zookeeper:"])
-        }
+        LockKind::Fair | LockKind::FairFenced => (
+            "fair locks",
+            &[
+                "memory:",
+                "sqlite:",
+                "redis:",
+                "postgres:",
+                "mysql:",
+                "zookeeper:",
+                "etcd:",
+            ],
+        ),
+        LockKind::Read | LockKind::Write | LockKind::ReadFenced | LockKind::WriteFenced => (
+            "read-write locks",
+            &["memory:", "sqlite:", "redis:", "postgres:", "zookeeper:"],
+        ),
+        LockKind::Permits(_) => ("semaphores", &["memory:", "redis:"]),
     }
 }
 
 /// The error of a store that does not have this kind of lock.
 pub(crate) fn unsupported(kind: LockKind) -> Error {
     let (what, stores) = stores_with(kind);
+    lacking(what, stores)
+}
+
+/// The error of a store that has neither latches nor counting semaphores.
+pub(crate) fn no_counts(kind: CountKind) -> Error {
+    let what = match kind {
+        CountKind::Latch => "latches",
+        CountKind::Semaphore => "counting semaphores",
+    };
+    lacking(what, &["memory:", "redis:"])
+}
+
+fn lacking(what: &str, stores: &[&str]) -> Error {
     Error::new(ErrorKind::Unsupported).because(format!(
         "this store has no {what}; these have: {}",
         stores.join(", ")

@@ -6,17 +6,23 @@
 
 pub(crate) mod address;
 mod counter;
+mod counts;
+mod downgrade;
+mod marks;
+mod permits;
 mod queue;
+mod semaphores;
+mod slot_marks;
 mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::queue::{LockQueue, QueuedHold};
-use self::world::World;
+use self::semaphores::Semaphores;
+use self::world::{World, tell};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
-use crate::store::glob::matches_glob;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env,
     Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
@@ -33,6 +39,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::Fair,
         LockKind::FairFenced,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
+        LockKind::Permits(1),
     ],
     wakes: true,
     queues: false,
@@ -41,6 +50,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: true,
     sequencers: true,
     raises_tokens: true,
+    marks: true,
+    counts: true,
 };
 
 /// How many leases of the client the queue keeps a waiter that does not ask again. A live waiter asks at least once per
@@ -76,6 +87,7 @@ pub(crate) fn open(
 #[derive(Debug)]
 struct Memory {
     world: Arc<World>,
+    semaphores: Semaphores,
     signals: WakeChannels,
     timers: Timers,
     /// The client's default lease.
@@ -92,12 +104,6 @@ impl Drop for Memory {
     }
 }
 
-fn tell(told: &[(WakeChannels, Box<str>)]) {
-    for (signals, channel) in told {
-        signals.wake_one(channel);
-    }
-}
-
 impl Memory {
     fn new(world: &Arc<World>, can: Capabilities, env: &Env) -> Arc<Self> {
         // Each client has its own waiters and timers; the records are shared.
@@ -105,6 +111,11 @@ impl Memory {
         world.lock().listeners.push(signals.clone());
         Arc::new(Self {
             world: Arc::clone(world),
+            semaphores: Semaphores {
+                world: Arc::clone(world),
+                signals: signals.clone(),
+                timers: env.timers.clone(),
+            },
             signals,
             timers: env.timers.clone(),
             lease: env.lease,
@@ -129,19 +140,20 @@ impl Memory {
 
     fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let Ticket { kind, name, owner } = &ask.ticket;
+        if let LockKind::Permits(count) = *kind {
+            return self.semaphores.take(ask, count);
+        }
         // Waiters without an entry in the queue always arm. A waiter with an entry arms only if it waits. We arm before
         // we lock the records; otherwise a release between the two would be missed.
         let waits = !ask.patience.is_zero();
         let queued = self.is_queued(*kind);
-        let arms = self.can.wakes && ask.armed_by.is_none() && (waits || !queued);
+        let arms = self.can.wakes_for(*kind) && ask.armed_by.is_none() && (waits || !queued);
         let wake = arms.then(|| self.signals.arm(self.channel(&ask.ticket)));
         let now = self.timers.now();
         let mut records = self.world.lock();
-        if records.withdrawn.contains_key(owner) {
-            return Err(
-                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
-            );
-        }
+        records.refuse_withdrawn(owner)?;
+        records.refuse_semaphore(name)?;
+        records.refuse_latch(name)?;
         // A retry of a ticket that holds the lock: extend its lease, keep its token.
         let held = records.queue(name, now).and_then(|queue| {
             let place = queue.held_by(owner)?;
@@ -150,6 +162,9 @@ impl Memory {
         });
         if let Some(token) = held {
             return Ok(counter::granted(token, 0));
+        }
+        if let Some(writer) = &ask.downgrade_of {
+            return downgrade::join(&mut records, ask, writer, now);
         }
         let way = records.queue(name, now);
         let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
@@ -180,6 +195,9 @@ impl Memory {
     }
 
     fn end(&self, ticket: &Ticket) -> Released {
+        if ticket.kind.is_permits() {
+            return self.semaphores.give_back(ticket);
+        }
         let now = self.timers.now();
         let mut records = self.world.lock();
         let queue = records.queue(&ticket.name, now);
@@ -197,6 +215,9 @@ impl Memory {
     }
 
     fn renew_one(&self, renewal: &Renewal) -> Renewed {
+        if renewal.ticket.kind.is_permits() {
+            return self.semaphores.renew(renewal);
+        }
         let now = self.timers.now();
         let mut records = self.world.lock();
         let queue = records.queue(&renewal.ticket.name, now);
@@ -218,6 +239,10 @@ impl Memory {
             .iter()
             .filter(|signals| signals.is_watched(name.as_str()));
         let mut waiting = waiting.count();
+        if let Some(semaphore) = records.semaphores.get(name) {
+            semaphore.show(&mut snapshot, now);
+        }
+        snapshot.latch = records.latches.get(name).copied().map(u64::from);
         snapshot.token = records.tokens.get(name).copied().map(FencingToken::new);
         if let Some(queue) = records.queue(name, now) {
             waiting += queue.waiters().count();
@@ -250,6 +275,12 @@ impl Backend for Memory {
         Extensions {
             sequencers: self.can.sequencers.then_some(self as _),
             token_counter: self.can.raises_tokens.then_some(self as _),
+            marks: self.can.marks.then_some(self as _),
+            permit_counter: self
+                .can
+                .has(LockKind::Permits(1))
+                .then_some(&self.semaphores as _),
+            counts: self.can.counts.then_some(self as _),
             ..Extensions::NONE
         }
     }
@@ -291,11 +322,8 @@ impl Backend for Memory {
 
 impl TokenCounter for Memory {
     fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
-        ready(Ok(counter::raise(
-            &mut self.world.lock().tokens,
-            name,
-            newest,
-        )))
+        let tokens = &mut self.world.lock().tokens;
+        ready(Ok(counter::raise(tokens, name, newest)))
     }
 }
 
@@ -318,6 +346,9 @@ impl VerifySequencers for Memory {
 
 impl Operate for Memory {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        if let Some(held) = self.semaphores.force(name) {
+            return ready(Ok(held));
+        }
         let now = self.timers.now();
         let mut records = self.world.lock();
         let held = records.queue(name, now).is_some_and(LockQueue::force);
@@ -343,15 +374,7 @@ impl Operate for Memory {
         _after: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Page>> {
         let now = self.timers.now();
-        let records = self.world.lock();
-        let held = |queue: &LockQueue| queue.holders().any(|place| place.ends > now);
-        let locks = records.locks.iter().filter(|(_, queue)| held(queue));
-        let names = locks
-            .map(|(name, _)| name.as_str())
-            .filter(|name| matches_glob(pattern, name))
-            .map(str::to_owned)
-            .collect();
-        drop(records);
+        let names = self.world.lock().held(now, pattern);
         ready(Ok(Page { names, next: None }))
     }
 

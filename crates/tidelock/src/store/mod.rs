@@ -1,18 +1,27 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
 pub(crate) mod abilities;
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+))]
+pub(crate) mod beats;
 mod bond;
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub(crate) mod connect_once;
 mod contract;
 mod doctor;
 pub(crate) mod errors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(crate) mod fair_waiters;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod glob;
 pub(crate) mod kinds;
+pub(crate) mod lazy;
 mod liveness;
 #[cfg(feature = "memcached")]
 pub(crate) mod memcached;
@@ -31,6 +40,8 @@ pub(crate) mod registry;
 mod released;
 mod request;
 pub(crate) mod set;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod side_order;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(any(
@@ -50,8 +61,9 @@ use std::time::Duration;
 
 pub use self::bond::Bond;
 pub use self::contract::{
-    Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, Extensions, HearReleases, Incarnation,
-    Operate, Page, ServerRuns, TokenCounter, VerifySequencers, certain, ready,
+    Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, CountChange, CountChanged, CountKind,
+    Counts, Extensions, HearReleases, Incarnation, LatchChange, Marks, Operate, Page, PermitChange,
+    PermitCounter, SemaphoreChange, ServerRuns, TokenCounter, VerifySequencers, certain, ready,
 };
 pub use self::glob::matches_glob;
 pub(crate) use self::liveness::Caller;

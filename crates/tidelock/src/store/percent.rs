@@ -1,4 +1,6 @@
-//! Percent-decoding (`%41`) for URLs and names.
+//! Percent-encoding (`%41`): decoded in URLs and names, encoded in the words of a stored line.
+
+use std::fmt::Write as _;
 
 /// Decodes a text. `None`: a percent sign without two hexadecimal digits, or the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
@@ -23,6 +25,20 @@ pub(crate) fn decode(text: &str) -> Option<String> {
 fn digit(letter: u8) -> Option<u8> {
     let value = char::from(letter).to_digit(16)?;
     u8::try_from(value).ok()
+}
+
+/// Appends a value without spaces and control characters, so that a line of words stays one line of words.
+pub(crate) fn encode_word(line: &mut String, value: &str) {
+    for letter in value.chars() {
+        if letter.is_whitespace() || letter.is_control() || letter == '%' {
+            let mut bytes = [0; 4];
+            for byte in letter.encode_utf8(&mut bytes).bytes() {
+                let _ = write!(line, "%{byte:02x}"); // a String takes everything
+            }
+        } else {
+            line.push(letter);
+        }
+    }
 }
 
 #[cfg(test)]

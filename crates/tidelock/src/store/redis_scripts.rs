@@ -16,3 +16,18 @@ pub fn release() -> &'static str {
 pub fn renew() -> &'static str {
     scripts::RENEW.source
 }
+
+/// Acquires a fair lock, or takes a place in its queue.
+pub fn fair_acquire() -> &'static str {
+    scripts::FAIR_ACQUIRE.source
+}
+
+/// Releases a fair lock.
+pub fn fair_release() -> &'static str {
+    scripts::FAIR_RELEASE.source
+}
+
+/// Shows that a process waits for a fair lock.
+pub fn fair_beat() -> &'static str {
+    scripts::FAIR_BEAT.source
+}

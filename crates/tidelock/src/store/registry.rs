@@ -1,9 +1,10 @@
 //! The only list of stores: URL scheme → constructor.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::lazy::StoreOutline;
 #[cfg(feature = "testing")]
 use crate::store::url;
-use crate::store::{Env, Store, abilities, memory};
+use crate::store::{Env, Name, Store, abilities, memory};
 
 /// The URLs of the stores in this build, with their options.
 #[cfg(feature = "testing")]
@@ -51,6 +52,10 @@ const STORES: &[StoreEntry] = &[
 ];
 
 /// Opens the store that a URL names.
+#[allow(
+    clippy::unused_async,
+    reason = "a build may have no store but `memory:`"
+)]
 pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
     let (scheme, rest) = text.split_once(':').unwrap_or_default();
     match scheme {
@@ -76,6 +81,94 @@ pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
         "zookeeper" => crate::store::zookeeper::connect(text, env).await,
         _ => Err(unknown(scheme)),
     }
+}
+
+/// Checks a URL, and tells what its store can do. Sends nothing.
+pub(crate) fn outline(text: &str, env: &Env) -> Result<StoreOutline> {
+    let _ = env; // `memory:` and `sqlite:` do not need it, and a build may have no other stores
+    let (scheme, rest) = text.split_once(':').unwrap_or_default();
+    match scheme {
+        "memory" => outline_of(&memory::address::Address::parse(rest)?.like),
+        #[cfg(feature = "memcached")]
+        "memcached" => {
+            crate::store::memcached::target(text, env)?;
+            outline_of(scheme)
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            crate::store::sqlite::target(rest)?;
+            outline_of(scheme)
+        }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => {
+            crate::store::mysql::target(text, env)?;
+            outline_of(scheme)
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => {
+            crate::store::etcd::target(text, env)?;
+            outline_of(scheme)
+        }
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => {
+            outline_of_redis(&crate::store::redis::target(text, env)?)
+        }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            let target = crate::store::postgres::target(text, env)?;
+            outline_of(if target.session_locks {
+                "postgres-session"
+            } else {
+                scheme
+            })
+        }
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => {
+            crate::store::zookeeper::target(text, env)?;
+            outline_of(scheme)
+        }
+        _ => Err(unknown(scheme)),
+    }
+}
+
+/// Like [`outline`], for servers that are described without a URL.
+#[cfg(feature = "redis")]
+pub(crate) fn outline_topology(
+    topology: &crate::redis::Topology,
+    env: &Env,
+) -> Result<StoreOutline> {
+    outline_of_redis(&crate::store::redis::target_of(topology, env)?)
+}
+
+#[cfg(feature = "redis")]
+fn outline_of_redis(target: &crate::store::redis::address::Address) -> Result<StoreOutline> {
+    use crate::store::redis::address::ServerAddress;
+
+    let layout = if target.plain_locks {
+        "redis-plain"
+    } else {
+        "redis"
+    };
+    let outline = outline_of(layout)?;
+    Ok(match target.way {
+        ServerAddress::Cluster(_) => StoreOutline {
+            lane: crate::store::redis::slots::lane,
+            ..outline
+        },
+        _ => outline,
+    })
+}
+
+/// The outline of a store with this name or scheme.
+fn outline_of(name: &str) -> Result<StoreOutline> {
+    let abilities = abilities::find(name)?;
+    Ok(StoreOutline {
+        label: abilities.name,
+        can: abilities.can,
+        plain: abilities.plain,
+        lane: |_: &Name| 0,
+    })
 }
 
 /// Opens the store on servers that are described without a URL.

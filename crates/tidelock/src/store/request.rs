@@ -41,6 +41,10 @@ pub struct AttemptRequest {
     /// How long nobody may get the lock after this hold ends without a release. A release or a force release ends the
     /// delay at once. Zero: no delay. Set only if [`Capabilities::delays`](crate::store::Capabilities::delays) is true.
     pub delay: Duration,
+    /// Set for a [downgrade](crate::ReadWriteLock::downgrade): the reader of this ticket joins the write hold of that
+    /// owner, ahead of all waiters. If that owner does not hold the write side, the attempt fails with
+    /// [`Lost`](crate::ErrorKind::Lost).
+    pub downgrade_of: Option<OwnerId>,
     /// Tells whether the caller still waits for the answer.
     pub liveness: Liveness,
 }
@@ -56,6 +60,7 @@ impl AttemptRequest {
             wish,
             spare: 0,
             delay: Duration::ZERO,
+            downgrade_of: None,
             liveness: Liveness::default(),
         }
     }

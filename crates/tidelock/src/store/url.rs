@@ -282,6 +282,16 @@ impl<T: Default> UrlSyntax<T> {
             "it has an unknown option (write %3F for a ? in a password, and %26 for an &)"
                 .to_owned()
         };
+        // Other libraries have an option for it.
+        let is_path = matches!(name, "db" | "database" | "dbname")
+            && ["/db", "/database"]
+                .iter()
+                .any(|part| self.forms.contains(part));
+        let path = if is_path {
+            "; the database is the path of the URL"
+        } else {
+            ""
+        };
         let unsupported = self.unsupported.iter().any(|word| name.contains(word));
         UrlRefusal {
             kind: if unsupported {
@@ -289,7 +299,7 @@ impl<T: Default> UrlSyntax<T> {
             } else {
                 ErrorKind::InvalidOptions
             },
-            why: format!("{unknown}; {known}"),
+            why: format!("{unknown}{path}; {known}"),
         }
     }
 }

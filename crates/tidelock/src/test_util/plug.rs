@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Name,
-    Operate, Page, Released, Renewal, Renewed, Store, Ticket, TokenCounter, VerifySequencers,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, CountChange,
+    CountChanged, CountKind, Counts, Extensions, Marks, Name, Operate, OwnerId, Page, PermitChange,
+    PermitCounter, Released, Renewal, Renewed, Store, Ticket, TokenCounter, VerifySequencers, Wait,
 };
 use crate::types::FencingToken;
 
@@ -193,6 +195,9 @@ impl Backend for PluggedStore {
         Extensions {
             sequencers: extensions.sequencers.map(|_| self as _),
             token_counter: extensions.token_counter.map(|_| self as _),
+            marks: extensions.marks.map(|_| self as _),
+            permit_counter: extensions.permit_counter.map(|_| self as _),
+            counts: extensions.counts.map(|_| self as _),
             ..extensions
         }
     }
@@ -257,6 +262,84 @@ impl TokenCounter for PluggedStore {
                 Some(counter) => counter.raise(name, newest).await,
                 None => Err(Error::new(ErrorKind::Unsupported)),
             }
+        })
+    }
+}
+
+impl Marks for PluggedStore {
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        self.read(async move { self.inner.extensions().need_marks()?.now(name).await })
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        self.read(async move { self.inner.extensions().need_marks()?.read(name, slot).await })
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.write(async move {
+            let marks = self.inner.extensions().need_marks()?;
+            marks.replace(name, slot, before, after, keep).await
+        })
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        self.read(async move {
+            self.inner
+                .extensions()
+                .need_marks()?
+                .history(name, limit)
+                .await
+        })
+    }
+}
+
+impl PermitCounter for PluggedStore {
+    fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
+        self.write(async move {
+            match self.inner.extensions().permit_counter {
+                Some(counter) => counter.change(name, change).await,
+                None => Err(Error::new(ErrorKind::Unsupported)),
+            }
+        })
+    }
+}
+
+impl Counts for PluggedStore {
+    fn change<'a>(
+        &'a self,
+        name: &'a Name,
+        change: CountChange,
+        id: &'a OwnerId,
+        settled: &'a [OwnerId],
+    ) -> BoxFuture<'a, Result<CountChanged>> {
+        self.write(async move {
+            let counts = self.inner.extensions().need_counts()?;
+            counts.change(name, change, id, settled).await
+        })
+    }
+
+    fn count<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<i64>> {
+        self.read(async move {
+            let counts = self.inner.extensions().need_counts()?;
+            counts.count(name, kind).await
+        })
+    }
+
+    fn arm<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<Wait>> {
+        self.read(async move {
+            let counts = self.inner.extensions().need_counts()?;
+            counts.arm(name, kind).await
         })
     }
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
-    Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-    TokenCounter, VerifySequencers,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
+    CountChange, CountChanged, CountKind, Counts, Env, Extensions, Marks, Name, Operate, OwnerId,
+    Page, Released, Renewal, Renewed, Store, Ticket, Timers, TokenCounter, VerifySequencers, Wait,
 };
 use crate::test_util::Plug;
 use crate::testing::faults::{Fate, Faults, Matter, about};
@@ -22,6 +24,24 @@ pub struct Chaos {
     faults: Faults,
     timers: Timers,
     background: Background,
+    /// The number of late requests that have not arrived.
+    on_their_way: Arc<watch::Sender<usize>>,
+}
+
+/// Counts a late request until it has arrived, or its task has ended.
+struct OnItsWay(Arc<watch::Sender<usize>>);
+
+impl OnItsWay {
+    fn new(all: &Arc<watch::Sender<usize>>) -> Self {
+        all.send_modify(|count| *count += 1);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Chaos {
@@ -31,12 +51,14 @@ impl Chaos {
         reason = "the two faces share what is given"
     )]
     pub fn wrap(store: Store, env: &Env, faults: Faults, plug: Plug) -> Store {
+        let on_their_way = Arc::new(watch::Sender::new(0));
         let wrapped = store.map(&|inner| {
             Arc::new(Self {
                 inner,
                 faults: faults.clone(),
                 timers: env.timers.clone(),
                 background: env.background.clone(),
+                on_their_way: Arc::clone(&on_their_way),
             })
         });
         plug.wrap(wrapped)
@@ -72,10 +94,12 @@ impl Chaos {
                 Fate::Late(before, later) => {
                     self.pause(before).await;
                     let delay = self.timers.after(later);
+                    let on_its_way = OnItsWay::new(&self.on_their_way);
                     // The late request runs in the background, because the caller's task may end first.
                     self.background.spawn(async move {
                         delay.await;
                         drop(ask(inner).await);
+                        drop(on_its_way);
                     });
                     Err(Error::new(ErrorKind::OutcomeUnknown).because("chaos: it arrives later"))
                 }
@@ -112,6 +136,9 @@ impl Backend for Chaos {
             sequencers,
             sql_fence,
             token_counter,
+            marks,
+            permit_counter,
+            counts,
             server_runs,
             releases,
         } = self.inner.extensions();
@@ -119,6 +146,9 @@ impl Backend for Chaos {
             sequencers: sequencers.map(|_| self as &dyn VerifySequencers),
             sql_fence,
             token_counter: token_counter.map(|_| self as &dyn TokenCounter),
+            marks: marks.map(|_| self as &dyn Marks),
+            permit_counter,
+            counts: counts.map(|_| self as &dyn Counts),
             server_runs,
             releases,
         }
@@ -190,6 +220,85 @@ impl TokenCounter for Chaos {
     }
 }
 
+impl Marks for Chaos {
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        let name = name.clone();
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move { inner.extensions().need_marks()?.now(&name).await })
+        })
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        let (name, slot) = (name.clone(), slot.to_owned());
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move { inner.extensions().need_marks()?.read(&name, &slot).await })
+        })
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let (name, slot) = (name.clone(), slot.to_owned());
+        let (before, after) = (before.map(str::to_owned), after.to_owned());
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move {
+                let marks = inner.extensions().need_marks()?;
+                marks
+                    .replace(&name, &slot, before.as_deref(), &after, keep)
+                    .await
+            })
+        })
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        let name = name.clone();
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move { inner.extensions().need_marks()?.history(&name, limit).await })
+        })
+    }
+}
+
+impl Counts for Chaos {
+    fn change<'a>(
+        &'a self,
+        name: &'a Name,
+        change: CountChange,
+        id: &'a OwnerId,
+        settled: &'a [OwnerId],
+    ) -> BoxFuture<'a, Result<CountChanged>> {
+        let (name, id, settled) = (name.clone(), id.clone(), settled.to_vec());
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move {
+                let counts = inner.extensions().need_counts()?;
+                counts.change(&name, change, &id, &settled).await
+            })
+        })
+    }
+
+    fn count<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<i64>> {
+        let name = name.clone();
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move { inner.extensions().need_counts()?.count(&name, kind).await })
+        })
+    }
+
+    fn arm<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<Wait>> {
+        let name = name.clone();
+        self.request(vec![(String::new(), name.to_string())], move |inner| {
+            Box::pin(async move { inner.extensions().need_counts()?.arm(&name, kind).await })
+        })
+    }
+}
+
 impl VerifySequencers for Chaos {
     fn verify<'a>(
         &'a self,
@@ -211,7 +320,13 @@ impl VerifySequencers for Chaos {
 
 impl Operate for Chaos {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.slowly(self.inner.force_release(name)))
+        Box::pin(async move {
+            // The late attempt of a holder would give it the lock again. It would not learn of any loss then.
+            let mut on_their_way = self.on_their_way.subscribe();
+            // The sender lives as long as `self`.
+            drop(on_their_way.wait_for(|count| *count == 0).await);
+            self.slowly(self.inner.force_release(name)).await
+        })
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::chaos::Chaos;
 use super::faults::Faults;
 use super::party::Party;
-use super::recast::{FAIR, WRITER};
+use super::recast::{FAIR, PERMIT, WRITER};
 use super::twist::Twisted;
 use crate::builder::ClientBuilder;
 use crate::client::Client;
@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::store::set;
 use crate::store::set::{Member, Quorum, Rule};
 use crate::store::{
-    Backend, Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, ready,
-    registry,
+    Backend, Background, BoxFuture, Capabilities, Clock, Env, OwnerId, Store, Timers, TlsFiles,
+    ready, registry,
 };
 use crate::test_util::Plug;
 
@@ -35,6 +35,9 @@ pub struct Fixture {
     faulty: bool,
     kept: Option<Arc<dyn Any + Send + Sync>>,
     odd_braces: bool,
+    clock: Clock,
+    /// How the store shows an owner.
+    shows: fn(OwnerId) -> String,
     #[cfg(feature = "blocking")]
     blocking: bool,
 }
@@ -69,7 +72,9 @@ impl Fixture {
             faults: None,
             faulty: false,
             kept: None,
+            shows: |owner| owner.to_string(),
             odd_braces: true,
+            clock: Clock::Boot,
             #[cfg(feature = "blocking")]
             blocking: false,
         }
@@ -150,6 +155,20 @@ impl Fixture {
         self.wrapped(|_, store| Twisted::wrap(store, FAIR))
     }
 
+    /// Makes each lock a semaphore with one permit. It passes the tests of any lock.
+    #[must_use]
+    pub fn as_permit(self) -> Self {
+        Self {
+            shows: |owner| owner.permit_id(0),
+            ..self.wrapped(|_, store| Twisted::wrap(store, PERMIT))
+        }
+    }
+
+    /// The owner id of a hold as the store shows it.
+    pub(super) fn shown(&self, owner: &str) -> String {
+        (self.shows)(OwnerId::of_text(owner))
+    }
+
     /// Keeps a value, such as a folder or a server, for the lifetime of the fixture.
     #[must_use]
     pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Self {
@@ -174,6 +193,14 @@ impl Fixture {
     #[must_use]
     pub fn through(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
+        self
+    }
+
+    /// Runs each test on one thread and a clock that jumps to the next timer, so that no lease is waited for. For stores
+    /// that read the time from [`Env::timers`] only.
+    #[must_use]
+    pub fn simulated(mut self) -> Self {
+        self.clock = Clock::Simulated;
         self
     }
 
@@ -217,12 +244,20 @@ impl Fixture {
         self.faulty || self.faults.is_some()
     }
 
+    pub(super) fn is_simulated(&self) -> bool {
+        self.clock == Clock::Simulated
+    }
+
     /// Settings for a client of this fixture.
     pub fn builder(&self) -> ClientBuilder {
-        Client::builder()
+        let builder = Client::builder()
             .lease(self.lease)
             .response_timeout(self.lease * 2)
-            .publish_process_info(false)
+            .publish_process_info(false);
+        match self.clock {
+            Clock::Boot => builder,
+            Clock::Simulated => builder.simulated_time(),
+        }
     }
 
     /// A client with these settings.
@@ -285,7 +320,7 @@ impl Fixture {
 
     /// Opens the bare store, without a client and without faults, for tests of single requests.
     pub async fn bare(&self) -> Bare {
-        let clock = Clock::Boot;
+        let clock = self.clock;
         let (background, stop) = Background::start(clock).expect("a thread");
         let timers = Timers::new(clock);
         background.spawn(timers.clone().drive());

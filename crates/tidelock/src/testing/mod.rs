@@ -13,6 +13,7 @@
 )]
 
 mod any_lock;
+mod candidates;
 mod chaos;
 mod faults;
 mod fixture;
@@ -34,6 +35,7 @@ pub use fixture::{Fixture, open};
 pub use history::{History, Span};
 pub use party::{Held, Party, PartyMember};
 pub use polls::{Polled, poll_times};
+pub use suite::keep;
 #[cfg(feature = "blocking")]
 pub use threads::ThreadHeld;
 pub use twist::{Twist, Twisted};

@@ -81,9 +81,6 @@ impl Party {
     }
 
     /// The read side of the read-write lock with this name.
-    ///
-    /// # Panics
-    /// If the store has no such locks.
     pub fn read(&self, name: &str) -> PartyMember {
         PartyMember {
             lock: self.sides(name).read(),
@@ -94,9 +91,6 @@ impl Party {
     }
 
     /// The write side of the read-write lock with this name.
-    ///
-    /// # Panics
-    /// As [`read`](Self::read).
     pub fn write(&self, name: &str) -> PartyMember {
         PartyMember {
             lock: self.sides(name).write(),
@@ -107,14 +101,12 @@ impl Party {
     }
 
     fn sides(&self, name: &str) -> ReadWriteLock {
-        let sides = self.client.read_write_lock(name);
-        sides.expect("the store has read-write locks")
+        self.client.read_write_lock(name)
     }
 
     #[cfg(feature = "blocking")]
     fn blocking_sides(&self, name: &str) -> Option<crate::blocking::ReadWriteLock> {
-        let sides = self.blocking.as_ref()?.read_write_lock(name);
-        Some(sides.expect("the store has read-write locks"))
+        Some(self.blocking.as_ref()?.read_write_lock(name))
     }
 
     /// Closes the client. Returns how many guards were left after the grace period.

@@ -3,21 +3,27 @@
 use super::twist::Twist;
 use crate::error::Result;
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, Released, Renewal,
-    Renewed, Ticket,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, PermitChange,
+    Released, Renewal, Renewed, Ticket,
 };
 
-/// Replaces the kind of every ticket by another kind, whose waiters have a queue.
+/// Replaces the kind of every ticket by another kind.
 #[derive(Debug)]
 pub(super) struct Recast(fn(LockKind) -> LockKind);
 
 /// Every lock is the write side of a read-write lock.
-pub(super) const WRITER: Recast = Recast(|_| LockKind::Write);
+pub(super) const WRITER: Recast = Recast(|kind| match kind {
+    LockKind::Fenced => LockKind::WriteFenced,
+    _ => LockKind::Write,
+});
 /// Every lock is fair.
 pub(super) const FAIR: Recast = Recast(|kind| match kind {
     LockKind::Fenced => LockKind::FairFenced,
     _ => LockKind::Fair,
 });
+
+/// Every lock is a semaphore with one permit.
+pub(super) const PERMIT: Recast = Recast(|_| LockKind::Permits(1));
 
 impl Recast {
     fn of(&self, ticket: &Ticket) -> Ticket {
@@ -30,10 +36,19 @@ impl Recast {
 
 impl Twist for Recast {
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
+        let can = inner.capabilities();
+        if (self.0)(LockKind::Mutex).is_permits() {
+            return Capabilities {
+                wakes: can.wakes,
+                shared: can.shared,
+                durable: can.durable,
+                ..Capabilities::NONE
+            };
+        }
         Capabilities {
             // Otherwise the waiters of a process would share one place.
             queues: true,
-            ..inner.capabilities()
+            ..can
         }
     }
 
@@ -46,7 +61,18 @@ impl Twist for Recast {
             ticket: self.of(&ask.ticket),
             ..ask.clone()
         };
-        Box::pin(async move { inner.attempt(&ask).await })
+        Box::pin(async move {
+            if let LockKind::Permits(count) = ask.ticket.kind {
+                let counter = inner.extensions().permit_counter;
+                let total = PermitChange::SetIfNew(count.into());
+                if let Some(counter) = counter
+                    && let Err(error) = counter.change(&ask.ticket.name, total).await
+                {
+                    return error.into();
+                }
+            }
+            inner.attempt(&ask).await
+        })
     }
 
     fn renew<'a>(

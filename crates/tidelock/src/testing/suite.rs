@@ -1,15 +1,47 @@
-//! The macro that generates one test per promise.
+//! The macro that generates one test per promise, and the runtime of such a test.
+
+use tokio::runtime::Builder;
+
+use super::fixture::Fixture;
+
+/// Runs one promise of the suite: on four threads, or on a [simulated](Fixture::simulated) clock.
+/// [`conformance!`](crate::conformance) generates a test that calls it.
+pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
+    let fixture = fixture();
+    let runtime = if fixture.is_simulated() {
+        Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+    } else {
+        Builder::new_multi_thread()
+            .worker_threads(4)
+            .enable_all()
+            .build()
+    };
+    runtime.expect("a runtime").block_on(async {
+        promise(&fixture).await;
+        drop(fixture); // a server that it keeps may need the runtime to end
+    });
+}
 
 /// Generates one test per promise, each with its own fixture: `conformance!(Fixture::memory())`.
 ///
 /// - `conformance!(faces: …)` omits the promises about the bare store. Injected faults do not affect it.
 /// - `conformance!(blocking: …)` also omits the promises that only futures can keep.
+/// - `conformance!(cancel: …)` has only the promises about futures that are dropped.
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
 /// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
+/// - `conformance!(once: …)` adds the promises of a store that keeps marks, `no once` that of one that does not;
+///   `once with faults` is for injected faults.
+/// - `conformance!(election: …)` adds the promises of a store with elections, `ordered election` of one that shows the queue
+///   of a fair lock; `no election` is for a store that keeps no marks.
+/// - `conformance!(permits: …)` adds the promises of a store with semaphores, `permits faces` without the bare store.
+/// - `conformance!(counting: …)` adds the promises of a store with counting semaphores, `counting faces` without the bare
+///   store.
+/// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
-///
-/// The test crate needs tokio with `macros` and `rt-multi-thread`.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
@@ -56,18 +88,10 @@ macro_rules! conformance {
     };
     (hashed faces: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; cancel:
-            an_acquire_dropped_anywhere_leaves_nothing
-            a_wait_dropped_anywhere_leaves_nothing
-            a_release_dropped_anywhere_still_releases
-            an_extension_dropped_anywhere_harms_nothing
-            an_acquire_left_without_a_reply_is_withdrawn
-            a_cancelled_wait_passes_its_wake_on
-            a_panic_releases
-            a_guard_dropped_outside_a_runtime_releases
-            the_end_of_a_runtime_leaves_nothing
             dropped_at_random_moments_4000
             an_owner_that_leaves_blocks_nobody
         );
+        $crate::conformance!(cancel: $fixture);
         $crate::conformance!(@tests $fixture; reentry:
             the_last_guard_out_releases
             guards_released_together_release
@@ -87,6 +111,19 @@ macro_rules! conformance {
         );
         $crate::conformance!(hashed blocking: $fixture);
     };
+    (cancel: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; cancel:
+            an_acquire_dropped_anywhere_leaves_nothing
+            a_wait_dropped_anywhere_leaves_nothing
+            a_release_dropped_anywhere_still_releases
+            an_extension_dropped_anywhere_harms_nothing
+            an_acquire_left_without_a_reply_is_withdrawn
+            a_cancelled_wait_passes_its_wake_on
+            a_panic_releases
+            a_guard_dropped_outside_a_runtime_releases
+            the_end_of_a_runtime_leaves_nothing
+        );
+    };
     (read_write: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; read_write:
             readers_share
@@ -103,6 +140,14 @@ macro_rules! conformance {
             a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
+        $crate::conformance!(@tests $fixture; downgrade:
+            a_writer_becomes_a_reader_without_a_gap
+            readers_that_come_next_enter_at_a_downgrade
+            a_writer_that_was_lost_is_not_downgraded
+            only_the_last_guard_of_a_writer_is_downgraded
+            an_owner_reenters_what_it_was_downgraded_to
+            a_downgrade_dropped_anywhere_leaves_nothing
+        );
         $crate::conformance!(@tests $fixture; delay:
             a_delay_keeps_back_both_sides
         );
@@ -118,11 +163,143 @@ macro_rules! conformance {
             fair_tokens_grow_in_the_order_of_the_queue
         );
     };
+    (once: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; once:
+            a_slot_is_run_once_by_many
+            each_slot_has_its_run
+            a_failed_attempt_is_made_again_and_no_more_than_allowed
+            a_crashed_run_is_followed_by_another
+            a_run_that_takes_too_long_is_dropped_and_has_failed
+            a_lost_reply_is_no_second_run
+            history_begins_with_the_newest
+            a_mark_is_kept_as_long_as_asked
+            a_run_dropped_at_every_await_is_made_again
+            senseless_jobs_are_refused_before_traffic
+            a_close_ends_the_calls_that_wait_for_the_store
+        );
+        $crate::conformance!(@tests $fixture; once_reports:
+            a_job_longer_than_its_lock_runs_once
+            at_least_for_is_the_slot_and_no_window
+            a_fast_job_with_shifted_tickers_runs_on_one_instance
+        );
+    };
+    (election: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; election:
+            one_candidate_leads_at_a_time
+            a_lock_of_the_same_name_excludes_the_leader
+            a_work_that_fails_is_followed_by_another_term
+            a_closing_leader_ends_its_work_before_it_resigns
+            a_sick_candidate_does_not_lead
+            a_campaign_dropped_anywhere_leaves_nothing
+            senseless_elections_are_refused_before_traffic
+            a_job_of_the_same_name_keeps_its_marks_apart
+        );
+        $crate::conformance!(@tests $fixture; election_faults:
+            a_candidate_that_never_led_is_not_told_that_it_stopped
+            a_leader_that_was_lost_campaigns_again
+            a_failed_campaign_leaves_no_candidate
+            a_resignation_without_a_reply_is_not_forgotten
+            a_candidate_that_died_is_no_zombie
+            observers_are_told_that_nobody_leads
+            an_observer_ends_when_its_client_closes
+        );
+    };
+    (ordered election: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; election:
+            candidates_in_order_lead_in_order
+        );
+    };
+    (no election: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; election:
+            a_store_without_marks_refuses_an_election
+        );
+    };
+    (once with faults: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; once:
+            a_slot_with_faults_is_run_again_only_after_an_error
+        );
+    };
+    (no once: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; once:
+            a_store_without_marks_refuses_a_job
+        );
+    };
     (shown fair: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; fair:
             the_queue_is_shown_in_its_order
         );
         $crate::conformance!(fair: $fixture);
+    };
+    (permits: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; permit_requests:
+            no_request_makes_a_permit_too_many
+        );
+        $crate::conformance!(@tests $fixture; permits:
+            permits_of_a_process_that_vanished_come_back_once
+            permits_whose_reply_was_lost_are_counted_once
+            permits_that_end_are_told_before_others_have_them
+            locks_and_semaphores_refuse_each_others_names
+        );
+        $crate::conformance!(permits faces: $fixture);
+    };
+    (permits faces: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; permits:
+            holders_together_never_have_too_many
+            permits_are_taken_all_or_none
+            a_waiter_gets_permits_as_soon_as_enough_come_back
+            the_number_of_permits_changes_at_run_time
+            a_waiter_waits_for_the_first_permits
+            a_semaphore_may_begin_without_permits
+            permits_are_renewed_while_their_guard_lives
+            a_forced_release_makes_no_permit_too_many
+            a_wait_for_permits_dropped_anywhere_leaves_nothing
+            a_held_semaphore_is_listed
+            senseless_permits_are_refused
+        );
+    };
+    (latch: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; latch:
+            no_request_counts_twice
+            a_change_whose_reply_was_lost_counts_once
+            t52_a_waiter_goes_on_after_an_outage
+            locks_and_latches_refuse_each_others_names
+            a_latch_with_a_waiter_is_shown
+            a_wait_ends_at_its_limit
+        );
+        $crate::conformance!(latch faces: $fixture);
+    };
+    (latch faces: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; latch:
+            all_waiters_go_on_at_zero_and_not_before
+            calls_at_the_same_time_each_count_once
+            the_first_count_stays_until_zero
+            a_latch_without_a_count_is_open
+            a_deleted_latch_wakes_its_waiters
+            a_close_ends_the_waits_of_its_client
+            a_latch_of_zero_is_refused
+        );
+    };
+    (counting: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; counting:
+            no_counted_request_counts_twice
+            a_counted_change_whose_reply_was_lost_counts_once
+            an_acquire_that_ends_in_doubt_takes_nothing
+            t51_an_acquire_goes_on_after_an_outage
+            locks_and_counting_semaphores_refuse_each_others_names
+            a_semaphore_with_holders_shares_the_number
+            a_wait_for_counted_permits_ends_at_its_limit
+        );
+        $crate::conformance!(counting faces: $fixture);
+    };
+    (counting faces: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; counting:
+            counted_permits_are_taken_all_or_none
+            takers_together_never_have_too_many
+            a_waiter_takes_permits_as_soon_as_enough_are_there
+            removed_permits_are_missing_until_they_come_back
+            a_close_ends_the_acquires_of_its_client
+            zero_counted_permits_are_refused
+        );
     };
     (hashed blocking: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; mutex:
@@ -202,9 +379,9 @@ macro_rules! conformance {
     };
     (@tests $fixture:expr; $file:ident: $($promise:ident)*) => {
         $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $promise() {
-                $crate::testing::promises::$file::$promise(&$fixture).await;
+            #[test]
+            fn $promise() {
+                $crate::testing::keep(|| $fixture, $crate::testing::promises::$file::$promise);
             }
         )*
     };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Name,
-    Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Marks,
+    Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -15,6 +15,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// The capabilities that the wrapped store reports.
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         inner.capabilities()
+    }
+
+    /// See [`Extensions::marks`].
+    fn marks<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
+        inner.extensions().marks
     }
 
     /// See [`Backend::attempt`].
@@ -78,7 +83,10 @@ impl<T: Twist> Backend for Twisted<T> {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        self.inner.extensions()
+        Extensions {
+            marks: self.twist.marks(&*self.inner),
+            ..self.inner.extensions()
+        }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {

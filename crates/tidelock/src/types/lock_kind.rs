@@ -16,7 +16,7 @@ pub enum LockKind {
     Mutex,
     /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
     Fenced,
-    /// Any number of holders, all of this kind. A store that has this kind has [`Write`](Self::Write) too.
+    /// Any number of holders, all of them readers. A store that has this kind has [`Write`](Self::Write) too.
     Read,
     /// One holder. Excludes every kind on the same name.
     Write,
@@ -25,19 +25,35 @@ pub enum LockKind {
     Fair,
     /// As [`Fair`](Self::Fair), and every grant has a token larger than all before.
     FairFenced,
+    /// As [`Read`](Self::Read), and every grant has a token larger than those of all earlier writers.
+    ReadFenced,
+    /// As [`Write`](Self::Write), and every grant has a token larger than all before.
+    WriteFenced,
+    /// So many permits of a semaphore, all or none. A store that has this kind has it for every number. All holders
+    /// together have at most as many permits as the semaphore has. Refuses the other kinds on the same name, and they
+    /// refuse it.
+    Permits(u16),
 }
 
 impl LockKind {
-    /// All kinds, each at the place of its number.
-    #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 6] = [
+    /// All kinds, each at the place of its [number](Self::number).
+    pub(crate) const ALL: [Self; 9] = [
         Self::Mutex,
         Self::Fenced,
         Self::Read,
         Self::Write,
         Self::Fair,
         Self::FairFenced,
+        Self::ReadFenced,
+        Self::WriteFenced,
+        Self::Permits(1),
     ];
+
+    /// The number of the kind. All numbers of permits are one kind.
+    pub(crate) fn number(self) -> usize {
+        let same = |kind: &Self| std::mem::discriminant(kind) == std::mem::discriminant(&self);
+        Self::ALL.iter().position(same).unwrap_or_default()
+    }
 
     /// The name of the kind in `snake_case`, for metrics and structured logs. It never changes.
     ///
@@ -55,6 +71,9 @@ impl LockKind {
             Self::Write => "write",
             Self::Fair => "fair",
             Self::FairFenced => "fair_fenced",
+            Self::ReadFenced => "read_fenced",
+            Self::WriteFenced => "write_fenced",
+            Self::Permits(_) => "permits",
         }
     }
 
@@ -67,7 +86,19 @@ impl LockKind {
     /// assert!(LockKind::Read.is_read_write() && !LockKind::Fair.is_read_write());
     /// ```
     pub fn is_read_write(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+        self.is_read() || matches!(self, Self::Write | Self::WriteFenced)
+    }
+
+    /// True for the read side of a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::ReadFenced.is_read() && !LockKind::Write.is_read());
+    /// ```
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::ReadFenced)
     }
 
     /// True if every grant must have a token.
@@ -79,7 +110,10 @@ impl LockKind {
     /// assert!(LockKind::FairFenced.is_fenced() && !LockKind::Fair.is_fenced());
     /// ```
     pub fn is_fenced(self) -> bool {
-        matches!(self, Self::Fenced | Self::FairFenced)
+        matches!(
+            self,
+            Self::Fenced | Self::FairFenced | Self::ReadFenced | Self::WriteFenced
+        )
     }
 
     /// True for a fair lock.
@@ -108,6 +142,31 @@ impl LockKind {
         self.is_read_write() || self.is_fair()
     }
 
+    /// True for a lock with one holder: neither a side of a read-write lock, nor permits of a semaphore.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::Fair.is_exclusive());
+    /// assert!(!LockKind::Write.is_exclusive() && !LockKind::Permits(2).is_exclusive());
+    /// ```
+    pub fn is_exclusive(self) -> bool {
+        !self.is_read_write() && !self.is_permits()
+    }
+
+    /// True for permits of a semaphore.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::Permits(2).is_permits() && !LockKind::Read.is_permits());
+    /// ```
+    pub fn is_permits(self) -> bool {
+        matches!(self, Self::Permits(_))
+    }
+
     /// True if both kinds may hold the lock at the same time.
     ///
     /// # Examples
@@ -118,6 +177,6 @@ impl LockKind {
     /// assert!(!LockKind::Read.shares_with(LockKind::Write));
     /// ```
     pub fn shares_with(self, other: Self) -> bool {
-        self == Self::Read && other == Self::Read
+        self.is_read() && other.is_read()
     }
 }

@@ -105,6 +105,25 @@ impl OwnerId {
         number.and_then(Result::ok).unwrap_or(0)
     }
 
+    /// The part that the ids of the permits of this acquisition have in common: 28 hexadecimal digits, of which the
+    /// first 16 are those of the client, and the others the number of the acquisition.
+    pub(crate) fn permit_base(&self) -> String {
+        let client = self.client().bytes().filter(|byte| *byte != b'-').take(16);
+        let client: String = client.map(char::from).collect();
+        format!("{client}{:012x}", self.number())
+    }
+
+    /// The id of a permit of this acquisition: 32 hexadecimal digits, as Redisson writes them.
+    pub(crate) fn permit_id(&self, n: u16) -> String {
+        format!("{}{n:04x}", self.permit_base())
+    }
+
+    /// An owner that a store shows.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The text on the wire.
     ///
     /// # Examples

@@ -9,7 +9,7 @@ use tidelock::testing::{Fixture, abilities, doubles};
 fn row((store, can): (&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
-        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         word(can.shared),
         word(can.durable),
         word(can.wakes),
@@ -18,7 +18,9 @@ fn row((store, can): (&str, Capabilities)) -> String {
         word(can.sequencers),
         word(can.delays),
         word(can.has(LockKind::Read) && can.has(LockKind::Write)),
-        word(can.has(LockKind::Fair))
+        word(can.has(LockKind::Fair)),
+        word(can.has(LockKind::Permits(1))),
+        word(can.counts)
     )
 }
 
@@ -29,13 +31,13 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     let text = fs::read_to_string(&page).unwrap();
     let rows: Vec<String> = abilities().map(row).collect();
     let (before, rest) = text
-        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
         .unwrap();
     let (table, after) = rest.split_once("\n\n").unwrap();
     if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
         let table = rows.join("\n");
         let text = format!(
-            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
+            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
         );
         return fs::write(page, text).unwrap();
     }
@@ -58,12 +60,18 @@ async fn the_error_names_every_store_that_has_the_kind() {
     let client = Fixture::all_of([Fixture::memory()]);
     let client = client.client(client.builder()).await;
     let fenced = client.lock("x").fenced().try_acquire().await.map(drop);
-    let sides = client.read_write_lock("x").map(drop);
+    let sides = client.read_write_lock("x").write();
+    let sides = sides.try_acquire().await.map(drop);
     let fair = client.fair_lock("x").try_acquire().await.map(drop);
+    let semaphore = client.semaphore("x");
+    let permits = semaphore.try_acquire().await.map(drop);
+    let numbered = semaphore.set_permits(5).await;
     for (kinds, error) in [
         (&[LockKind::Fenced][..], fenced.unwrap_err()),
         (&[LockKind::Read, LockKind::Write], sides.unwrap_err()),
         (&[LockKind::Fair, LockKind::FairFenced], fair.unwrap_err()),
+        (&[LockKind::Permits(1)], permits.unwrap_err()),
+        (&[LockKind::Permits(1)], numbered.unwrap_err()),
     ] {
         let said = error.to_string();
         let (_, named) = said.split_once("these have: ").unwrap();
@@ -71,6 +79,27 @@ async fn the_error_names_every_store_that_has_the_kind() {
         for (store, can) in abilities() {
             let has = kinds.iter().all(|kind| can.has(*kind));
             assert_eq!(named.contains(&store), has, "{store}: {said}");
+        }
+    }
+    let counting = client.counting_semaphore("x");
+    for (what, error) in [
+        ("latches", client.latch("x").wait().await.unwrap_err()),
+        (
+            "counting semaphores",
+            counting.acquire(1).await.unwrap_err(),
+        ),
+        (
+            "counting semaphores",
+            counting.release(1).await.unwrap_err(),
+        ),
+    ] {
+        assert_eq!(error.kind(), tidelock::ErrorKind::Unsupported);
+        let said = error.to_string();
+        assert!(said.contains(what), "{said}");
+        let (_, named) = said.split_once("these have: ").unwrap();
+        for (store, can) in abilities() {
+            let has = named.split(", ").any(|named| named == store);
+            assert_eq!(has, can.counts, "{store}: {said}");
         }
     }
 }
@@ -111,8 +140,18 @@ async fn a_double_refuses_what_its_store_refuses() {
             ),
             (
                 can.has(LockKind::Read),
-                client.read_write_lock("prices").map(drop),
+                client
+                    .read_write_lock("prices")
+                    .read()
+                    .try_acquire()
+                    .await
+                    .map(drop),
                 "read-write locks",
+            ),
+            (
+                can.has(LockKind::Permits(1)),
+                client.semaphore("render").set_permits(1).await,
+                "semaphores",
             ),
             (
                 can.delays,

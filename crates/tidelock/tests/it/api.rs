@@ -197,20 +197,26 @@ async fn a_store_without_read_write_locks_makes_none() {
     });
     let client = fixture.client(fixture.builder()).await;
     let before = plug.requests();
-    let error = client.read_write_lock("prices").unwrap_err();
+    let sides = client.read_write_lock("prices");
+    let error = sides.read().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert_eq!(error.lock_name(), Some("prices"));
     let said = error.to_string();
     assert!(
-        said.contains("these have: memory:, redis:, zookeeper:"),
+        said.contains("these have: memory:, sqlite:, redis:, postgres:, zookeeper:"),
         "{said}"
     );
     assert_eq!(plug.requests(), before);
     let client = Client::connect("memory:").await.unwrap();
-    let error = client.read_write_lock("").unwrap_err();
+    let error = client
+        .read_write_lock("")
+        .write()
+        .acquire()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
     // A side of a read-write lock cannot be part of a set.
-    let sides = client.read_write_lock("prices").unwrap();
+    let sides = client.read_write_lock("prices");
     for side in [sides.read(), sides.write()] {
         let error = client.multi_lock([&side]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

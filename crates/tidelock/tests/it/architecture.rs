@@ -1,10 +1,12 @@
 //! Which modules may use which, and the size limits of files and functions.
 
 mod blocking_api;
+mod exhaustive;
 mod functions;
 mod glossary;
 mod imports;
 mod log_fields;
+mod monitoring;
 mod rooms;
 
 use std::collections::BTreeSet;
@@ -173,7 +175,7 @@ fn only_the_client_and_the_tests_open_stores() {
     for (file, code) in sources() {
         if code.contains("registry::connect") {
             assert!(
-                file == "builder.rs" || file.starts_with("testing/"),
+                file == "builder.rs" || file == "builder/lazy.rs" || file.starts_with("testing/"),
                 "{file} opens a store"
             );
         }
@@ -183,7 +185,8 @@ fn only_the_client_and_the_tests_open_stores() {
 #[test]
 fn only_one_file_spawns_and_sleeps() {
     for (file, code) in sources() {
-        if file == "engine/runtime/background.rs" || file.starts_with("testing/") {
+        let is_test = file.starts_with("testing/") || file.contains("/tests");
+        if file == "engine/runtime/background.rs" || is_test {
             continue;
         }
         for line in code
@@ -200,6 +203,25 @@ fn only_one_file_spawns_and_sleeps() {
                     "{file}: {call} belongs in engine/runtime/background.rs"
                 );
             }
+        }
+    }
+}
+
+/// The tests of schedules see only what comes from `runtime/sync.rs`. The counters of the instruments decide nothing.
+#[test]
+fn the_engine_takes_its_locks_and_atomics_from_one_file() {
+    for (file, code) in sources() {
+        let is_engine = file.starts_with("engine/") && !file.contains("/tests");
+        let counts = file.starts_with("engine/instruments/") || file == "engine/runtime/timers.rs";
+        if !is_engine || counts || file == "engine/runtime/sync.rs" {
+            continue;
+        }
+        let code = code.split("#[cfg(test)]").next().unwrap();
+        for name in ["std::sync::atomic", "std::sync::Mutex", "std::sync::RwLock"] {
+            assert!(
+                !code.contains(name),
+                "{file}: take {name} from engine/runtime/sync.rs"
+            );
         }
     }
 }
@@ -262,7 +284,8 @@ fn without_example(code: &str) -> Vec<String> {
 fn every_public_item_has_an_example() {
     let missing: Vec<String> = sources()
         .iter()
-        .filter(|(file, _)| file != "fuzz.rs")
+        // The functions in the macro of `unstable.rs` have their docs where they are.
+        .filter(|(file, _)| file != "fuzz.rs" && file != "unstable.rs")
         .filter(|(file, _)| {
             !file.contains('/') || ["blocking/", "redis/"].iter().any(|f| file.starts_with(f))
         })
@@ -339,8 +362,9 @@ fn every_test_the_docs_name_exists() {
     let named = tests_named(&page);
     assert!(named.len() > 30, "only {} names found", named.len());
     for name in named {
+        // A test, or a module with a test for each store.
         assert!(
-            code.contains(&format!("fn {name}(")),
+            code.contains(&format!("fn {name}(")) || code.contains(&format!("mod {name} {{")),
             "docs/guarantees.md names {name}, which is no test"
         );
     }

@@ -1,18 +1,21 @@
-//! The program `examples/cron_once.rs`, on machines whose clocks differ.
+//! The job of `examples/cron_once.rs`, on machines whose clocks differ.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidelock::Client;
+use tidelock::once::{Once, Slot};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 #[path = "../../examples/cron_once.rs"]
 #[allow(dead_code, reason = "its `main` is for the program")]
 mod program;
 
-use program::{SPREAD, once};
+use program::nightly;
 
 /// When the machines start, by the same clock.
 const SKEWS: [Duration; 3] = [
@@ -21,9 +24,10 @@ const SKEWS: [Duration; 3] = [
     Duration::from_millis(400),
 ];
 const SHORT: Duration = Duration::from_millis(20);
+const NIGHT: Duration = Duration::from_secs(24 * 3600);
 
 async fn machine(store: &str) -> Client {
-    let builder = Client::builder().simulated_time().lease(SPREAD * 2);
+    let builder = Client::builder().simulated_time();
     builder.connect(store).await.unwrap()
 }
 
@@ -52,10 +56,15 @@ async fn job(runs: Arc<AtomicUsize>) {
     sleep(SHORT).await;
 }
 
+async fn run(client: &Client, runs: Arc<AtomicUsize>) -> Once<(), Infallible> {
+    let nightly = nightly(client);
+    nightly.run(|_| job(runs).map_ok()).await.unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_job_runs_once_though_the_clocks_differ() {
     let ran = runs("memory:cron_once", async |client, runs| {
-        once(&client, job(runs)).await.unwrap();
+        run(&client, runs).await;
     });
     assert_eq!(ran.await, 1);
 }
@@ -73,22 +82,72 @@ async fn a_short_job_under_a_lock_that_is_released_at_once_runs_on_each_machine(
 #[tokio::test(start_paused = true)]
 async fn the_next_night_runs_again() {
     let client = machine("memory:cron_nights").await;
-    for _ in 0..2 {
-        assert!(once(&client, async {}).await.unwrap());
+    for night in 1..=3 {
+        let runs = Arc::<AtomicUsize>::default();
+        for _ in 0..2 {
+            run(&client, Arc::clone(&runs)).await;
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "night {night}");
+        sleep(NIGHT).await;
+    }
+    let history = nightly(&client).history(10).await.unwrap();
+    let slots: Vec<&str> = history.iter().map(|mark| &*mark.slot).collect();
+    assert_eq!(slots[2], "2026-01-01T00:00:00Z", "{slots:?}");
+}
+
+/// The job is dropped in the middle, as by the end of its process.
+#[tokio::test(start_paused = true)]
+async fn a_night_whose_machine_died_is_run_by_the_next_one() {
+    let (dead, next) = (
+        machine("memory:cron_dead").await,
+        machine("memory:cron_dead").await,
+    );
+    let (first, second) = (nightly(&dead), nightly(&next).wait(NIGHT));
+    let endless = first.run(|_| pending::<Result<(), Infallible>>());
+    assert!(timeout(SHORT, endless).await.is_err(), "it was dropped");
+    let ran = second.run(|run| async move { Ok::<_, Infallible>(run.attempt()) });
+    assert_eq!(ran.await.unwrap(), Once::Ran(2));
+}
+
+/// Tickers that fire once per slot, each at a phase of its own: every slot is run exactly once.
+#[tokio::test(start_paused = true)]
+async fn shifted_tickers_run_each_slot_exactly_once() {
+    const TICK: Duration = Duration::from_secs(1);
+    const SLOTS: usize = 200;
+    let runs = Arc::<AtomicUsize>::default();
+    let mut processes = JoinSet::new();
+    for process in 0..5_u32 {
+        let client = machine("memory:tickers").await;
+        let runs = Arc::clone(&runs);
+        processes.spawn(async move {
+            let poll = client.once("tick").slot(Slot::every(TICK));
+            sleep(TICK * (2 * process + 1) / 10).await;
+            for _ in 0..SLOTS {
+                let ran = poll.run(|_| job(Arc::clone(&runs)).map_ok());
+                ran.await.unwrap();
+                sleep(TICK * 99 / 100).await;
+            }
+        });
+    }
+    while let Some(ended) = processes.join_next().await {
+        ended.unwrap();
+    }
+    let client = machine("memory:tickers").await;
+    let marks = client.once("tick").history(10_000).await.unwrap();
+    assert_eq!(
+        runs.load(Ordering::SeqCst),
+        marks.len(),
+        "one run for each slot"
+    );
+    assert!(marks.len() >= SLOTS * 98 / 100, "{}", marks.len());
+    assert!(marks.iter().all(|mark| mark.attempt == 1));
+}
+
+/// Makes a future a job that cannot fail.
+trait MapOk: Future + Sized {
+    async fn map_ok(self) -> Result<Self::Output, Infallible> {
+        Ok(self.await)
     }
 }
 
-/// The process dies after the job, before the release: nobody renews the lease.
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_dies_after_the_job_still_keeps_the_others_out() {
-    let dead = machine("memory:cron_dead").await;
-    let lock = dead.lock("nightly-report");
-    // Renewed last a third of the lease ago: what is left is the least that a dead process leaves.
-    let options = tidelock::AcquireOptions::new().expires_after(SPREAD * 2);
-    let guard = lock.acquire_with(options).await.unwrap();
-    sleep(SPREAD * 2 / 3).await;
-    std::mem::forget(guard);
-    sleep(SPREAD * 59 / 60).await;
-    let late = machine("memory:cron_dead").await;
-    assert!(!once(&late, async {}).await.unwrap());
-}
+impl<F: Future> MapOk for F {}

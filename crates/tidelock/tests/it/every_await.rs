@@ -1,7 +1,8 @@
 //! Every operation is cancelled at each of its await points, on a store whose requests are pending before and after
 //! they take effect.
 
-use tidelock::testing::{Faults, Fixture, promises::every_await};
+use tidelock::testing::promises::{counting, every_await, latch};
+use tidelock::testing::{Faults, Fixture};
 
 fn pending() -> Fixture {
     Fixture::memory().through(Faults::pending(3))
@@ -30,6 +31,22 @@ mod writer {
     }
 }
 
+mod permit {
+    use super::{Faults, Fixture, every_await};
+
+    fn pending() -> Fixture {
+        Fixture::memory().as_permit().through(Faults::pending(3))
+    }
+
+    left! {
+        acquire_cancelled_at_every_await_leaves_nothing
+        try_acquire_cancelled_at_every_await_leaves_nothing
+        wait_cancelled_at_every_await_leaves_nothing
+        release_cancelled_at_every_await_still_releases
+        extend_cancelled_at_every_await_harms_nothing
+    }
+}
+
 mod fair {
     use super::{Faults, Fixture, every_await};
 
@@ -52,4 +69,21 @@ left! {
     reentry_cancelled_at_every_await_harms_nothing
     force_release_cancelled_at_every_await_leaves_nothing
     close_cancelled_at_every_await_leaves_nothing
+    downgrade_cancelled_at_every_await_leaves_nothing
+}
+
+#[tokio::test]
+async fn an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing() {
+    counting::an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing(&pending())
+        .await;
+}
+
+#[tokio::test]
+async fn a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing() {
+    latch::a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing(&pending()).await;
+}
+
+#[tokio::test]
+async fn a_count_down_cancelled_at_every_await_counts_at_most_once() {
+    latch::a_count_down_cancelled_at_every_await_counts_at_most_once(&pending()).await;
 }

@@ -7,12 +7,14 @@ mod architecture;
 mod at_the_door;
 #[cfg(feature = "blocking")]
 mod blocking_api;
+mod cancel_when;
 mod cron_once;
 mod environment;
 mod every_await;
 mod hand_off;
 mod history;
 mod late;
+mod lazy;
 mod logs;
 mod memory;
 mod multi;
@@ -21,6 +23,8 @@ mod paused;
 mod polled;
 mod properties;
 mod redlock;
+#[cfg(feature = "serde")]
+mod serde;
 mod sets;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;

@@ -5,6 +5,9 @@ mod plain {
 
     tidelock::conformance!(Fixture::memory());
     tidelock::conformance!(read_write: Fixture::memory());
+    tidelock::conformance!(once: Fixture::memory());
+    tidelock::conformance!(election: Fixture::memory());
+    tidelock::conformance!(ordered election: Fixture::memory());
 }
 
 /// A double of a store that polls.
@@ -12,7 +15,9 @@ mod plain {
 mod like_memcached {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(Fixture::memory_like("memcached"));
+    tidelock::conformance!(Fixture::memory_like("memcached").simulated());
+    tidelock::conformance!(no once: Fixture::memory_like("memcached").simulated());
+    tidelock::conformance!(no election: Fixture::memory_like("memcached").simulated());
 }
 
 /// A double of a store that keeps a queue.
@@ -20,31 +25,71 @@ mod like_memcached {
 mod like_zookeeper {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(Fixture::memory_like("zookeeper"));
-    tidelock::conformance!(read_write: Fixture::memory_like("zookeeper"));
+    tidelock::conformance!(Fixture::memory_like("zookeeper").simulated());
+    tidelock::conformance!(read_write: Fixture::memory_like("zookeeper").simulated());
 }
 
 mod chaos {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(faces: Fixture::memory().through_chaos());
-    tidelock::conformance!(read_write: Fixture::memory().through_chaos());
-    tidelock::conformance!(shown fair: Fixture::memory().through_chaos());
+    tidelock::conformance!(faces: Fixture::memory().through_chaos().simulated());
+    tidelock::conformance!(read_write: Fixture::memory().through_chaos().simulated());
+    tidelock::conformance!(shown fair: Fixture::memory().through_chaos().simulated());
+    tidelock::conformance!(once with faults: Fixture::memory().through_chaos().simulated());
 }
 
 /// A fair lock is a lock like any other, and has an order.
 mod fair {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(Fixture::memory().as_fair());
-    tidelock::conformance!(shown fair: Fixture::memory());
+    tidelock::conformance!(Fixture::memory().as_fair().simulated());
+    tidelock::conformance!(shown fair: Fixture::memory().simulated());
 }
 
 /// A writer is exclusive as the holder of any lock is, and waits in the store's queue.
 mod writer {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(Fixture::memory().as_writer());
+    tidelock::conformance!(Fixture::memory().as_writer().simulated());
+}
+
+/// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
+#[cfg(feature = "redis")]
+mod permits {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(hashed: Fixture::memory_like("redis").as_permit());
+    tidelock::conformance!(permits: Fixture::memory());
+}
+
+mod permits_chaos {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(permits faces: Fixture::memory().through_chaos());
+}
+
+mod counting {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(counting: Fixture::memory());
+}
+
+mod counting_chaos {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(counting faces: Fixture::memory().through_chaos());
+}
+
+mod latch {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(latch: Fixture::memory());
+}
+
+mod latch_chaos {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(latch faces: Fixture::memory().through_chaos());
 }
 
 #[cfg(feature = "blocking")]

@@ -185,9 +185,9 @@ fn fixture() -> Fixture {
 }
 
 mod plain {
-    tidelock::conformance!(super::fixture());
+    tidelock::conformance!(super::fixture().simulated());
 }
 
 mod chaos {
-    tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(faces: super::fixture().through_chaos().simulated());
 }

@@ -282,7 +282,7 @@ async fn closing_is_one_rule_for_every_kind_of_lock() {
         tidelock::ReadWriteLock::write,
     ] {
         let one = client().await;
-        let lock = side(&one.read_write_lock("a").unwrap());
+        let lock = side(&one.read_write_lock("a"));
         sells_while_the_client_closes(one, lock).await;
     }
     let (one, other) = (client().await, client().await);
@@ -319,4 +319,20 @@ async fn a_client_that_is_dropped_without_a_close_is_not_closing() {
     let closing = client.closing();
     drop(client);
     assert!(timeout(HOUR, closing).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_connect_an_hour_apart_agree_about_the_end_of_a_lease() {
+    let url = format!("memory:{}", unique());
+    let connect = || Client::builder().simulated_time().connect(&url);
+    let first = connect().await.unwrap();
+    tokio::time::sleep(HOUR).await;
+    let second = connect().await.unwrap();
+    for (holder, other) in [(&first, &second), (&second, &first)] {
+        let held = holder.lock("a").acquire().await.unwrap();
+        assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+        let seen = other.lock("a").inspect().await.unwrap();
+        assert!(seen.expires_in.unwrap() <= Duration::from_secs(30));
+        held.release().await.unwrap();
+    }
 }

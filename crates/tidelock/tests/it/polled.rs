@@ -63,7 +63,7 @@ fn fixture() -> Fixture {
 }
 
 mod promises {
-    tidelock::conformance!(super::fixture());
+    tidelock::conformance!(super::fixture().simulated());
 }
 
 #[tokio::test(start_paused = true)]

@@ -187,3 +187,68 @@ async fn a_number_that_is_no_majority_is_refused() {
     let no_time = RedLock::builder(clients).node_timeout(Duration::ZERO);
     assert_eq!(refused(no_time.build()), ErrorKind::InvalidOptions);
 }
+
+/// A minority of the servers may be down when the service starts.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_redlock_by_url_starts_without_a_minority_of_its_servers() {
+    let number = AtomicUsize::new(0);
+    let url = || {
+        format!(
+            "memory:redlock by url {}",
+            number.fetch_add(1, Ordering::Relaxed)
+        )
+    };
+    let urls = [url(), "redis://127.0.0.1:1".to_owned(), url()];
+    let settings = Client::builder().response_timeout(LEASE / 3);
+    let servers = settings.connect_each_lazy(&urls).unwrap();
+    let redlock = RedLock::builder(servers).build().unwrap();
+    let guard = redlock.lock("x").acquire_timeout(LEASE * 10).await.unwrap();
+    for url in [&urls[0], &urls[2]] {
+        let watcher = Client::connect(url).await.unwrap();
+        assert!(watcher.lock("x").inspect().await.unwrap().is_locked());
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_url_of_several_that_is_wrong_is_named_by_its_position() {
+    let urls = ["memory:", "nonsense:hunter2", "memory:"];
+    let error = RedLock::connect_lazy(urls).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    let said = error.to_string();
+    assert!(
+        said.contains("store 2 of 3") && !said.contains("hunter2"),
+        "{said}"
+    );
+    let error = RedLock::connect_lazy::<&str>([]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+}
+
+#[test]
+fn the_environment_names_the_servers_of_a_redlock() {
+    let stores = "memory:one  memory:two\nmemory:three";
+    let variables = [("TIDELOCK_STORES", stores), ("TIDELOCK_PREFIX", "shop:")];
+    crate::environment::passes_with("redlock::in_a_shop", &variables);
+    crate::environment::passes_with("redlock::without_servers", &[]);
+}
+
+#[tokio::test]
+#[ignore = "the_environment_names_the_servers_of_a_redlock runs it"]
+async fn in_a_shop() {
+    let lock = RedLock::from_env_lazy().unwrap().lock("x");
+    assert_eq!(lock.name(), "shop:x");
+    let guard = lock.acquire().await.unwrap();
+    for url in ["memory:one", "memory:two", "memory:three"] {
+        let watcher = Client::connect(url).await.unwrap();
+        assert!(watcher.lock("shop:x").inspect().await.unwrap().is_locked());
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "the_environment_names_the_servers_of_a_redlock runs it"]
+async fn without_servers() {
+    let error = RedLock::from_env_lazy().unwrap_err();
+    assert!(error.to_string().contains("TIDELOCK_STORES"), "{error}");
+}

@@ -4,7 +4,7 @@
 mod majority_of_three {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance!(Fixture::majority_of([(); 3].map(|()| Fixture::memory())));
+    tidelock::conformance!(Fixture::majority_of([(); 3].map(|()| Fixture::memory())).simulated());
 }
 
 mod all_of_three_with_faults {
@@ -14,7 +14,7 @@ mod all_of_three_with_faults {
         Fixture::memory().through(Faults::seeded().shared_by(3))
     }
 
-    tidelock::conformance!(faces: Fixture::all_of([part(), part(), part()]));
+    tidelock::conformance!(faces: Fixture::all_of([part(), part(), part()]).simulated());
 }
 
 mod doubt {

@@ -253,3 +253,16 @@ fn the_page_of_url_options_is_current() {
     }
     keep_current(&docs().join("url-options.md"), &text);
 }
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_database_as_an_option_is_told_its_place() {
+    for name in ["db", "database", "dbname"] {
+        let url = format!("redis://127.0.0.1/?{name}=9");
+        let error = Client::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        let said = error.to_string();
+        assert!(said.contains(name), "{said}");
+        assert!(said.contains("the database is the path"), "{said}");
+    }
+}

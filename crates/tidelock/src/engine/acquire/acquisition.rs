@@ -1,10 +1,12 @@
 //! The future that an acquire call returns: the checks before it starts, and the one exit path.
 
+use crate::engine::runtime::sync::atomic::Ordering;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
 
 use crate::engine::acquire::observation::Observation;
 use crate::engine::acquire::path::AcquirePath;
@@ -14,7 +16,6 @@ use crate::engine::runtime::background;
 use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::CancelToken;
 use crate::store::{BoxFuture, Name};
 
 /// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
@@ -74,7 +75,7 @@ impl Acquisition {
         self.cancel = options
             .cancel
             .clone()
-            .map(|cancel| Box::pin(CancelToken::cancelled(cancel)) as _);
+            .map(|cancelled| Box::pin(cancelled) as _);
         self.waiting = Some(InFlight::new(Arc::clone(&request.context.core.waiting)));
         Ok(AcquirePath::enter(Arc::clone(request)))
     }
@@ -152,15 +153,12 @@ fn check(request: &AcquireRequest) -> Result<()> {
     store.need(request.terms.kind)?;
     // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-        && (!store.front().capabilities().delays || request.terms.kind.is_read_write())
+        && (!store.front().capabilities().delays || !request.terms.kind.is_exclusive())
     {
         return Err(Error::new(ErrorKind::Unsupported).because("this store has no lock_delay"));
     }
-    if options
-        .cancel
-        .as_ref()
-        .is_some_and(CancelToken::is_cancelled)
-    {
+    let cancelled = options.cancel.clone().and_then(FutureExt::now_or_never);
+    if cancelled.is_some() {
         return Err(Error::new(ErrorKind::Cancelled));
     }
     Ok(())

@@ -45,8 +45,8 @@
 //! Lock order: an owner's async mutex comes first, and is held during the whole acquisition. The locks of the local
 //! queues and of the lease table are taken one after the other, never together and never across an await.
 
+use crate::engine::runtime::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::acquire::context::LockContext;
@@ -360,7 +360,7 @@ impl<'a> AcquireLoop<'a> {
             ..
         } = self;
         let LockContext { core, store, .. } = &*request.context;
-        let wakes = store.front().capabilities().wakes;
+        let wakes = store.front().capabilities().wakes_for(request.terms.kind);
         let first = pending.ask.patience.is_zero();
         pending.ask.patience = request.patience();
         waiting.take(&mut wait);

@@ -1,7 +1,7 @@
 //! A grant becomes a hold: the proof of its lease, the leader term, and the entry in the lease table.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::engine::acquire::observation::hold_span;
 use crate::engine::acquire::pending_ticket::PendingTicket;

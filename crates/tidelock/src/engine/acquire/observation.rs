@@ -136,10 +136,7 @@ fn warn_if_slow(request: &Arc<AcquireRequest>, end: AcquireEnd, took: Duration) 
             let seen = request.context.store.back().inspect(&request.name).await;
             let holders = seen.map(|seen| {
                 let each = seen.holders.iter().map(|holder| match &holder.client {
-                    Some(client) => format!(
-                        "{} ({} on {}, process {})",
-                        holder.owner, client.program, client.host, client.pid
-                    ),
+                    Some(client) => format!("{} ({client})", holder.owner),
                     None => holder.owner.clone(),
                 });
                 each.take(3).collect::<Vec<_>>().join(", ")

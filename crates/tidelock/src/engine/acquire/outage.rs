@@ -27,7 +27,7 @@ impl StoreOutage {
     ///
     /// # Errors
     /// The given error if a retry cannot succeed, or if the outage has lasted a whole lease (with a zero wait: a
-    /// response timeout). Otherwise a caller without a deadline would wait without end and without an error. A store
+    /// response timeout; before the client has connected: `connect_within`, if that is longer). Otherwise a caller without a deadline would wait without end and without an error. A store
     /// may say when it will be ready; then we wait until that time. Only its first announcement counts. Otherwise a
     /// store that is never ready would postpone the error without end.
     pub(crate) fn pause(
@@ -41,6 +41,8 @@ impl StoreOutage {
         let now = core.timers.now();
         let limit = if request.only_asks() {
             core.settings.response_timeout
+        } else if request.context.store.health().is_connecting() {
+            core.settings.lease.max(core.settings.connect_within)
         } else {
             core.settings.lease
         };

@@ -1,9 +1,9 @@
 //! A running acquisition: it waits in a local queue, or asks the store.
 
+use crate::engine::runtime::sync::atomic::Ordering;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use crate::engine::acquire::attempt_loop;

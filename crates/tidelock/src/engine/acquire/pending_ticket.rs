@@ -36,6 +36,7 @@ impl<'a> PendingTicket<'a> {
         };
         let ask = AttemptRequest {
             delay: terms.delay,
+            downgrade_of: request.downgrade_of.clone(),
             liveness: Liveness::new(Arc::clone(request) as _),
             ..AttemptRequest::once(ticket, terms.lease, terms.wish)
         };

@@ -1,9 +1,9 @@
 //! The acquire request: what was asked for, and the state that the caller, the acquire loop and the store share.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::engine::acquire::context::LockContext;
@@ -13,7 +13,7 @@ use crate::engine::local_queue::leader::AcquireTerms;
 use crate::engine::local_queue::waiter::{Notification, QueuedRequest, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
-use crate::store::{Caller, LockKind, Name};
+use crate::store::{Caller, LockKind, Name, OwnerId};
 
 /// The part of the response timeout for which an attempt may be without an answer before a wait that ends blames the
 /// store: a quarter. It is well above a round trip, because a busy store is not an outage.
@@ -30,6 +30,8 @@ pub(crate) struct AcquireRequest {
     pub(crate) options: AcquireOptions,
     pub(crate) location: &'static Location<'static>,
     pub(crate) terms: AcquireTerms,
+    /// The owner of the write hold that this reader joins, for a downgrade.
+    pub(crate) downgrade_of: Option<OwnerId>,
     /// Through this the local queue notifies it. It also has the last error of the store.
     pub(crate) waiter: Waiter,
     /// The caller has left. A request in flight is finished in the background.
@@ -57,6 +59,7 @@ impl AcquireRequest {
         let settings = &context.core.settings;
         let term = options
             .term(settings.lease, &settings.drift)
+            .and_then(|term| options.check_permits(kind).map(|()| term))
             .map_err(|error| error.on_lock(&name))?;
         Ok(Self {
             terms: AcquireTerms {
@@ -70,6 +73,7 @@ impl AcquireRequest {
             name,
             options,
             location,
+            downgrade_of: None,
             waiter: Waiter::default(),
             gone: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
@@ -158,7 +162,11 @@ impl AcquireRequest {
         if let Some(error) = self.waiter.take_last_error() {
             return error;
         }
-        let LockContext { core, queues, .. } = &*self.context;
+        let LockContext {
+            core,
+            queues,
+            store,
+        } = &*self.context;
         let queue = queues.as_ref().map(|queues| queues.last_answer(&self.name));
         let last = self.waiter.last_answer().or(queue.unwrap_or_default());
         let tolerance = core.settings.response_timeout / TOLERATED_SILENCE;
@@ -166,7 +174,9 @@ impl AcquireRequest {
             return Error::new(ErrorKind::TimedOut);
         }
         // Our attempt may still take effect; the client releases the lock then. A waiter has sent nothing itself.
-        let kind = if self.in_flight.load(Ordering::SeqCst) {
+        // While the client connects, no attempt was sent.
+        let may_run = self.in_flight.load(Ordering::SeqCst) && !store.health().is_connecting();
+        let kind = if may_run {
             ErrorKind::OutcomeUnknown
         } else {
             ErrorKind::Unavailable

@@ -109,7 +109,7 @@ impl Exported {
             .iter()
             .find(|(glob, _)| matches_glob(glob, name.as_str()));
         let group = rule.map_or(self.groups.len().saturating_sub(1), |(_, group)| *group);
-        let series = self.series.get(group * KINDS + kind as usize)?;
+        let series = self.series.get(group * KINDS + kind.number())?;
         let labels = Labels {
             store: self.store,
             kind: kind.as_str(),

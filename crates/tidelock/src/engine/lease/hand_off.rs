@@ -4,8 +4,8 @@
 //! waiter the hold. If the waiter has left by then, the hold is dropped, and goes to the next
 //! waiter or to the store.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tracing::Span;
 

@@ -3,10 +3,10 @@
 //! A grant becomes a hold before any code of the caller sees it, and the drop of the hold releases the lock. So a call
 //! that no task takes, a cancelled future and the last guard all release it by the same path.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tracing::Span;
@@ -68,8 +68,8 @@ pub(crate) struct Hold {
     pub(crate) token: Option<FencingToken>,
     /// The token of the grant, which the store knows. `token` may be a later one, reserved with it for a hand-off.
     pub(crate) generation: Option<FencingToken>,
-    /// A sequencer of this hold was given out. Then there is no hand-off: a third party may check the sequencer with
-    /// the store, which knows nothing of hand-offs and would confirm a holder that has released.
+    /// Others read in the store who this holder is: a sequencer of the hold was given out, or it leads an election. Then
+    /// there is no hand-off, of which the store would know nothing: it would confirm a holder that has released.
     pub(crate) is_written: AtomicBool,
     pub(crate) status: Arc<HoldStatus>,
     /// The id of its entry in the lease table.
@@ -104,15 +104,14 @@ impl Hold {
     /// [`ErrorKind::InvalidOptions`] if the owner would wait for itself: it holds the lock for reading and asks to
     /// write, or holds it without a token and asks for one.
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
-        let why = match (self.granted().ticket.kind, kind) {
-            (LockKind::Read, LockKind::Write) => {
-                "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start"
-            }
+        let held = self.granted().ticket.kind;
+        let why = if held.is_read() && !kind.is_read() {
+            "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start"
+        } else if !held.is_fenced() && kind.is_fenced() {
             // Also on a store that counts every grant: a program must not depend on the store.
-            (LockKind::Mutex | LockKind::Fair, LockKind::Fenced | LockKind::FairFenced) => {
-                "this owner holds the lock without a fencing token, so it would wait for itself; release it first, or acquire it with `fenced()` from the start"
-            }
-            _ => return Ok(self),
+            "this owner holds the lock without a fencing token, so it would wait for itself; release it first, or acquire it with `fenced()` from the start"
+        } else {
+            return Ok(self);
         };
         Err(Error::new(ErrorKind::InvalidOptions).because(why))
     }
@@ -137,6 +136,11 @@ impl Hold {
     pub(crate) fn note_extension(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         self.extension.fetch_max(nanos, Ordering::SeqCst);
+    }
+
+    /// From now on the hold is released in the store when it ends; this process does not hand it off.
+    pub(crate) fn release_in_store(&self) {
+        self.is_written.store(true, Ordering::SeqCst);
     }
 
     /// Whether `close` has already sent the release. Then we send nothing: the steward may have ended.

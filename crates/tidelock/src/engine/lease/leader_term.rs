@@ -1,8 +1,8 @@
 //! The leader term of a hold, and the local queues as the rooms below them see them.
 
+use crate::engine::runtime::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::store::{Awaited, BootInstant, Name};

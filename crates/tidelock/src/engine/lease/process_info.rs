@@ -1,7 +1,7 @@
-//! A record of this process in the store, for operators: host, process id, program. It exists while the client does.
+//! A record of this process in the store, for operators: host, process id, program, user. It exists while the client does.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use crate::engine::runtime::timers::Timers;
@@ -15,17 +15,28 @@ pub(crate) struct ProcessInfo {
     client: ClientId,
     /// `None`: the file name of this program.
     program: Option<String>,
+    user: Option<String>,
     /// A write was sent, so there may be something to remove.
     sent: AtomicBool,
 }
 
 impl ProcessInfo {
-    pub(crate) fn new(client: ClientId, program: Option<String>) -> Arc<Self> {
+    pub(crate) fn new(
+        client: ClientId,
+        program: Option<String>,
+        user: Option<String>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client,
             program,
+            user,
             sent: AtomicBool::new(false),
         })
+    }
+
+    /// The details of this process.
+    pub(crate) fn own(&self) -> ClientInfo {
+        own_info(self.program.clone()).run_by(self.user.clone())
     }
 
     /// Removes the record if it may exist. The steward calls it when no other request of this client is in flight.
@@ -42,18 +53,17 @@ impl ProcessInfo {
     /// dropped. `close` waits for the write while it is marked as in flight, and only then removes the record.
     pub(crate) fn publish<M: Send>(
         self: Arc<Self>,
-        home: Arc<StoreHandle>,
         timers: Timers,
-        begin_write: impl Fn() -> Option<M> + Send,
+        begin_write: impl Fn() -> Option<(M, Arc<StoreHandle>)> + Send,
     ) -> impl Future<Output = ()> + Send {
-        let own = own_info(self.program.clone());
+        let own = self.own();
         async move {
-            while let Some(in_flight) = begin_write() {
+            while let Some((in_flight, home)) = begin_write() {
                 self.sent.store(true, Ordering::SeqCst);
                 if let Err(error) = home.back().announce(&self.client, Some(&own)).await {
                     tracing::debug!(%error, "the process info of this client could not be written to the store; the client retries");
                 }
-                drop(in_flight);
+                drop((in_flight, home));
                 timers.after(CLIENT_INFO_TTL / 3).await;
             }
         }

@@ -19,7 +19,7 @@
 //! 2. `valid_until`, `proved_at` and `failed_at` never decrease: replies may arrive out of order.
 //! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use crate::engine::runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 

@@ -23,11 +23,11 @@
 //! The steward ends when the client is closed or its last handle is dropped. Remaining commands then get one more
 //! response timeout.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;

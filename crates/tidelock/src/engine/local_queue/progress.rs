@@ -1,6 +1,6 @@
 //! How the queues go on: a lock was freed, a leader term ended, or a leader makes no progress.
 
-use std::sync::atomic::Ordering;
+use crate::engine::runtime::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::fairness::debt::EndedTurn;

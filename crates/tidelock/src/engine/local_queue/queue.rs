@@ -39,10 +39,10 @@
 //! dropped notification passes on the leader role or the hold in it and takes `inner` again, and a woken task may run
 //! inside the wake. Only the steward is notified under `inner`.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::local_queue::queue::{LocalQueueSettings, LocalQueues};
+use crate::engine::runtime::event::Flag;
 use crate::engine::store_handle::StoreHandle;
 use crate::engine::store_health::StoreHealth;
 use crate::store::{Clock, Store};
@@ -18,10 +19,17 @@ pub(crate) struct QueuedStore {
 
 impl QueuedStore {
     /// The client's own store, and the same store with the plain layout of locks, if it has one. Both have the same
-    /// server, so they share their health. The store has just answered the connect.
-    pub(crate) fn of_client(store: Store, settings: &LocalQueueSettings) -> (Self, Option<Self>) {
-        let health = Arc::new(StoreHealth::new(settings.timers.clock()));
-        health.heard(|| 0, &Ok(()));
+    /// server, so they share their health. `opened`: set when the store is open. `None`: it has just answered the connect.
+    pub(crate) fn of_client(
+        store: Store,
+        opened: Option<Arc<Flag>>,
+        settings: &LocalQueueSettings,
+    ) -> (Self, Option<Self>) {
+        let is_open = opened.is_none();
+        let health = Arc::new(StoreHealth::new(settings.timers.clock(), opened));
+        if is_open {
+            health.heard(|| 0, &Ok(()));
+        }
         let plain = store.plain.as_deref().cloned();
         let plain = plain.map(|plain| Self::new(plain, Some("plain".into()), settings, &health));
         (Self::new(store, None, settings, &health), plain)
@@ -29,7 +37,7 @@ impl QueuedStore {
 
     /// A set of stores, identified by that text.
     pub(crate) fn of_set(store: Store, identity: &str, clock: Clock) -> Self {
-        let health = Arc::new(StoreHealth::new(clock));
+        let health = Arc::new(StoreHealth::new(clock, None));
         Self {
             store: StoreHandle::new(store, Some(identity.into()), None, health),
             queues: None,

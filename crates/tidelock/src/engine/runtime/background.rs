@@ -9,12 +9,17 @@ use std::time::Duration;
 
 #[cfg(feature = "blocking")]
 use futures_util::FutureExt;
-use tokio::runtime::{Builder, Handle};
+#[cfg(any(feature = "blocking", not(schedules = "shuttle")))]
+use tokio::runtime::Builder;
+#[cfg(not(schedules = "shuttle"))]
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 #[cfg(feature = "blocking")]
 use tokio::task::coop;
 
 use crate::engine::runtime::clock::{BootInstant, Clock};
+#[cfg(schedules = "shuttle")]
+use crate::engine::runtime::scheduled::{self, Handle};
 #[cfg(feature = "blocking")]
 use crate::engine::runtime::sync::RwLock;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
@@ -35,11 +40,22 @@ impl Background {
     /// # Errors
     /// [`ErrorKind::Runtime`] if the thread cannot be started, or in simulated time if there is no current runtime.
     pub(crate) fn start(clock: Clock) -> Result<(Self, Stop)> {
-        if matches!(clock, Clock::Simulated(_)) {
+        if clock == Clock::Simulated {
             let here =
                 Handle::try_current().map_err(|e| Error::new(ErrorKind::Runtime).caused_by(e))?;
             return Ok((Self::of(here), Stop(None)));
         }
+        Self::start_thread()
+    }
+
+    /// A thread of the operating system is outside of the schedule, so nothing would be reproducible.
+    #[cfg(schedules = "shuttle")]
+    fn start_thread() -> Result<(Self, Stop)> {
+        Err(Error::new(ErrorKind::Runtime).because("this build has only simulated time"))
+    }
+
+    #[cfg(not(schedules = "shuttle"))]
+    fn start_thread() -> Result<(Self, Stop)> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -277,6 +293,13 @@ impl Alarm {
     }
 
     /// Sleeps until `at`. It may return early, so the caller must read the clock afterwards. `FAR`: never returns.
+    #[cfg(schedules = "shuttle")]
+    pub(crate) async fn until(&mut self, at: BootInstant) {
+        scheduled::until(at.0).await;
+    }
+
+    /// Sleeps until `at`. It may return early, so the caller must read the clock afterwards. `FAR`: never returns.
+    #[cfg(not(schedules = "shuttle"))]
     pub(crate) async fn until(&mut self, at: BootInstant) {
         if at == BootInstant::FAR {
             return std::future::pending().await;

@@ -38,40 +38,48 @@ impl std::ops::Add<Duration> for BootInstant {
 }
 
 /// The source of the time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
     /// `CLOCK_BOOTTIME` on Linux. Elsewhere the monotonic clock of the standard library, which may stop while the
     /// machine is suspended.
     Boot,
     /// tokio's clock, which tests can pause.
-    Simulated(tokio::time::Instant),
+    Simulated,
 }
 
 impl Clock {
     /// The current instant.
-    pub fn now(&self) -> BootInstant {
+    pub fn now(self) -> BootInstant {
         match self {
             Self::Boot => boot_now(),
-            Self::Simulated(origin) => BootInstant(1) + origin.elapsed(),
+            Self::Simulated => simulated_now(),
         }
     }
+}
 
-    /// The nanoseconds from the start of the first simulated clock of this process to the start of this one, so that
-    /// instants of different simulated clocks can be compared. `None`: not simulated.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn simulated_origin(&self) -> Option<i64> {
-        use std::sync::OnceLock;
-        static FIRST: OnceLock<tokio::time::Instant> = OnceLock::new();
-        let Self::Simulated(origin) = self else {
-            return None;
-        };
-        let first = *FIRST.get_or_init(|| *origin);
-        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        Some(
-            nanos(origin.saturating_duration_since(first))
-                - nanos(first.saturating_duration_since(*origin)),
-        )
-    }
+#[cfg(schedules = "shuttle")]
+fn simulated_now() -> BootInstant {
+    BootInstant(crate::engine::runtime::scheduled::now())
+}
+
+/// All simulated clocks of a process count from one origin. Otherwise two clients of one store that connect at
+/// different instants would disagree about the end of a lease, and the store would grant a lock that is held.
+#[cfg(not(schedules = "shuttle"))]
+fn simulated_now() -> BootInstant {
+    use std::sync::OnceLock;
+
+    use tokio::time::Instant;
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    /// What a clock shows at the origin: 36 years. The clock of another runtime may be behind it.
+    const AT_ORIGIN: BootInstant = BootInstant(1 << 60);
+    let now = Instant::now();
+    let origin = *ORIGIN.get_or_init(|| now);
+    let behind = BootInstant(0) + origin.saturating_duration_since(now);
+    BootInstant(
+        (AT_ORIGIN + now.saturating_duration_since(origin))
+            .0
+            .saturating_sub(behind.0),
+    )
 }
 
 #[cfg(target_os = "linux")]

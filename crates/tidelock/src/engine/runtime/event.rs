@@ -7,10 +7,10 @@
 //! Lock order: the lock of an event is the last one to take. We wake tasks and drop wakers after it is released: an
 //! executor may run or drop a task in both, and that task may listen to the same event.
 
+use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};

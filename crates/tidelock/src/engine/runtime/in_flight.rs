@@ -1,7 +1,7 @@
 //! Counts the operations in flight, so that `close` can wait for them.
 
+use crate::engine::runtime::sync::atomic::{AtomicUsize, Ordering};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::runtime::event::Event;
 

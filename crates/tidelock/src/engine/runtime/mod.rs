@@ -9,6 +9,8 @@ pub(crate) mod event;
 pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
 pub(crate) mod retry;
+#[cfg(schedules = "shuttle")]
+pub(crate) mod scheduled;
 pub(crate) mod sync;
 pub(crate) mod timer_queue;
 pub(crate) mod timers;

@@ -28,7 +28,7 @@ where
             Err(error) if error.is_retryable() && !limit.is_zero() => error,
             done => return done,
         };
-        tracing::debug!(%error, tries = tries + 1, "cannot connect to the store; retrying");
+        tracing::debug!(%error, tries = tries + 1, "the store cannot be reached; retrying");
         timers
             .until(end, timers.after(RECONNECT.pause(tries)))
             .await;

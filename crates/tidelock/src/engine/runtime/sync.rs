@@ -2,19 +2,28 @@
 //!
 //! No code of ours panics under a lock, and code of others (wakers, stores, callbacks) is called outside or contained.
 //! If a panic happened anyway, an `unwrap` would pass it on to every other user of the lock, and the steward would end.
+//!
+//! The tests of schedules build the library with `--cfg schedules="shuttle"`. These locks and atomics are then those of
+//! shuttle, whose scheduler chooses at each of them which task runs next. The files of the engine therefore take their
+//! atomics from here; see `docs/schedules.md`.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(schedules = "shuttle")]
+use shuttle::sync as primitives;
+#[cfg(not(schedules = "shuttle"))]
+use std::sync as primitives;
+
+pub(crate) use primitives::{MutexGuard, RwLockReadGuard, RwLockWriteGuard, atomic};
+use primitives::{PoisonError, WaitTimeoutResult};
 
 /// [`std::sync::Mutex`], whose `lock` cannot fail.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+pub(crate) struct Mutex<T: ?Sized>(primitives::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(value))
+        Self(primitives::Mutex::new(value))
     }
 }
 
@@ -26,11 +35,11 @@ impl<T: ?Sized> Mutex<T> {
 
 /// [`std::sync::RwLock`], whose `read` and `write` cannot fail.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(std::sync::RwLock<T>);
+pub(crate) struct RwLock<T>(primitives::RwLock<T>);
 
 impl<T> RwLock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self(std::sync::RwLock::new(value))
+        Self(primitives::RwLock::new(value))
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -44,11 +53,11 @@ impl<T> RwLock<T> {
 
 /// [`std::sync::Condvar`], for [`Mutex`].
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub(crate) struct Condvar(primitives::Condvar);
 
 impl Condvar {
     pub(crate) const fn new() -> Self {
-        Self(std::sync::Condvar::new())
+        Self(primitives::Condvar::new())
     }
 
     pub(crate) fn notify_one(&self) {
@@ -65,7 +74,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         limit: Duration,
         condition: impl FnMut(&mut T) -> bool,
-    ) -> (MutexGuard<'a, T>, std::sync::WaitTimeoutResult) {
+    ) -> (MutexGuard<'a, T>, WaitTimeoutResult) {
         let waited = self.0.wait_timeout_while(guard, limit, condition);
         waited.unwrap_or_else(PoisonError::into_inner)
     }

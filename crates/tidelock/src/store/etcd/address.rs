@@ -32,6 +32,10 @@ pub(crate) const SYNTAX: UrlSyntax<()> = UrlSyntax {
 };
 
 impl Address {
+    pub(crate) fn is_secured(&self) -> bool {
+        self.places.iter().any(|place| place.tls)
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self> {
         SYNTAX.read(text, |url, ()| {
             let tls = match url.scheme {

@@ -7,6 +7,8 @@ use prost::{Message, Oneof};
 
 /// `SortTarget`: sort keys by their creation revision.
 pub(crate) const BY_CREATION: i32 = 2;
+/// `SortTarget`: sort keys by the revision of their last change.
+pub(crate) const BY_CHANGE: i32 = 3;
 /// `SortOrder`: oldest first.
 pub(crate) const ASCENDING: i32 = 1;
 /// `SortOrder`: newest first.

@@ -119,7 +119,7 @@ pub(crate) fn client(since: u64) -> Option<ClientInfo> {
 
 fn details(host: &str, program: &str) {
     let since = UNIX_EPOCH + Duration::from_millis(5);
-    let info = ClientInfo::new(host, 7, program, since);
+    let info = ClientInfo::new(host, 7, program, since).run_by(Some(program));
     let seen = inspect::read(inspect::written(&info).as_bytes()).expect("details are read");
     assert_eq!((seen.pid, seen.since), (7, since));
 }

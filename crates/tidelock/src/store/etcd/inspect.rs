@@ -197,14 +197,19 @@ pub(crate) fn owner(kv: &KeyValue) -> String {
     format!("lease {id}")
 }
 
-/// The stored form of a client's details, one per line. A line break in the name of host or program becomes a space.
+/// The stored form of a client's details, one per line. A line break in the name of host, program or user becomes a space.
 pub(crate) fn written(info: &ClientInfo) -> String {
     let since = info
         .since
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let (host, program) = (one_line(&info.host), one_line(&info.program));
-    format!("{host}\n{}\n{program}\n{}", info.pid, since.as_millis())
+    let user = one_line(info.user.as_deref().unwrap_or_default());
+    format!(
+        "{host}\n{}\n{program}\n{}\n{user}",
+        info.pid,
+        since.as_millis()
+    )
 }
 
 /// Reads a client's details. Ignores further lines: a newer version may have written them.
@@ -216,7 +221,9 @@ pub(crate) fn read(value: &[u8]) -> Option<ClientInfo> {
         .next()
         .and_then(|since| since.parse().ok())
         .unwrap_or(0);
-    Some(ClientInfo::new(host, pid, program, since_epoch(since)))
+    let info = ClientInfo::new(host, pid, program, since_epoch(since));
+    // An earlier version wrote no user.
+    Some(info.run_by(lines.next()))
 }
 
 #[cfg(test)]
@@ -227,8 +234,13 @@ mod tests {
     fn details_come_back() {
         let since = since_epoch(1_700_000_000_123);
         let info = ClientInfo::new("web-1", 7, "shop\nd", since);
-        let seen = read(format!("{}\nmore", written(&info)).as_bytes()).unwrap();
-        assert_eq!(seen, ClientInfo::new("web-1", 7, "shop d", since));
+        let plain = ClientInfo::new("web-1", 7, "shop d", since);
+        for (given, user) in [(None, None), (Some("dep\nloy"), Some("dep loy"))] {
+            let info = info.clone().run_by(given);
+            let seen = read(format!("{}\nmore", written(&info)).as_bytes()).unwrap();
+            assert_eq!(seen, plain.clone().run_by(user));
+        }
+        assert_eq!(read(b"web-1\n7\nshop d\n1700000000123"), Some(plain));
         assert!(read(b"").is_none());
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct Folder {
 /// Prefix of the keys with client details. No escaped name contains it: there, two hexadecimal digits follow each `%`.
 const CLIENTS: &str = "%clients/";
 
+/// Prefix of the keys with the marks of jobs, as [`CLIENTS`].
+const MARKS: &str = "%marks/";
+
 /// Suffix of the key of a lock-delay marker. A ticket's key ends with a number, so it never has this suffix.
 const MARKER: &str = ".delay";
 
@@ -96,6 +99,27 @@ impl Keys {
         self.client_of(id.as_str())
     }
 
+    /// The key of the mark of a job's slot.
+    pub(crate) fn mark(&self, name: &Name, slot: &str) -> String {
+        let name = escaped(name.as_str());
+        format!("{}{MARKS}{name}/{}", self.prefix, escaped(slot))
+    }
+
+    /// The range of the marks of a job.
+    pub(crate) fn marks(&self, name: &Name) -> Folder {
+        let folder = format!("{}{MARKS}{}", self.prefix, escaped(name.as_str()));
+        Folder {
+            first: format!("{folder}/").into_bytes(),
+            end: format!("{folder}0").into_bytes(), // `0` is the byte after `/`
+        }
+    }
+
+    /// The slot of a mark's key in [`marks`](Self::marks).
+    pub(crate) fn slot_of(marks: &Folder, key: &[u8]) -> Option<String> {
+        let slot = key.strip_prefix(&*marks.first)?;
+        unescaped(std::str::from_utf8(slot).ok()?)
+    }
+
     pub(crate) fn client_of(&self, uuid: &str) -> String {
         format!("{}{CLIENTS}{uuid}", self.prefix)
     }
@@ -158,6 +182,18 @@ mod tests {
         let keys = Keys::new("");
         let key = keys.client_of("abc");
         assert_eq!(keys.name_of(key.as_bytes()), None);
+    }
+
+    #[test]
+    fn marks_are_no_locks_and_their_slots_come_back() {
+        let keys = Keys::new("shop");
+        for slot in ["1f", "2026-11-20T03:00:00Z", "a/b", "50%"] {
+            let key = keys.mark(&name("a/b"), slot);
+            assert_eq!(keys.name_of(key.as_bytes()), None, "{key}");
+            let marks = keys.marks(&name("a/b"));
+            assert!(*marks.first <= *key.as_bytes() && *key.as_bytes() < *marks.end);
+            assert_eq!(Keys::slot_of(&marks, key.as_bytes()).as_deref(), Some(slot));
+        }
     }
 
     #[test]

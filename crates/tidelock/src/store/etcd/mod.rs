@@ -16,6 +16,7 @@ pub(crate) mod fuzz;
 mod inspect;
 mod keys;
 mod live_connection;
+mod marks;
 mod release;
 mod renew;
 mod stream;
@@ -57,6 +58,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: true,
     sequencers: true,
     raises_tokens: false,
+    marks: true,
+    counts: false,
 };
 
 /// Connects, and checks the connection with one request.
@@ -65,13 +68,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 ///
 /// Fails at once if the URL or the TLS settings are invalid, if no member can be reached, or if the members refuse us.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let target = Address::parse(url)?;
-    let secured = target.places.iter().any(|place| place.tls);
-    if !secured && tls::is_wanted(&env.tls) {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "TLS certificates are set, but the URL does not use TLS; write etcds:// instead of etcd://",
-        ));
-    }
+    let target = target(url, env)?;
+    let secured = target.is_secured();
     let login = target.user.zip(target.password);
     let endpoint = Arc::new(Endpoint::new(target.places, login, env));
     let back = ConnectionRuntime::Background(env.background.clone());
@@ -88,6 +86,17 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let greeted = front.greet().await;
     greeted.map_err(|error| missing_certificate(error, secured && env.tls.cert.is_none()))?;
     Ok(Store::new(front, back))
+}
+
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    let target = Address::parse(url)?;
+    if !target.is_secured() && tls::is_wanted(&env.tls) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but the URL does not use TLS; write etcds:// instead of etcd://",
+        ));
+    }
+    Ok(target)
 }
 
 /// Adds advice to the error of a failed connect if a missing client certificate may be the cause.
@@ -168,6 +177,7 @@ impl Backend for Etcd {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             sequencers: Some(self),
+            marks: Some(self),
             ..Extensions::NONE
         }
     }

@@ -126,12 +126,17 @@ pub(crate) fn foreign(value: &[u8]) -> String {
     }
 }
 
-/// The stored form of a client's details, one per line. A line break in the name of host or program becomes a space;
+/// The stored form of a client's details, one per line. A line break in the name of host, program or user becomes a space;
 /// otherwise the lines behind it would be read as something else.
 pub(crate) fn written(info: &ClientInfo) -> String {
     let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (host, program) = (one_line(&info.host), one_line(&info.program));
-    format!("{}\n{}\n{host}\n{program}", since.as_millis(), info.pid)
+    let user = one_line(info.user.as_deref().unwrap_or_default());
+    format!(
+        "{}\n{}\n{host}\n{program}\n{user}",
+        since.as_millis(),
+        info.pid
+    )
 }
 
 /// Reads a client's details. Ignores further lines.
@@ -142,7 +147,8 @@ pub(crate) fn client(value: &[u8]) -> Option<ClientInfo> {
     let pid = lines.next()?.parse().ok()?;
     let host = lines.next()?;
     let program = lines.next().unwrap_or_default();
-    Some(ClientInfo::new(host, pid, program, since))
+    // An earlier version wrote no user.
+    Some(ClientInfo::new(host, pid, program, since).run_by(lines.next()))
 }
 
 /// Whether a line of the item list may be a lock: its item expires and is small enough.
@@ -181,9 +187,13 @@ mod tests {
             (info.pid, &*info.host, &*info.program),
             (7, "host", "program")
         );
+        assert_eq!(info.user, None);
         assert!(client(b"").is_none());
-        let odd = ClientInfo::new("web\n1", 7, "shop\nd", since_epoch(1000));
-        let seen = client(written(&odd).as_bytes()).unwrap();
-        assert_eq!(seen, ClientInfo::new("web 1", 7, "shop d", odd.since));
+        for (given, user) in [(None, None), (Some("dep\nloy"), Some("dep loy"))] {
+            let odd = ClientInfo::new("web\n1", 7, "shop\nd", since_epoch(1000)).run_by(given);
+            let seen = client(written(&odd).as_bytes()).unwrap();
+            let plain = ClientInfo::new("web 1", 7, "shop d", odd.since).run_by(user);
+            assert_eq!(seen, plain);
+        }
     }
 }

@@ -56,6 +56,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
     raises_tokens: false,
+    marks: false,
+    counts: false,
 };
 
 /// Connects, and checks the connection with one request.
@@ -65,14 +67,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Fails at once if the URL is invalid, if TLS is configured, if the server cannot be reached, or if it lacks a command
 /// or setting that locks need.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let tls = &env.tls;
-    if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "TLS certificates are set, but tidelock has no TLS for memcached; remove them",
-        ));
-    }
     let endpoint = Arc::new(Endpoint {
-        address: Address::parse(url)?,
+        address: target(url, env)?,
         timers: env.timers.clone(),
         limit: env.response_timeout,
         credentials: env.credentials.clone(),
@@ -91,6 +87,17 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         .ask_one(Command::line("mn"), None, deadline)
         .await?;
     Ok(Store::new(front, back))
+}
+
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    let tls = &env.tls;
+    if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but tidelock has no TLS for memcached; remove them",
+        ));
+    }
+    Address::parse(url)
 }
 
 impl Backend for Memcached {

@@ -71,6 +71,18 @@ impl LockQueue {
         }
     }
 
+    /// Whether this owner holds the write side.
+    pub(crate) fn is_written_by(&mut self, owner: &OwnerId) -> bool {
+        self.held_by(owner)
+            .is_some_and(|place| place.kind.is_read_write() && !place.kind.is_read())
+    }
+
+    /// Puts a new entry directly behind that of `first`, ahead of all others.
+    pub(crate) fn put_behind(&mut self, first: &OwnerId, place: QueuedHold) {
+        let at = self.0.iter().position(|other| other.owner == *first);
+        self.0.insert(at.map_or(0, |at| at + 1), place);
+    }
+
     /// Removes the owner's entry. `Some(true)`: it held the lock. `None`: it has no entry.
     pub(crate) fn remove(&mut self, owner: &OwnerId) -> Option<bool> {
         let at = self.0.iter().position(|place| place.owner == *owner)?;
@@ -86,10 +98,7 @@ impl LockQueue {
 
     /// The waiters that nothing blocks: the first entry, or all readers before the first other kind.
     pub(crate) fn next(&self) -> impl Iterator<Item = &OwnerId> {
-        let readers = self
-            .0
-            .iter()
-            .take_while(|place| place.kind == LockKind::Read);
+        let readers = self.0.iter().take_while(|place| place.kind.is_read());
         let first = self.0.iter().take(readers.count().max(1));
         first
             .filter(|place| place.token.is_none())

@@ -2,11 +2,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::permits::PermitRecord;
 use super::queue::LockQueue;
+use super::slot_marks::SlotMarks;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::ClientInfo;
-use crate::store::{BootInstant, Capabilities, ClientId, Env, Name, OwnerId, Timers, WakeChannels};
+use crate::store::glob::matches_glob;
+use crate::store::{
+    BootInstant, Capabilities, ClientId, Clock, CountChanged, Env, Name, OwnerId, Timers,
+    WakeChannels,
+};
 
 /// The shared stores, by name. They live until the process ends.
 static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
@@ -15,13 +23,19 @@ static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mute
 pub(crate) struct World {
     records: Mutex<Records>,
     pub(crate) can: Capabilities,
-    #[allow(dead_code, reason = "shown by Debug")]
     timers: Timers,
+    /// The time of the wall clock at an instant of `timers`.
+    wall: (SystemTime, BootInstant),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) locks: HashMap<Name, LockQueue>,
+    pub(crate) semaphores: HashMap<Name, PermitRecord>,
+    /// The count of each latch that is not open.
+    pub(crate) latches: HashMap<Name, u32>,
+    /// The answers to the changes of latches and counting semaphores, and until when they are remembered.
+    pub(crate) changed: HashMap<OwnerId, (CountChanged, BootInstant)>,
     /// Locks that nobody can acquire until then, because of a lock-delay.
     pub(crate) barred: HashMap<Name, BootInstant>,
     /// The newest token of each lock.
@@ -29,6 +43,7 @@ pub(crate) struct Records {
     /// Withdrawn owners, and until when they are remembered.
     pub(crate) withdrawn: HashMap<OwnerId, BootInstant>,
     pub(crate) clients: HashMap<ClientId, ClientInfo>,
+    pub(crate) marks: HashMap<Name, SlotMarks>,
     /// The waiters of each client.
     pub(crate) listeners: Vec<WakeChannels>,
 }
@@ -41,6 +56,7 @@ impl World {
                 records: Mutex::default(),
                 can,
                 timers: env.timers.clone(),
+                wall: (wall_time(env.timers.clock()), env.timers.now()),
             })
         };
         if name.is_empty() {
@@ -50,12 +66,68 @@ impl World {
         Arc::clone(shared.entry(name.to_owned()).or_insert_with(fresh))
     }
 
+    /// The time of this store's clock.
+    pub(crate) fn wall_time(&self) -> SystemTime {
+        let (time, at) = self.wall;
+        time + self.timers.now().since(at)
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock()
     }
 }
 
+/// A simulated clock starts on the same day in each run, so that a seeded simulation can be replayed.
+fn wall_time(clock: Clock) -> SystemTime {
+    match clock {
+        Clock::Boot => SystemTime::now(),
+        Clock::Simulated => UNIX_EPOCH + Duration::from_secs(1_767_225_600), // 2026-01-01
+    }
+}
+
 impl Records {
+    /// The marks of a name, without expired ones.
+    pub(crate) fn marks(&mut self, name: &Name, now: BootInstant) -> &mut SlotMarks {
+        let marks = self.marks.entry(name.clone()).or_default();
+        marks.drop_expired(now);
+        marks
+    }
+
+    pub(crate) fn refuse_withdrawn(&self, owner: &OwnerId) -> Result<()> {
+        if !self.withdrawn.contains_key(owner) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"))
+    }
+
+    /// A name is a lock or a semaphore.
+    pub(crate) fn refuse_semaphore(&self, name: &Name) -> Result<()> {
+        if !self.semaphores.contains_key(name) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::WrongType).because(
+            "the name is a semaphore. It was not changed; use `semaphore`, or another name",
+        ))
+    }
+
+    /// A name is a latch, or something else.
+    pub(crate) fn refuse_latch(&self, name: &Name) -> Result<()> {
+        if !self.latches.contains_key(name) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::WrongType)
+            .because("the name is a latch. It was not changed; use `latch`, or another name"))
+    }
+
+    /// See [`refuse_semaphore`](Self::refuse_semaphore).
+    pub(crate) fn refuse_lock(&mut self, name: &Name, now: BootInstant) -> Result<()> {
+        if self.queue(name, now).is_none() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::WrongType)
+            .because("the name is a lock. It was not changed; use `lock`, or another name"))
+    }
+
     /// The queue of a name, without expired entries. `None`: the lock has no holder and no waiter.
     pub(crate) fn queue(&mut self, name: &Name, now: BootInstant) -> Option<&mut LockQueue> {
         let queue = self.locks.get_mut(name)?;
@@ -66,6 +138,19 @@ impl Records {
             self.locks.remove(name);
         }
         self.locks.get_mut(name)
+    }
+
+    /// The names of the locks and semaphores that are held and match a pattern.
+    pub(crate) fn held(&self, now: BootInstant, pattern: &str) -> Vec<String> {
+        let is_held = |queue: &LockQueue| queue.holders().any(|place| place.ends > now);
+        let locks = self.locks.iter().filter(|(_, queue)| is_held(queue));
+        let semaphores = self.semaphores.iter();
+        let semaphores = semaphores.filter(|(_, semaphore)| semaphore.is_held(now));
+        let names = locks.map(|(name, _)| name);
+        let names = names.chain(semaphores.map(|(name, _)| name));
+        let names = names.map(Name::as_str);
+        let names = names.filter(|name| matches_glob(pattern, name));
+        names.map(str::to_owned).collect()
     }
 
     /// When the lock-delay of a lock without a holder ends. `None`: no delay is running.
@@ -91,5 +176,12 @@ impl Records {
             listeners.map(|signals| (signals.clone(), channel.clone()))
         });
         told.collect()
+    }
+}
+
+/// Wakes the waiters that [`Records::left`] has named.
+pub(crate) fn tell(told: &[(WakeChannels, Box<str>)]) {
+    for (signals, channel) in told {
+        signals.wake_one(channel);
     }
 }

@@ -26,6 +26,21 @@ const STALE: Duration = Duration::from_secs(120);
 /// Bounds how often a text is sent if a deadlock rolls it back.
 const MAX_DEADLOCK_TRIES: u32 = 4;
 
+/// What one request sends.
+#[derive(Debug, Clone)]
+pub(crate) enum Statements {
+    /// The server commits each statement by itself.
+    Each(String),
+    /// All of them take effect, or none.
+    Transaction(String),
+}
+
+impl From<String> for Statements {
+    fn from(text: String) -> Self {
+        Self::Each(text)
+    }
+}
+
 type CredentialsSource = Arc<dyn Fn() -> Credentials + Send + Sync>;
 
 /// A bounded pool. Connections are opened on demand.
@@ -65,7 +80,7 @@ impl Pool {
         &self.0.address.database
     }
 
-    /// Tables that are not there may be made.
+    /// Missing tables may be made.
     pub(crate) fn may_create(&self) -> bool {
         self.0.create
     }
@@ -82,16 +97,17 @@ impl Pool {
     /// Sends statements, and returns the rows of the last one.
     pub(crate) async fn ask(
         &self,
-        text: String,
+        text: impl Into<Statements>,
         deadline: BootInstant,
     ) -> Result<Vec<TextRow>, RequestError> {
-        self.ask_for(text, deadline, Liveness::default()).await
+        self.ask_for(text.into(), deadline, Liveness::default())
+            .await
     }
 
     /// Like [`ask`](Self::ask), but sends nothing if the caller leaves before a connection is available.
     pub(crate) async fn ask_for(
         &self,
-        text: String,
+        text: Statements,
         deadline: BootInstant,
         liveness: Liveness,
     ) -> Result<Vec<TextRow>, RequestError> {
@@ -122,7 +138,7 @@ impl PoolInner {
 
     async fn serve(
         &self,
-        text: &str,
+        text: &Statements,
         deadline: BootInstant,
         liveness: &Liveness,
     ) -> Result<Vec<TextRow>, RequestError> {
@@ -145,7 +161,13 @@ impl PoolInner {
         let mut tries = 0;
         loop {
             tries += 1;
-            let Some(answer) = self.timers.until(deadline, raw_connection.ask(text)).await else {
+            let asked = async {
+                match text {
+                    Statements::Each(text) => raw_connection.ask(text).await,
+                    Statements::Transaction(text) => raw_connection.transact(text).await,
+                }
+            };
+            let Some(answer) = self.timers.until(deadline, asked).await else {
                 let mute = unanswered(format_args!("no answer within {:?}", self.limit));
                 return Err(RequestError::Classified(mute));
             };

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::mysql::connection::Pool;
+use crate::store::mysql::fair_sql::WAITERS;
 use crate::store::mysql::raw_connection::{TextRow, text};
 
 const VERSION: DoctorCheck = DoctorCheck {
@@ -31,6 +32,18 @@ const DURABILITY: DoctorCheck = DoctorCheck {
     bad: "a crash of the machine forgets the last second: a lock that was granted then can be granted again",
     advice: "set innodb_flush_log_at_trx_commit = 1",
 };
+
+const FAIR_LOCKS: DoctorCheck = DoctorCheck {
+    subject: "fair locks",
+    good: "waiters are served in order of arrival",
+    severity: Severity::Advice,
+    bad: "the table of their queues is missing or out of reach; the first waiter makes it, if its user may. Other locks need none",
+    advice: "let a user with the right to create tables make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of a waiter has the statement",
+};
+
+/// Changes nothing, and needs the rights that a fair lock needs.
+const QUEUE: &str = "UPDATE tidelock_waiters SET alive = alive WHERE id = ''; DELETE FROM tidelock_waiters WHERE id = ''; \
+    INSERT INTO tidelock_waiters SELECT * FROM tidelock_waiters WHERE id = ''";
 
 pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
@@ -65,6 +78,17 @@ pub(crate) fn findings(
         findings.extend(engine(&text(row, 0)?, &text(row, 1)?));
     }
     Ok(findings)
+}
+
+/// Whether this user can use the table of the waiters. `None`: the server did not tell, and other findings say why.
+pub(crate) async fn queue(pool: &Pool) -> Option<Finding> {
+    match pool.ask(QUEUE.to_owned(), pool.deadline()).await {
+        Ok(_) => Some(FAIR_LOCKS.good(WAITERS)),
+        Err(failure) if failure.is_no_table() || failure.is_denied() => {
+            Some(FAIR_LOCKS.bad(WAITERS))
+        }
+        Err(_) => None,
+    }
 }
 
 fn version(version: &str) -> Finding {

@@ -15,24 +15,38 @@ pub(crate) type RequestError = errors::RequestError<MysqlError>;
 pub(crate) struct MysqlError {
     pub(crate) code: u16,
     pub(crate) text: String,
-    /// It was the first statement, so nothing of the text has happened.
-    pub(crate) first: bool,
+    /// Nothing of the text has happened: it was the first statement, or its transaction was rolled back.
+    pub(crate) undone: bool,
 }
 
 impl RequestError {
-    /// A deadlock with other transactions rolled the statement back, so it may be repeated at once.
+    /// A deadlock with other transactions: nothing has happened, so the text may be repeated at once.
     pub(crate) fn is_contended(&self) -> bool {
-        self.refused_first() == Some(1213)
+        self.undone() == Some(1213)
     }
 
     /// Another transaction blocks a row that we need, so nothing has happened.
     pub(crate) fn is_kept_waiting(&self) -> bool {
-        matches!(self.refused_first(), Some(1205 | 1213))
+        matches!(self.undone(), Some(1205 | 1213))
     }
 
     /// One of our tables is missing, so nothing has happened.
     pub(crate) fn is_no_table(&self) -> bool {
-        self.refused_first() == Some(1146)
+        self.undone() == Some(1146)
+    }
+
+    /// This table is missing, or out of the user's reach, so nothing has happened. A server that may not tell the two
+    /// apart refuses the user.
+    pub(crate) fn lacks_table(&self, table: &str) -> bool {
+        let Self::Server(error) = self else {
+            return false;
+        };
+        error.undone && matches!(error.code, 1142 | 1146) && error.text.contains(table)
+    }
+
+    /// A table of an earlier tidelock lacks a column.
+    pub(crate) fn is_no_column(&self) -> bool {
+        self.undone() == Some(1054)
     }
 
     /// The user may not create tables.
@@ -42,15 +56,14 @@ impl RequestError {
 
     /// The connection can serve the next request.
     pub(crate) fn spares_connection(&self) -> bool {
-        // If a later statement failed, a transaction may still be open.
-        self.refused_first()
+        self.undone()
             .is_some_and(|code| !ENDS_SESSION.contains(&code))
     }
 
-    /// The code of an error of the first statement.
-    fn refused_first(&self) -> Option<u16> {
+    /// The code of an error after which nothing has happened.
+    pub(crate) fn undone(&self) -> Option<u16> {
         match self {
-            Self::Server(error) if error.first => Some(error.code),
+            Self::Server(error) if error.undone => Some(error.code),
             _ => None,
         }
     }
@@ -58,7 +71,7 @@ impl RequestError {
 
 impl MysqlError {
     fn meaning(&self) -> (ErrorKind, &'static str) {
-        if self.first {
+        if self.undone {
             meaning(self.code)
         } else {
             (ErrorKind::OutcomeUnknown, "a part of the work was done")
@@ -96,9 +109,9 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         4031 => (Unavailable, "the server had ended the idle connection"),
         1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (Refused,
             "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)"),
-        1044 | 1142 | 1143 | 1227 => (Refused, "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE"),
+        1044 | 1142 | 1143 | 1227 => (Refused, "the user may not use this database or its tables: check the database in the URL; the user needs SELECT, INSERT, UPDATE and DELETE"),
         3159 => (Refused, "the server requires TLS: write ssl-mode=VERIFY_IDENTITY"),
-        1049 => (InvalidOptions, "there is no such database"),
+        1049 => (InvalidOptions, "the server has no such database; name one that exists in the URL"),
         1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (Unsupported, "the server is too old, or the tables differ from those that tidelock creates"),
         1146 => (Refused, "tidelock's tables do not exist"),
         // Nothing else is counted up.
@@ -113,9 +126,9 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn kind(code: u16, first: bool) -> ErrorKind {
+    fn kind(code: u16, undone: bool) -> ErrorKind {
         let text = "x".to_owned();
-        RequestError::Server(MysqlError { code, text, first })
+        RequestError::Server(MysqlError { code, text, undone })
             .error()
             .kind()
     }

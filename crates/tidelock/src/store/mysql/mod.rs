@@ -4,13 +4,20 @@
 //! belongs to a session: any connection can renew or release any lock, so no lock is lost with a connection that is
 //! killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and steward share
 //! none. The server wakes nobody, so waiters poll.
+//!
+//! A fair lock also has a queue of waiters ([`fair_sql`]), and each change of both is one transaction.
 
 pub(crate) mod address;
 mod connection;
 mod doctor;
 mod errors;
+mod fair;
+mod fair_sql;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod inspect;
+mod marks;
+mod queue;
 mod raw_connection;
 mod schema;
 mod sql;
@@ -23,17 +30,18 @@ use futures_util::future::join_all;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
-use crate::store::glob::matches_glob;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::fair_waiters::FairWaiters;
 use crate::store::mysql::address::Address;
-use crate::store::mysql::connection::Pool;
+use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
+use crate::store::mysql::queue::MysqlQueue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
-    Capabilities, ClientId, Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released,
-    Renewal, Renewed, Store, Ticket, TokenCounter, certain, ready, tls,
+    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
+    Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
+    Ticket, TokenCounter, WakeChannels, certain, ready, tls,
 };
 use crate::types::FencingToken;
 
@@ -41,12 +49,19 @@ use crate::types::FencingToken;
 const FRONT: usize = 8;
 /// Bounds the connections of the steward.
 const BACK: usize = 3;
+/// Bounds the connections on which the client looks at the queues of fair locks.
+const LOOKS: usize = 2;
 /// How long locks are renewed one by one after a batch was held up.
 const APART: Duration = Duration::from_secs(60);
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    kinds: &[LockKind::Mutex, LockKind::Fenced],
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Fair,
+        LockKind::FairFenced,
+    ],
     wakes: false,
     queues: false,
     shared: true,
@@ -54,18 +69,28 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
     raises_tokens: true,
+    marks: true,
+    counts: false,
 };
 
 /// Connects, and creates the tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let mut address = Address::parse(url)?;
-    address.files = tls::named(&env.tls, address.files);
-    address.check_tls()?;
+    let address = target(url, env)?;
+    let pool = |most| Pool::new(address.clone(), env, most);
+    let looks = pool(LOOKS);
+    let table = MysqlQueue {
+        pool: looks.clone(),
+    };
+    let signals = WakeChannels::new(env.timers.clone(), |_| {});
+    let waiters = FairWaiters::new(table, signals, &env.timers, &env.background);
     let face = |most| {
-        let pool = Pool::new(address.clone(), env, most);
+        let pool = pool(most);
         Arc::new(Mysql {
             fence: sql::fence(pool.database()),
             pool,
+            looks: looks.clone(),
+            waiters: Arc::clone(&waiters),
+            lease: env.lease,
             apart: Mutex::default(),
         })
     };
@@ -74,10 +99,21 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     Ok(Store::new(front, back))
 }
 
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    let mut address = Address::parse(url)?;
+    address.files = tls::named(&env.tls, address.files);
+    address.check_tls()?;
+    Ok(address)
+}
+
 /// One store handle: for the callers, or for the steward.
 #[derive(Debug)]
 struct Mysql {
     pool: Pool,
+    looks: Pool,
+    waiters: Arc<FairWaiters<MysqlQueue>>,
+    lease: Duration,
     /// The statement of an SQL fence.
     fence: String,
     /// Until when locks are renewed one by one.
@@ -86,12 +122,16 @@ struct Mysql {
 
 impl Mysql {
     /// Sends one request.
-    async fn ask(&self, text: String) -> Result<Vec<TextRow>> {
+    async fn ask(&self, text: impl Into<Statements>) -> Result<Vec<TextRow>> {
         self.ask_for(text, Liveness::default()).await
     }
 
     /// Like [`ask`](Self::ask), but sends nothing if the caller has already left.
-    async fn ask_for(&self, text: String, liveness: Liveness) -> Result<Vec<TextRow>> {
+    async fn ask_for(
+        &self,
+        text: impl Into<Statements>,
+        liveness: Liveness,
+    ) -> Result<Vec<TextRow>> {
         let answer = self.ask_until(self.pool.deadline(), text, liveness).await;
         answer.map_err(RequestError::error)
     }
@@ -101,9 +141,10 @@ impl Mysql {
     async fn ask_until(
         &self,
         deadline: BootInstant,
-        text: String,
+        text: impl Into<Statements>,
         liveness: Liveness,
     ) -> Result<Vec<TextRow>, RequestError> {
+        let text = text.into();
         match self.pool.ask_for(text.clone(), deadline, liveness).await {
             Err(failure) if failure.is_no_table() => {
                 let ready = schema::ready(&self.pool, deadline).await;
@@ -117,11 +158,20 @@ impl Mysql {
     async fn attempt(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let text = sql::attempt(&ask.ticket, ask.lease);
         let rows = self.ask_for(text, ask.liveness.clone()).await?;
-        let Some(row) = rows.first() else {
-            // The counter's row is missing, so nothing was inserted.
-            schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(errors::unsent("another process is creating the tables"));
-        };
+        Self::read_attempt(self.first_row(&rows).await?)
+    }
+
+    /// The first row of an answer. There is none if the counter's row is missing, and then nothing was changed.
+    async fn first_row<'a>(&self, rows: &'a [TextRow]) -> Result<&'a TextRow> {
+        if let Some(row) = rows.first() {
+            return Ok(row);
+        }
+        schema::ready(&self.pool, self.pool.deadline()).await?;
+        Err(errors::unsent("another process is creating the tables"))
+    }
+
+    /// Reads the answer to an attempt.
+    fn read_attempt(row: &TextRow) -> Result<Attempt> {
         if number(row, 3)? != 0 {
             return Err(
                 Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
@@ -207,13 +257,22 @@ impl Mysql {
 
     async fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
         let rows = self.ask(sql::withdraw(ticket)).await?;
-        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
-        if number(row, 1)? == 0 {
-            // The tables were emptied. Without the counter's row there was no row to mark.
+        let row = self.need_counter(rows.first(), 1).await?;
+        Ok(released(number(row, 0)?))
+    }
+
+    /// Reads whether a withdrawal has found the counter's row. After the tables were emptied there was no row to mark.
+    async fn need_counter<'a>(
+        &self,
+        row: Option<&'a TextRow>,
+        column: usize,
+    ) -> Result<&'a TextRow> {
+        let row = row.ok_or_else(|| unanswered("no answer"))?;
+        if number(row, column)? == 0 {
             schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(unanswered("another process is creating the tables"));
         }
-        Ok(released(number(row, 0)?))
+        Ok(row)
     }
 
     /// The newest token of the lock, after the counter of new tokens was raised to `newest`.
@@ -227,60 +286,7 @@ impl Mysql {
 
     async fn newest_token(&self, text: String) -> Result<u64> {
         let rows = self.ask(text).await?;
-        let Some(row) = rows.first() else {
-            // The counter's row is missing, so nothing was raised.
-            schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(errors::unsent("another process is creating the tables"));
-        };
-        number(row, 0)
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<Snapshot> {
-        let rows = self.ask(sql::inspect(name)).await?;
-        let mut snapshot = Snapshot::free(name.as_str());
-        let Some(row) = rows.first() else {
-            return Ok(snapshot);
-        };
-        snapshot.token = Some(FencingToken::new(number(row, 2)?));
-        let left = number(row, 1)?;
-        if left > 0 {
-            snapshot.expires_in = Some(Duration::from_micros(left));
-            let mut holder = Holder::new(text(row, 0)?, 1);
-            holder.client = details(row)?;
-            snapshot.holders.push(holder);
-        }
-        Ok(snapshot)
-    }
-
-    async fn list(&self, pattern: &str, after: Option<&str>) -> Result<Page> {
-        // The beginning of a key, as a number.
-        let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
-        let rows = self.ask(sql::list(cursor)).await?;
-        let mut page = Page::default();
-        for row in &rows {
-            let name = text(row, 1)?;
-            if !name.is_empty() && matches_glob(pattern, &name) {
-                page.names.push(name);
-            }
-        }
-        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
-            let next = number(last, 0)?.checked_add(1);
-            page.next = next.map(|next| next.to_string());
-        }
-        Ok(page)
-    }
-
-    async fn announce(&self, client: &ClientId, info: Option<&ClientInfo>) -> Result<()> {
-        let Some(info) = info else {
-            return self.ask(sql::retract(client)).await.map(drop);
-        };
-        self.ask(sql::announce(client, info, CLIENT_INFO_TTL))
-            .await?;
-        // A failed sweep does no harm to locks. The next client that announces itself repeats it.
-        if let Err(error) = self.ask(sql::sweep()).await {
-            tracing::debug!(%error, "cannot delete expired rows");
-        }
-        Ok(())
+        number(self.first_row(&rows).await?, 0)
     }
 }
 
@@ -292,20 +298,6 @@ fn released(rows: u64) -> Released {
     }
 }
 
-fn details(row: &TextRow) -> Result<Option<ClientInfo>> {
-    if row.get(3).is_none_or(Option::is_none) {
-        return Ok(None);
-    }
-    let pid = u32::try_from(number(row, 4)?).unwrap_or(0);
-    let since = since_epoch(number(row, 6)?);
-    Ok(Some(ClientInfo::new(
-        text(row, 3)?,
-        pid,
-        text(row, 5)?,
-        since,
-    )))
-}
-
 impl Backend for Mysql {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
@@ -315,12 +307,17 @@ impl Backend for Mysql {
         Extensions {
             sql_fence: Some(&self.fence),
             token_counter: Some(self),
+            marks: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(self.attempt(ask))
+        if ask.ticket.kind.is_fair() {
+            certain(self.attempt_fair(ask))
+        } else {
+            certain(self.attempt(ask))
+        }
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -332,14 +329,24 @@ impl Backend for Mysql {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.release(ticket))
+        if ticket.kind.is_fair() {
+            Box::pin(self.release_fair(ticket))
+        } else {
+            Box::pin(self.release(ticket))
+        }
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.withdraw(ticket))
+        if ticket.kind.is_fair() {
+            Box::pin(self.withdraw_fair(ticket))
+        } else {
+            Box::pin(self.withdraw(ticket))
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.waiters.close();
+        self.looks.close();
         self.pool.close();
         ready(())
     }
@@ -376,7 +383,9 @@ impl Operate for Mysql {
         Box::pin(async {
             let settings = self.ask(doctor::READ_SETTINGS.to_owned()).await?;
             let engines = self.ask(doctor::ENGINES.to_owned()).await?;
-            doctor::findings(&self.pool, &settings, &engines)
+            let mut findings = doctor::findings(&self.pool, &settings, &engines)?;
+            findings.extend(doctor::queue(&self.pool).await);
+            Ok(findings)
         })
     }
 }

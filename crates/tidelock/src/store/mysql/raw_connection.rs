@@ -96,7 +96,32 @@ impl RawConnection {
                 .await
                 .map_err(|e| request_error(e, false))?;
         }
+        // The driver keeps back an error of a later statement until we read on. Without this the text would seem to have
+        // succeeded, and its transaction would stay open.
+        let rest = result.drop_result().await;
+        rest.map_err(|e| request_error(e, false))?;
         Ok(last.into_iter().map(text_row).collect())
+    }
+
+    /// As [`ask`](Self::ask), in one transaction.
+    pub(crate) async fn transact(&mut self, text: &str) -> Result<Vec<TextRow>, RequestError> {
+        let answer = self
+            .ask(&format!("START TRANSACTION; {text}; COMMIT"))
+            .await;
+        let Err(RequestError::Server(error)) = answer else {
+            return answer;
+        };
+        // Otherwise the rows would stay locked, and the next transaction on this connection would commit a part of this
+        // one.
+        match self.ask("ROLLBACK").await {
+            Ok(_) => Err(RequestError::Server(MysqlError {
+                undone: true,
+                ..error
+            })),
+            Err(_) => Err(RequestError::Broken(format!(
+                "the connection broke before a transaction was rolled back: {error}"
+            ))),
+        }
     }
 
     /// Whether the server still answers.
@@ -168,7 +193,7 @@ fn request_error(error: mysql_async::Error, first: bool) -> RequestError {
         mysql_async::Error::Server(error) => RequestError::Server(MysqlError {
             code: error.code,
             text: error.message,
-            first,
+            undone: first,
         }),
         other => RequestError::Broken(format!(
             "the connection broke before the answer came: {other}"

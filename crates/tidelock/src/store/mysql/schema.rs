@@ -4,13 +4,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
 use crate::store::errors::one_line;
 use crate::store::mysql::connection::Pool;
+use crate::store::mysql::fair_sql;
 use crate::store::mysql::sql::NOW;
 
 /// The version of the table format. A change that an older tidelock could misread gets a new number.
 const FORMAT: u64 = 1;
 
 /// Statements that create the tables. Each can be repeated, also by several clients at the same time.
-pub(crate) fn tables() -> [String; 4] {
+pub(crate) fn tables() -> [String; 5] {
     [
         "CREATE TABLE IF NOT EXISTS tidelock_locks (\n\
          \x20 id BINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of the name\n\
@@ -31,7 +32,8 @@ pub(crate) fn tables() -> [String; 4] {
          \x20 pid BIGINT UNSIGNED NOT NULL,\n\
          \x20 program TEXT CHARACTER SET utf8mb4 NOT NULL,\n\
          \x20 since BIGINT NOT NULL,\n\
-         \x20 expires BIGINT NOT NULL\n\
+         \x20 expires BIGINT NOT NULL,\n\
+         \x20 os_user TEXT CHARACTER SET utf8mb4\n\
          ) ENGINE = InnoDB"
             .to_owned(),
         "CREATE TABLE IF NOT EXISTS tidelock_counter (\n\
@@ -40,6 +42,7 @@ pub(crate) fn tables() -> [String; 4] {
          \x20 format INT UNSIGNED NOT NULL\n\
          ) ENGINE = InnoDB"
             .to_owned(),
+        fair_sql::TABLE.to_owned(),
         // The counter starts at the clock, so tokens keep growing even after somebody has dropped the tables.
         format!(
             "INSERT IGNORE INTO tidelock_counter (one, token, format) VALUES (1, {NOW}, {FORMAT})"
@@ -72,6 +75,18 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
     Ok(())
 }
 
+/// Creates the table of `what`, which a database of an earlier tidelock lacks.
+pub(crate) async fn make_later(pool: &Pool, what: &str, table: &str) -> Result<()> {
+    let what = format!("the table of {what}");
+    let by_hand = || {
+        format!(
+            "{what} does not exist or is out of this user's reach, and this user may not create it; run this as a user with that right, and grant SELECT, INSERT, UPDATE and DELETE on it: {}",
+            one_line(table)
+        )
+    };
+    create(pool, table.to_owned(), pool.deadline(), &what, by_hand).await
+}
+
 async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
     if !pool.may_create() {
         return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
@@ -79,27 +94,39 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
             pool.database()
         )));
     }
+    let by_hand = || {
+        format!(
+            "tidelock's tables do not exist, and this user may not create them; run this as a user with that right: {};",
+            one_line(&tables().join("; "))
+        )
+    };
     for table in tables() {
-        match pool.ask(table, deadline).await {
-            Ok(_) => {}
-            Err(failure) if failure.is_denied() => {
-                return Err(Error::new(ErrorKind::Refused).because(format!(
-                    "tidelock's tables do not exist, and this user may not create them; run this as a user with that right: {};",
-                    one_line(&tables().join("; "))
-                )));
-            }
-            Err(other) => {
-                // No lock request was sent yet, so nothing is unknown.
-                let error = other.error();
-                let kind = match error.kind() {
-                    ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,
-                    kind => kind,
-                };
-                return Err(Error::new(kind)
-                    .because("cannot create tidelock's tables")
-                    .caused_by(error));
-            }
-        }
+        create(pool, table, deadline, "tidelock's tables", by_hand).await?;
     }
     Ok(())
+}
+
+/// Runs a statement that creates `what`. Nothing of a lock has changed yet, so no outcome is unknown. `by_hand`: what to
+/// do if this user lacks the right.
+async fn create(
+    pool: &Pool,
+    statement: String,
+    deadline: BootInstant,
+    what: &str,
+    by_hand: impl FnOnce() -> String,
+) -> Result<()> {
+    let Err(failure) = pool.ask(statement, deadline).await else {
+        return Ok(());
+    };
+    if failure.is_denied() {
+        return Err(Error::new(ErrorKind::Refused).because(by_hand()));
+    }
+    let error = failure.error();
+    let kind = match error.kind() {
+        ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,
+        kind => kind,
+    };
+    Err(Error::new(kind)
+        .because(format!("cannot create {what}"))
+        .caused_by(error))
 }

@@ -13,6 +13,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::fence::MYSQL_REFUSAL;
 use crate::snapshot::ClientInfo;
 use crate::store::{ClientId, Name, OwnerId, Renewal, Ticket};
 
@@ -25,7 +26,7 @@ const WITHDRAWN_TTL_MICROS: u64 = 300_000_000;
 /// How long a row is kept after its lease has ended, in microseconds.
 const ROW_TTL_MICROS: u64 = 3_600_000_000;
 /// Bounds how many rows one sweep deletes.
-const SWEPT: u32 = 500;
+pub(crate) const SWEPT: u32 = 500;
 /// Bounds how many rows one page of a list reads.
 pub(crate) const PAGE_SIZE: usize = 1000;
 
@@ -41,11 +42,11 @@ pub(crate) fn hex(text: &str) -> String {
 }
 
 /// The key of a lock. A hash fits names of any length, and separates names that a collation takes for the same.
-fn id(name: &Name) -> String {
+pub(crate) fn id(name: &Name) -> String {
     format!("UNHEX(SHA2({}, 256))", hex(name.as_str()))
 }
 
-fn owner(owner: &OwnerId) -> String {
+pub(crate) fn owner(owner: &OwnerId) -> String {
     hex(owner.text())
 }
 
@@ -62,20 +63,26 @@ fn mark(owner: &OwnerId) -> String {
 }
 
 /// Whether the row remembers that the ticket was withdrawn.
-fn withdrawn(ticket: &Ticket) -> String {
+pub(crate) fn withdrawn(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     format!("(INSTR(l.withdrawn, {mark}) OR INSTR(l.before_that, {mark}))")
 }
 
 /// Inserts a row for a name that has none. Its tokens continue from those of all deleted rows. The shared lock on the
 /// counter prevents a concurrent sweep from deleting a row.
-fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &str) -> String {
+pub(crate) fn new_row(
+    name: &Name,
+    holder: &str,
+    expires: &str,
+    granted: u8,
+    marks: &str,
+) -> String {
     format!(
         "INSERT INTO tidelock_locks (id, name, owner, expires, token, withdrawn, before_that, turned) \
          SELECT {id}, CONVERT({name} USING utf8mb4), {holder}, {expires}, c.token + {granted}, {marks}, '', 0 \
          FROM tidelock_counter AS c WHERE c.one = 1 LOCK IN SHARE MODE",
-        id = id(&ticket.name),
-        name = hex(ticket.name.as_str()),
+        id = id(name),
+        name = hex(name.as_str()),
     )
 }
 
@@ -88,7 +95,7 @@ fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &st
 /// our owner and an end in the past, the first assignment has just put our owner there.
 pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     let (me, lease) = (owner(&ticket.owner), micros(lease));
-    let insert = new_row(ticket, &me, &format!("{NOW} + {lease}"), 1, "''");
+    let insert = new_row(&ticket.name, &me, &format!("{NOW} + {lease}"), 1, "''");
     let withdrawn = withdrawn(ticket);
     let marked = withdrawn.replace("l.", "tidelock_locks.");
     format!(
@@ -150,16 +157,23 @@ pub(crate) fn force_release(name: &Name) -> String {
 ///
 /// Answers: 1 if the ticket held the lock, and 1 if the mark could be set.
 pub(crate) fn withdraw(ticket: &Ticket) -> String {
+    format!(
+        "{}; {}, (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
+        mark_withdrawn(ticket),
+        release(ticket),
+    )
+}
+
+/// Marks a ticket as withdrawn, in a row that it makes if there is none.
+pub(crate) fn mark_withdrawn(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     let old = format!("tidelock_locks.turned + {WITHDRAWN_TTL_MICROS} <= {NOW}");
     format!(
         "{insert} ON DUPLICATE KEY UPDATE \
          before_that = IF({old}, tidelock_locks.withdrawn, tidelock_locks.before_that), \
          withdrawn = IF({old}, {mark}, CONCAT(tidelock_locks.withdrawn, {mark})), \
-         turned = IF({old}, {NOW}, tidelock_locks.turned); {release}, \
-         (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
-        insert = new_row(ticket, "''", NOW, 0, &mark),
-        release = release(ticket),
+         turned = IF({old}, {NOW}, tidelock_locks.turned)",
+        insert = new_row(&ticket.name, "''", NOW, 0, &mark),
     )
 }
 
@@ -192,18 +206,26 @@ pub(crate) fn renew(batch: &[Renewal]) -> String {
 pub(crate) fn fence(database: &str) -> String {
     let database = database.replace('`', "``");
     format!(
-        "SELECT 18446744073709551615 + f.a_newer_tidelock_token_exists FROM (\
-         SELECT COUNT(*) = 0 AS a_newer_tidelock_token_exists FROM `{database}`.tidelock_locks FORCE INDEX (granted) \
+        "SELECT 18446744073709551615 + f.{MYSQL_REFUSAL} FROM (\
+         SELECT COUNT(*) = 0 AS {MYSQL_REFUSAL} FROM `{database}`.tidelock_locks FORCE INDEX (granted) \
          WHERE id = UNHEX(SHA2(CONVERT(? USING utf8mb4), 256)) AND token = ? LOCK IN SHARE MODE) AS f"
     )
 }
 
-/// Answers: the owner, the rest of the lease, the newest token, and the holder's details.
-pub(crate) fn inspect(name: &Name) -> String {
+/// Answers, in a row for each waiter of a fair lock, or in one row: the owner, the rest of the lease, the newest token,
+/// the waiter, and the holder's details. `queue`: with the waiters.
+pub(crate) fn inspect(name: &Name, queue: bool) -> String {
+    let (waiter, waiters) = if queue {
+        let join = format!("LEFT JOIN tidelock_waiters AS w ON w.id = l.id AND w.alive > {NOW}");
+        ("w.owner", join)
+    } else {
+        ("NULL", String::new())
+    };
+    let order = if queue { "ORDER BY w.place" } else { "" };
     format!(
-        "SELECT l.owner, GREATEST(l.expires - {NOW}, 0), l.token, c.host, c.pid, c.program, c.since \
+        "SELECT l.owner, GREATEST(l.expires - {NOW}, 0), l.token, {waiter}, c.* \
          FROM tidelock_locks AS l LEFT JOIN tidelock_clients AS c ON c.client = SUBSTRING_INDEX(l.owner, ':', 1) \
-         WHERE l.id = {}",
+         {waiters} WHERE l.id = {} {order}",
         id(name)
     )
 }
@@ -217,12 +239,26 @@ pub(crate) fn list(from: u64) -> String {
     )
 }
 
-/// Stores this client's details, and deletes those of clients that have expired.
-pub(crate) fn announce(client: &ClientId, info: &ClientInfo, ttl: Duration) -> String {
+/// Stores this client's details, and deletes those of clients that have expired. The table of an earlier tidelock has no
+/// column for the user.
+pub(crate) fn announce(
+    client: &ClientId,
+    info: &ClientInfo,
+    ttl: Duration,
+    has_user: bool,
+) -> String {
     let since = info.since.duration_since(std::time::UNIX_EPOCH);
+    let user = info.user.as_deref().filter(|_| has_user);
+    let (column, user) = match user {
+        Some(user) => (
+            ", os_user",
+            format!(", CONVERT({} USING utf8mb4)", hex(user)),
+        ),
+        None => ("", String::new()),
+    };
     format!(
-        "REPLACE INTO tidelock_clients (client, host, pid, program, since, expires) \
-         VALUES ({}, CONVERT({} USING utf8mb4), {}, CONVERT({} USING utf8mb4), {}, {NOW} + {}); \
+        "REPLACE INTO tidelock_clients (client, host, pid, program, since, expires{column}) \
+         VALUES ({}, CONVERT({} USING utf8mb4), {}, CONVERT({} USING utf8mb4), {}, {NOW} + {}{user}); \
          DELETE FROM tidelock_clients WHERE expires <= {NOW} ORDER BY client LIMIT {SWEPT}",
         hex(client.as_str()),
         hex(&info.host),
@@ -239,14 +275,13 @@ pub(crate) fn retract(client: &ClientId) -> String {
 }
 
 /// Deletes rows of names that nobody has used for long. It locks the counter first: a client that inserts a row waits
-/// for the counter, and then reads a value that no deleted token exceeds.
+/// for the counter, and then reads a value that no deleted token exceeds. Sent as one transaction.
 pub(crate) fn sweep() -> String {
     let old = format!("expires <= {NOW} - {ROW_TTL_MICROS} AND turned <= {NOW} - {ROW_TTL_MICROS}");
     format!(
-        "START TRANSACTION; \
-         SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
+        "SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
          SELECT @tidelock_swept := COALESCE(MAX(token), 0) FROM tidelock_locks WHERE {old} FOR UPDATE; \
          UPDATE tidelock_counter SET token = GREATEST(token, @tidelock_swept) WHERE one = 1; \
-         DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}; COMMIT"
+         DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}"
     )
 }

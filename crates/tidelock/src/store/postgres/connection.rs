@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::error::Result;
 use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
-use crate::store::errors::unsent;
+use crate::store::errors::{unexpected, unsent};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
-use crate::store::{Background, BootInstant, Env, Liveness, Timers};
+use crate::store::{Background, BootInstant, Env, Liveness, Released, Ticket, Timers};
 
 /// A statement's parameter and its type. Without the type the driver would need another round trip.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -148,12 +148,58 @@ impl Connection {
         answer
     }
 
+    /// Ends a ticket by a statement that says whether the ticket held its lock.
+    pub(crate) async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
+        let row = self.ask_for_ticket(ticket, statement).await;
+        Ok(match row.map_err(RequestError::error)? {
+            Some(row) if row.get(0) => Released::Freed,
+            _ => Released::NotHeld,
+        })
+    }
+
+    /// Runs a statement on the name and the owner of a ticket. Returns its first row.
+    pub(crate) async fn ask_for_ticket(
+        &self,
+        ticket: &Ticket,
+        statement: &str,
+    ) -> Result<Option<Row>, RequestError> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
+        Ok(self.ask(statement, &params).await?.into_iter().next())
+    }
+
     /// Runs statements without parameters or results as one transaction.
     pub(crate) async fn run(&self, statements: &str) -> Result<(), RequestError> {
         let deadline = self.deadline();
         let client = self.get(deadline).await?;
         let done = client.batch_execute(statements);
         self.settle(&client, done, deadline).await
+    }
+
+    /// Runs a text of several statements as one transaction, in one round trip within the response timeout. Returns the
+    /// last row. The text is not sent if its caller has left.
+    pub(crate) async fn ask_text(
+        &self,
+        liveness: &Liveness,
+        text: &str,
+        deadline: BootInstant,
+    ) -> Result<TextAnswer, RequestError> {
+        let client = self.get(deadline).await?;
+        let address = self.address(&client, deadline).await?;
+        if liveness.has_left() {
+            address.answered();
+            return Err(RequestError::Unsent(
+                "nobody waits for it any more".to_owned(),
+            ));
+        }
+        let query = client.simple_query(text);
+        let answer = self.settle(&client, query, deadline).await;
+        address.answered();
+        let rows = answer?.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(TextAnswer(rows.last()))
     }
 
     /// Waits for a free slot among the statements in flight.
@@ -241,6 +287,22 @@ async fn dial(
     match answered.await {
         Ok(client) => client,
         Err(_) => Err(RequestError::Unsent("the client is closing".to_owned())),
+    }
+}
+
+/// A row of texts.
+pub(crate) struct TextAnswer(Option<SimpleQueryRow>);
+
+impl TextAnswer {
+    pub(crate) fn text(&self, column: usize) -> Result<&str> {
+        let text = self.0.as_ref().and_then(|row| row.try_get(column).ok()?);
+        text.ok_or_else(|| unexpected("a row without an expected column"))
+    }
+
+    pub(crate) fn number(&self, column: usize) -> Result<u64> {
+        let text = self.text(column)?;
+        let number = text.parse();
+        number.map_err(|_| unexpected(format_args!("{text:?} is no number")))
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use tokio_postgres::types::Type;
+
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::{ListenState, NotifyListener};
 
@@ -18,6 +21,21 @@ const WAKES: DoctorCheck = DoctorCheck {
     advice: "connect past the pooler, or let it keep sessions (pool_mode = session)",
 };
 
+const QUEUES: DoctorCheck = DoctorCheck {
+    subject: "fair and read-write locks",
+    good: "the first of them makes the tables of their queues, if they are missing",
+    severity: Severity::Advice,
+    bad: "a table of their queues is missing or out of reach, and this user may not make it; other locks need none",
+    advice: "let a user with that right make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of an acquire has the statements",
+};
+
+/// Whether this user can use a table of the queues, or make it in the schema of the locks.
+const QUEUE: &str = "SELECT CASE \
+      WHEN to_regclass($1) IS NOT NULL THEN has_table_privilege(to_regclass($1), 'SELECT') \
+        AND has_table_privilege(to_regclass($1), 'INSERT') AND has_table_privilege(to_regclass($1), 'UPDATE') \
+        AND has_table_privilege(to_regclass($1), 'DELETE') \
+      ELSE coalesce(has_schema_privilege((SELECT relnamespace FROM pg_class WHERE oid = to_regclass($2)), 'CREATE'), false) END";
+
 const SETTINGS: &str = "SELECT current_setting('server_version'), pg_is_in_recovery(), \
     current_setting('synchronous_commit'), current_setting('fsync'), current_setting('transaction_isolation'), \
     (SELECT count(*) FROM pg_replication_slots)::bigint";
@@ -25,6 +43,7 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), pg_is_in_recov
 pub(crate) async fn examine(
     connection: &Connection,
     sql: &Sql,
+    queues: &QueueSql,
     listener: &Arc<NotifyListener>,
 ) -> Result<Vec<Finding>> {
     let rows = connection
@@ -72,6 +91,7 @@ pub(crate) async fn examine(
         }
     }
     findings.push(hearing(listener, connection).await);
+    findings.push(queue(connection, sql, queues).await?);
     findings.push(Finding::new(
         Severity::Good,
         "tables",
@@ -79,6 +99,18 @@ pub(crate) async fn examine(
         "SELECT, INSERT, UPDATE and DELETE on it and on its clients, USAGE on its sequence are all that is needed",
     ));
     Ok(findings)
+}
+
+async fn queue(connection: &Connection, sql: &Sql, queues: &QueueSql) -> Result<Finding> {
+    for table in [&queues.waiters, &queues.sides] {
+        let tables = [(table as _, Type::TEXT), (&sql.table as _, Type::TEXT)];
+        let rows = connection.ask(QUEUE, &tables).await;
+        let rows = rows.map_err(RequestError::error)?;
+        if !rows.first().is_some_and(|row| row.get(0)) {
+            return Ok(QUEUES.bad(table));
+        }
+    }
+    Ok(QUEUES.good(format!("{}, {}", queues.waiters, queues.sides)))
 }
 
 async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Finding {

@@ -38,7 +38,8 @@ impl RequestError {
             Some(why)
                 if !ends_session(why.code()) && *why.code() != SqlState::TOO_MANY_CONNECTIONS =>
             {
-                Self::Server(PostgresError(Box::new(why.clone())))
+                let refused = Self::Server(PostgresError(Box::new(why.clone())));
+                Self::Classified(refused.error().prefix(address))
             }
             Some(why) => Self::Unsent(format!("{address}: {}", why.message())),
             None => {
@@ -62,6 +63,16 @@ impl RequestError {
     /// Another transaction locks the row.
     pub(crate) fn is_row_taken(&self) -> bool {
         matches!(self, Self::Server(error) if *error.0.code() == SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// A table is missing, so nothing has happened.
+    /// A table of an earlier tidelock lacks a column.
+    pub(crate) fn is_no_column(&self) -> bool {
+        matches!(self, Self::Server(error) if *error.0.code() == SqlState::UNDEFINED_COLUMN)
+    }
+
+    pub(crate) fn is_no_table(&self) -> bool {
+        matches!(self, Self::Server(error) if *error.0.code() == SqlState::UNDEFINED_TABLE)
     }
 
     /// The next request must reconnect: the connection is broken, or leads to a standby.

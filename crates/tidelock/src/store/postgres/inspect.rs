@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
 use crate::store::glob::matches_glob;
 use crate::store::postgres::columns::{duration, fencing, micros};
 use crate::store::postgres::connection::Connection;
@@ -32,11 +32,17 @@ pub(crate) async fn at(connection: &Connection, sql: &Sql, name: &Name) -> Resul
     let left = duration(row, 2).filter(|left| !left.is_zero());
     if let (Some(owner), Some(left)) = (owner, left) {
         snapshot.expires_in = Some(left);
-        let mut holder = Holder::new(owner, 1);
-        holder.client = client(row);
-        snapshot.holders.push(holder);
+        snapshot.holders.push(holder(owner, Mode::Exclusive, row));
     }
     Ok(snapshot)
+}
+
+/// A holder. `row`: has the details of its client from the third column on.
+pub(crate) fn holder(owner: String, mode: Mode, row: &Row) -> Holder {
+    let mut holder = Holder::new(owner, 1);
+    holder.mode = mode;
+    holder.client = client(row);
+    holder
 }
 
 fn client(row: &Row) -> Option<ClientInfo> {
@@ -44,12 +50,9 @@ fn client(row: &Row) -> Option<ClientInfo> {
     let (pid, program): (i64, String) = (row.try_get(4).ok()?, row.try_get(5).ok()?);
     let since: i64 = row.try_get(6).ok()?;
     let since = since_epoch(u64::try_from(since).unwrap_or(0));
-    Some(ClientInfo::new(
-        host?,
-        u32::try_from(pid).unwrap_or(0),
-        program,
-        since,
-    ))
+    let user: Option<String> = row.try_get(7).ok()?;
+    let pid = u32::try_from(pid).unwrap_or(0);
+    Some(ClientInfo::new(host?, pid, program, since).run_by(user))
 }
 
 pub(crate) async fn page(
@@ -89,8 +92,15 @@ pub(crate) async fn announce(
         (&info.program as _, Type::TEXT),
         (&since as _, Type::INT8),
         (&ttl as _, Type::INT8),
+        (&info.user as _, Type::TEXT),
     ];
-    let announced = connection.ask(&sql.announce, &params).await;
+    let announced = match connection.ask(&sql.announce, &params).await {
+        Err(failure) if failure.is_no_column() => {
+            let params = &params[..params.len() - 1];
+            connection.ask(&sql.announce_without_user, params).await
+        }
+        done => done,
+    };
     announced.map_err(RequestError::error)?;
     connection
         .ask(&sql.sweep, &[])

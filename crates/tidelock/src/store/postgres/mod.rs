@@ -14,17 +14,24 @@ mod columns;
 mod connection;
 mod doctor;
 mod errors;
+mod fair_sql;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
+mod mark_sql;
+mod marks;
 pub(crate) mod options;
+mod queue_sql;
+mod queued;
 mod schema;
 pub(crate) mod session;
+mod side_sql;
+mod tables;
 mod tls;
 mod wake;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -32,11 +39,14 @@ use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::errors::{one_line, unexpected};
+use crate::store::errors::unexpected;
+use crate::store::fair_waiters::FairWaiters;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::queue_sql::QueueSql;
+use crate::store::postgres::queued::{PostgresQueue, QueuedLocks};
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
@@ -50,7 +60,16 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// What this store can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    kinds: &[LockKind::Mutex, LockKind::Fenced],
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Fair,
+        LockKind::FairFenced,
+        LockKind::Read,
+        LockKind::Write,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
+    ],
     wakes: true,
     queues: false,
     shared: true,
@@ -58,63 +77,57 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
     raises_tokens: true,
+    marks: true,
+    counts: false,
 };
 
 /// Opens the store, and creates its tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let address = Arc::new(Address::parse(url, env)?);
+    let address = Arc::new(target(url, env)?);
     if address.session_locks {
         return session::open(Connection::new(address, env), env).await;
     }
     let sql = Arc::new(Sql::new(&address.table));
     let connection = || Connection::new(Arc::clone(&address), env);
     let front = connection();
-    make_tables(&front, &sql, env.create).await?;
+    tables::make_all(&front, &sql, env.create).await?;
     // Removes rows that ended long ago. Another process may do the same at the same time.
     front
         .ask(&sql.sweep, &[])
         .await
         .map_err(RequestError::error)?;
     let listener = NotifyListener::new(connection(), front.clone(), &sql, env);
+    let queue_sql = Arc::new(QueueSql::new(&sql.table, &sql.channel));
+    let back = connection();
+    let table = PostgresQueue {
+        connection: back.clone(),
+        sql: Arc::clone(&queue_sql),
+        listener: Arc::clone(&listener),
+    };
+    let waiters = FairWaiters::new(table, listener.signals(), &env.timers, &env.background);
+    let looks = Arc::downgrade(&waiters);
+    listener.on_release(move |name| {
+        if let Some(waiters) = looks.upgrade() {
+            waiters.look_now(name);
+        }
+    });
+    let has_queue = Arc::new(AtomicBool::new(false));
     let face = |connection| Postgres {
         connection,
         sql: Arc::clone(&sql),
         listener: Arc::clone(&listener),
+        waiters: Arc::clone(&waiters),
+        queue_sql: Arc::clone(&queue_sql),
+        has_queue: Arc::clone(&has_queue),
         lease: env.lease,
     };
-    let (front, back) = (face(front), face(connection()));
+    let (front, back) = (face(front), face(back));
     Ok(Store::new(Arc::new(front), Arc::new(back)))
 }
 
-/// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
-async fn make_tables(connection: &Connection, sql: &Sql, create: bool) -> Result<()> {
-    let names = [
-        (&sql.table as _, Type::TEXT),
-        (&sql.clients as _, Type::TEXT),
-    ];
-    let there = connection.ask(&sql.there, &names).await;
-    let there = there.map_err(RequestError::error)?;
-    if there.first().is_some_and(|row| row.get::<_, bool>(0)) {
-        return Ok(());
-    }
-    if !create {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-            "this database has no table {}, so no lock was ever acquired in it; check the URL. Only an acquire creates tables",
-            sql.table
-        )));
-    }
-    let made = connection.run(&sql.make).await;
-    made.map_err(|failure| {
-        let error = failure.error();
-        match error.kind() {
-            ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
-                "tidelock's tables do not exist, and this user may not create them ({}); run this as a user with that right: {}",
-                error.detail().unwrap_or_default(),
-                one_line(&sql.make)
-            )),
-            _ => error,
-        }
-    })
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    Address::parse(url, env)
 }
 
 /// The store, for callers or for the steward, with a connection each.
@@ -122,6 +135,9 @@ struct Postgres {
     connection: Connection,
     sql: Arc<Sql>,
     listener: Arc<NotifyListener>,
+    waiters: Arc<FairWaiters<PostgresQueue>>,
+    queue_sql: Arc<QueueSql>,
+    has_queue: Arc<AtomicBool>,
     lease: Duration,
 }
 
@@ -196,12 +212,13 @@ impl Postgres {
             (&owners as _, Type::TEXT_ARRAY),
             (&leases as _, Type::INT8_ARRAY),
         ];
-        let rows = self.connection.ask(&self.sql.renew, &params).await;
-        let kept: std::collections::HashSet<i64> = rows
-            .map_err(RequestError::error)?
-            .iter()
-            .map(|row| row.get(0))
-            .collect();
+        // A side is not the owner in its lock's row, so this statement leaves it alone.
+        let mut kept = self.queued().renew_sides(batch).await?;
+        if batch.iter().any(|one| !one.ticket.kind.is_read_write()) {
+            let rows = self.connection.ask(&self.sql.renew, &params).await;
+            let rows = rows.map_err(RequestError::error)?;
+            kept.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+        }
         // `WITH ORDINALITY` counts from one.
         Ok((1..)
             .zip(batch)
@@ -215,14 +232,16 @@ impl Postgres {
             .collect())
     }
 
-    async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
-        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-        let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
-        let rows = self.connection.ask(statement, &params).await;
-        Ok(match rows.map_err(RequestError::error)?.first() {
-            Some(row) if row.get(0) => Released::Freed,
-            _ => Released::NotHeld,
-        })
+    fn queued(&self) -> QueuedLocks<'_> {
+        QueuedLocks {
+            connection: &self.connection,
+            sql: &self.queue_sql,
+            plain: &self.sql,
+            listener: &self.listener,
+            waiters: &self.waiters,
+            has_queue: &self.has_queue,
+            lease: self.lease,
+        }
     }
 
     /// The newest token of all names, which come from one sequence.
@@ -275,12 +294,17 @@ impl Backend for Postgres {
         Extensions {
             sql_fence: Some(&self.sql.fence),
             token_counter: Some(self),
+            marks: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(self.decide(ask))
+        if ask.ticket.kind.is_queued() {
+            certain(self.queued().attempt(ask))
+        } else {
+            certain(self.decide(ask))
+        }
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -292,14 +316,23 @@ impl Backend for Postgres {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(ticket, &self.sql.release))
+        if ticket.kind.is_queued() {
+            Box::pin(self.queued().release(ticket))
+        } else {
+            Box::pin(self.queued().release_plain(ticket))
+        }
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(ticket, &self.sql.withdraw))
+        if ticket.kind.is_queued() {
+            Box::pin(self.queued().withdraw(ticket))
+        } else {
+            Box::pin(self.connection.end(ticket, &self.sql.withdraw))
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.waiters.close();
         self.listener.close();
         self.connection.close();
         ready(())
@@ -314,7 +347,11 @@ impl TokenCounter for Postgres {
 
 impl Operate for Postgres {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        Box::pin(inspect::at(&self.connection, &self.sql, name))
+        Box::pin(async move {
+            let mut snapshot = inspect::at(&self.connection, &self.sql, name).await?;
+            self.queued().show(name, &mut snapshot).await?;
+            Ok(snapshot)
+        })
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
@@ -334,19 +371,25 @@ impl Operate for Postgres {
             connection, sql, ..
         } = self;
         match info {
-            Some(info) => Box::pin(inspect::announce(
-                connection,
-                sql,
-                client,
-                info,
-                CLIENT_INFO_TTL,
-            )),
+            Some(info) => {
+                let announced = inspect::announce(connection, sql, client, info, CLIENT_INFO_TTL);
+                Box::pin(async move {
+                    announced.await?;
+                    self.queued().tidy().await;
+                    Ok(())
+                })
+            }
             None => Box::pin(inspect::retract(connection, sql, client)),
         }
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.connection, &self.sql, &self.listener))
+        Box::pin(doctor::examine(
+            &self.connection,
+            &self.sql,
+            &self.queue_sql,
+            &self.listener,
+        ))
     }
 }
 

@@ -1,9 +1,12 @@
 //! The SQL statements. Each operation is one statement. It decides on one row, under that row's lock and by the
 //! server's clock at that moment.
 
+use crate::fence::{POSTGRES_REFUSAL, SQLSTATE};
+use crate::store::postgres::mark_sql::MarkSql;
+
 /// How long a withdrawn owner is remembered, in seconds. Longer than a statement can stay in the buffers of a frozen
 /// server; otherwise a late attempt could take the lock after its withdrawal.
-const WITHDRAWN_TTL_SECONDS: u32 = 300;
+pub(crate) const WITHDRAWN_TTL_SECONDS: u32 = 300;
 
 /// Bounds the withdrawn owners in the row itself, newest first. More than can be withdrawn while one attempt runs;
 /// otherwise that attempt could miss its own withdrawal.
@@ -15,13 +18,13 @@ const ROW_TTL_SECONDS: u32 = 3600;
 
 /// How long an attempt waits for a transaction that locks the row, in milliseconds. Later statements of the connection
 /// wait behind it.
-const ROW_PATIENCE: u32 = 40;
+pub(crate) const ROW_PATIENCE: u32 = 40;
 
 /// How long a raise of the tokens waits for the table, in milliseconds. Attempts and renewals wait behind it.
 const RAISE_PATIENCE: u32 = 1000;
 
 /// The server's time when the expression is evaluated, not when the transaction began.
-const NOW: &str = "clock_timestamp()";
+pub(crate) const NOW: &str = "clock_timestamp()";
 
 /// The statements for one table.
 #[derive(Debug)]
@@ -30,17 +33,22 @@ pub(crate) struct Sql {
     pub(crate) clients: String,
     /// The `NOTIFY` channel for releases.
     pub(crate) channel: String,
-    /// Checks that the tables exist.
+    /// Two columns: whether the tables exist, and whether the function of the fence does.
     pub(crate) there: String,
     pub(crate) make: String,
     pub(crate) attempt: String,
     pub(crate) renew: String,
+    /// The third column: whether there are tables of a queue that this user may read.
     pub(crate) release: String,
+    /// As `release`, but it changes nothing while somebody waits in the queue of this name.
+    pub(crate) release_unless_waited: String,
     pub(crate) withdraw: String,
     pub(crate) force: String,
     pub(crate) inspect: String,
     pub(crate) list: String,
     pub(crate) announce: String,
+    /// For the table of an earlier tidelock, which has no column for the user.
+    pub(crate) announce_without_user: String,
     pub(crate) retract: String,
     /// Deletes rows that expired long ago.
     pub(crate) sweep: String,
@@ -49,6 +57,7 @@ pub(crate) struct Sql {
     pub(crate) fence: String,
     /// Reads the newest token.
     pub(crate) counter: String,
+    pub(crate) marks: MarkSql,
 }
 
 impl Sql {
@@ -57,7 +66,10 @@ impl Sql {
         let channel = channel(table);
         let free = free(table);
         Self {
-            there: "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL".to_owned(),
+            there: format!(
+                "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL, \
+                   to_regprocedure('{table}_fence(text,bigint)') IS NOT NULL"
+            ),
             make: make(table),
             attempt: attempt(table),
             renew: format!(
@@ -65,10 +77,13 @@ impl Sql {
                  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, lease, number) \
                  WHERE l.name = a.name AND l.owner = a.owner AND l.expires > {NOW} RETURNING a.number"
             ),
-            release: format!(
-                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
-                   WHERE name = $1 AND owner = $2 AND expires > {NOW} RETURNING name) \
-                 SELECT true, {free}::text FROM freed"
+            release: release(table, ""),
+            release_unless_waited: release(
+                table,
+                &format!(
+                    "AND NOT EXISTS (SELECT 1 FROM {table}_waiters WHERE name = $1 AND alive > {NOW}) \
+                     AND NOT EXISTS (SELECT 1 FROM {table}_sides WHERE name = $1 AND held_as IS NULL AND ends > {NOW})"
+                ),
             ),
             withdraw: withdraw(table),
             force: format!(
@@ -78,18 +93,15 @@ impl Sql {
             ),
             inspect: format!(
                 "SELECT l.token, l.owner, (extract(epoch FROM l.expires - {NOW}) * 1000000)::bigint, \
-                   c.host, c.pid, c.program, c.since \
+                   c.host, c.pid, c.program, c.since, to_jsonb(c) ->> 'os_user' \
                  FROM {table} l LEFT JOIN {table}_clients c ON c.client = split_part(l.owner, ':', 1) AND c.expires > {NOW} \
                  WHERE l.name = $1"
             ),
             list: format!(
                 "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} AND name > $2 ORDER BY name LIMIT $1"
             ),
-            announce: format!(
-                "INSERT INTO {table}_clients (client, host, pid, program, since, expires) \
-                 VALUES ($1, $2, $3, $4, $5, {NOW} + $6 * interval '1 microsecond') \
-                 ON CONFLICT (client) DO UPDATE SET expires = EXCLUDED.expires"
-            ),
+            announce: announce(table, ", os_user", ", $7"),
+            announce_without_user: announce(table, "", ""),
             retract: format!("DELETE FROM {table}_clients WHERE client = $1"),
             sweep: format!(
                 "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}) \
@@ -97,15 +109,25 @@ impl Sql {
                    WHERE expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
-            fence: fence(table),
+            fence: format!("SELECT {table}_fence($1, $2) AS token"),
             counter: format!(
                 "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {table}_tokens"
             ),
             table: table.to_owned(),
+            marks: MarkSql::new(table),
             clients: format!("{table}_clients"),
             channel,
         }
     }
+}
+
+/// Stores the details of a client.
+fn announce(table: &str, column: &str, value: &str) -> String {
+    format!(
+        "INSERT INTO {table}_clients (client, host, pid, program, since, expires{column}) \
+         VALUES ($1, $2, $3, $4, $5, {NOW} + $6 * interval '1 microsecond'{value}) \
+         ON CONFLICT (client) DO UPDATE SET expires = EXCLUDED.expires"
+    )
 }
 
 /// The `NOTIFY` channel of a table.
@@ -118,7 +140,7 @@ fn free(table: &str) -> String {
     format!("pg_notify('{}', 'f' || name)", channel(table))
 }
 
-/// Creates the tables, index and sequence.
+/// Creates the tables, index, sequence and function.
 fn make(table: &str) -> String {
     // The server creates an index in its table's schema, and rejects a schema in the index's name.
     let index = table.rsplit('.').next().unwrap_or(table);
@@ -140,8 +162,10 @@ fn make(table: &str) -> String {
          CREATE INDEX IF NOT EXISTS {index}_withdrawn_at ON {table}_withdrawn (at);\n\
          CREATE TABLE IF NOT EXISTS {table}_clients (\n  \
            client text PRIMARY KEY,\n  host text NOT NULL,\n  pid bigint NOT NULL,\n  program text NOT NULL,\n  \
-           since bigint NOT NULL,\n  expires timestamptz NOT NULL\n);\n\
-         CREATE SEQUENCE IF NOT EXISTS {table}_tokens;"
+           since bigint NOT NULL,\n  expires timestamptz NOT NULL,\n  os_user text\n);\n\
+         CREATE SEQUENCE IF NOT EXISTS {table}_tokens;\n\
+         {}",
+        make_fence(table)
     )
 }
 
@@ -165,6 +189,17 @@ fn attempt(table: &str) -> String {
          SELECT CASE WHEN $2 = ANY (withdrawn) OR EXISTS (SELECT 1 FROM {table}_withdrawn w WHERE w.owner = $2) THEN 2 ELSE 0 END, \
            (extract(epoch FROM expires - {NOW}) * 1000000)::bigint \
          FROM {table} WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM granted)"
+    )
+}
+
+/// Releases the lock of a ticket.
+fn release(table: &str, condition: &str) -> String {
+    let free = free(table);
+    format!(
+        "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
+           WHERE name = $1 AND owner = $2 AND expires > {NOW} {condition} RETURNING name) \
+         SELECT true, {free}::text, coalesce(has_table_privilege(to_regclass('{table}_waiters'), 'SELECT') \
+           AND has_table_privilege(to_regclass('{table}_sides'), 'SELECT'), false) FROM freed"
     )
 }
 
@@ -200,14 +235,20 @@ pub(crate) fn raise(table: &str, newest: i64) -> String {
     )
 }
 
-/// Fails the user's transaction unless the token is still the newest.
-fn fence(table: &str) -> String {
-    // The text cannot be cast to bigint: the cast raises our message and aborts the user's transaction.
+/// Creates the function of the fence. It fails the user's transaction unless the token is still the newest. Only a
+/// function can fail with an SQLSTATE of its own.
+///
+/// Its query is a statement with a new snapshot, so it sees a grant that was committed while the user's statement was on
+/// its way.
+fn make_fence(table: &str) -> String {
     format!(
-        "SELECT CASE WHEN held.token = $2 THEN held.token ELSE \
-           ('tidelock: the lock was given to somebody else since, its newest token is ' \
-             || coalesce(held.token::text, 'not known any more'))::bigint END AS token \
-         FROM (VALUES (1)) AS one LEFT JOIN LATERAL \
-           (SELECT token FROM {table} WHERE name = $1 FOR KEY SHARE) AS held ON true"
+        "CREATE OR REPLACE FUNCTION {table}_fence(text, bigint) RETURNS bigint LANGUAGE plpgsql AS $fence$\n\
+         DECLARE newest bigint;\n\
+         BEGIN\n  \
+           SELECT held.token INTO newest FROM {table} AS held WHERE held.name = $1 FOR KEY SHARE;\n  \
+           IF newest = $2 THEN RETURN newest; END IF;\n  \
+           RAISE EXCEPTION USING ERRCODE = '{SQLSTATE}', MESSAGE = '{POSTGRES_REFUSAL}, its newest token is ' \
+             || coalesce(newest::text, 'not known any more');\n\
+         END $fence$;"
     )
 }

@@ -4,7 +4,7 @@
 //! trust the subscription only after a test message from another connection has arrived.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -43,7 +43,11 @@ pub(crate) struct NotifyListener {
     /// The listener task has started.
     begun: AtomicBool,
     closed: Flag,
+    /// Called with the name of a lock that was left free.
+    released: Arc<OnceLock<ReleaseHook>>,
 }
+
+type ReleaseHook = Box<dyn Fn(&str) + Send + Sync>;
 
 impl NotifyListener {
     pub(crate) fn new(
@@ -61,6 +65,7 @@ impl NotifyListener {
             state: watch::Sender::new(ListenState::Unknown),
             begun: AtomicBool::new(false),
             closed: Flag::default(),
+            released: Arc::default(),
         })
     }
 
@@ -81,6 +86,21 @@ impl NotifyListener {
             Some(Ok(state)) => *state,
             _ => ListenState::Unknown,
         }
+    }
+
+    /// Whether notifications arrive now.
+    pub(crate) fn is_live(&self) -> bool {
+        *self.state.borrow() == ListenState::Live
+    }
+
+    /// The waiters that notifications wake, by the name or the owner in the message.
+    pub(crate) fn signals(&self) -> WakeChannels {
+        self.signals.clone()
+    }
+
+    /// Calls this with the name of each lock that was left free. Only the first call has an effect.
+    pub(crate) fn on_release(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.released.set(Box::new(hook));
     }
 
     pub(crate) fn close(&self) {
@@ -160,11 +180,13 @@ async fn hear(
     let ear = {
         let (signals, end) = (listener.signals.clone(), Arc::clone(ended));
         let (hello, heard) = (hello.clone(), Arc::clone(&heard));
+        let released = Arc::clone(&listener.released);
         Box::new(move |said: Option<&str>| match said {
             Some(said) if said == hello => heard.notify_one(),
             Some(said) => {
                 if let Some(name) = said.strip_prefix('f') {
                     signals.wake_one(name);
+                    released.get().iter().for_each(|hook| hook(name));
                 }
             }
             None => end.notify_one(),

@@ -4,6 +4,7 @@
 pub(crate) mod fair_rights;
 pub(crate) mod far;
 pub(crate) mod plain_rights;
+pub(crate) mod read_write_rights;
 pub(crate) mod rights;
 pub(crate) mod topology;
 
@@ -13,6 +14,7 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::router::Router;
 pub(crate) use crate::store::redis::wire::errors::allowed;
 use crate::store::redis::wire::request::Request;
 
@@ -62,6 +64,23 @@ pub(crate) async fn examine(connection: &Connection, clustered: bool) -> Result<
         )),
     }
     Ok(findings)
+}
+
+/// Sends requests, each with the name of its command, one after the other to the node that has the key. Returns the
+/// commands that the user may not use.
+pub(crate) async fn refused(
+    router: &Router,
+    key: &str,
+    asked: impl IntoIterator<Item = (&'static str, Request)>,
+) -> Result<Vec<&'static str>> {
+    let mut refused = Vec::new();
+    for (command, request) in asked {
+        let answer = router.ask(key, &request, router.deadline()).await;
+        if allowed(answer)?.is_none() {
+            refused.push(command);
+        }
+    }
+    Ok(refused)
 }
 
 fn unseen(subject: &str, command: &str, meaning: &str) -> Finding {

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
-use crate::store::redis::layouts::fair::beats::Beats;
+use crate::store::beats::Beats;
+use crate::store::redis::layouts::fair::beats::RedisBeat;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
@@ -40,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) ways: PublishModes,
     pub(crate) subscriber: Arc<Subscriber>,
     pub(crate) events: KeyspaceEvents,
-    pub(crate) beats: Arc<Beats>,
+    pub(crate) beats: Arc<Beats<RedisBeat>>,
     pub(crate) lease: Duration,
     pub(crate) ack_policy: AckPolicy,
     pub(crate) timers: Timers,

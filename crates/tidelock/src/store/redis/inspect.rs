@@ -1,5 +1,6 @@
 //! Inspection for operators: one lock, the list of locks, and the details of the clients.
 
+mod permits;
 mod plain;
 
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,7 @@ use crate::store::redis::keys;
 use crate::store::redis::layouts::{Layout, scripts};
 use crate::store::redis::millis;
 use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
@@ -26,8 +28,19 @@ const WRITER: &str = ":write";
 /// How many keys the server examines per page (the COUNT of SCAN).
 const SCAN_COUNT: &str = "250";
 
-/// Inspects one lock, and adds the details of the clients that hold it.
+/// Inspects one lock or semaphore, and adds the details of the clients that hold the lock.
 pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Result<Snapshot> {
+    let seen = match lock_at(router, ways, name).await {
+        // A semaphore is a number. If the key is something else, the error says what.
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            Box::pin(permits::at(router, ways, name)).await
+        }
+        seen => seen,
+    };
+    seen.map_err(|error| error.on_lock(name))
+}
+
+async fn lock_at(router: &Router, ways: PublishModes, name: &Name) -> Result<Snapshot> {
     router.check(name)?;
     let deadline = router.deadline();
     let (token, channel) = (keys::token(name), keys::channel(name));
@@ -35,8 +48,7 @@ pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Resu
     args.extend(ways.forms().iter().map(|form| form.counts()));
     let reply = router
         .eval(&scripts::INSPECT, &[name.as_str()], &args, deadline)
-        .await
-        .map_err(|error| error.on_lock(name))?;
+        .await?;
     let Some([fields, left, token, listeners, queue]) = reply.list() else {
         return Err(unexpected(&reply));
     };
@@ -116,15 +128,14 @@ pub(crate) fn client(reply: &Reply) -> Option<ClientInfo> {
         .and_then(|since| since.int())
         .unwrap_or(0);
     let since = since_epoch(u64::try_from(since).unwrap_or(0));
-    Some(ClientInfo::new(
-        fields.get("host")?.text()?,
+    let text = |field: &str| fields.get(field).and_then(|value| value.text());
+    let info = ClientInfo::new(
+        text("host")?,
         u32::try_from(fields.get("pid")?.int()?).ok()?,
-        fields
-            .get("program")
-            .and_then(|program| program.text())
-            .unwrap_or_default(),
+        text("program").unwrap_or_default(),
         since,
-    ))
+    );
+    Some(info.run_by(text("user")))
 }
 
 /// Writes a client's details, as one key that expires.
@@ -139,24 +150,27 @@ pub(crate) async fn announce(
         .since
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    let details = [
+    let (pid, since) = (info.pid.to_string(), since.as_millis().to_string());
+    let mut details = vec![
         "host",
         &info.host,
         "pid",
-        &info.pid.to_string(),
+        &pid,
         "program",
         &info.program,
         "since",
-        &since.as_millis().to_string(),
-    ]
-    .map(str::to_owned);
+        &since,
+    ];
+    if let Some(user) = &info.user {
+        details.extend(["user", user]);
+    }
     // We send the script's text: it runs about once an hour, and EVALSHA might need a second round trip.
     let put = Request::new("EVAL")
         .arg(scripts::ANNOUNCE.source)
         .arg(1)
         .arg(&key)
         .arg(millis(ttl));
-    let put = details.iter().fold(put, Request::arg);
+    let put = details.into_iter().fold(put, Request::arg);
     router.ask(&key, &put, router.deadline()).await.map(drop)
 }
 
@@ -167,49 +181,41 @@ pub(crate) async fn retract(router: &Router, id: &ClientId) -> Result<()> {
     router.ask(&key, &end, router.deadline()).await.map(drop)
 }
 
-/// The bit of a cursor at which the number of the server begins. The lower bits are the server's own cursor.
-const SERVER: u32 = 48;
+/// The bit of a cursor at which the number of the scan begins. The lower bits are the server's own cursor.
+const SCAN: u32 = 48;
 
-/// One page of the names of the locks. The cursor goes through the servers one after the other.
+/// One page of the names of the locks. The cursor goes through the servers one after the other, and on each through the
+/// types of keys.
 pub(crate) async fn page(
     router: &Router,
+    ways: PublishModes,
     layout: Layout,
     pattern: &str,
     cursor: u64,
 ) -> Result<Page> {
     let deadline = router.deadline();
-    let number = cursor >> SERVER;
+    let types: &[&str] = match layout {
+        Layout::Redisson => &["hash", permits::TYPE],
+        Layout::Plain => &["string"],
+    };
+    let number = usize::try_from(cursor >> SCAN).unwrap_or(usize::MAX);
     let servers = router.everywhere();
-    let Some(connection) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
+    let of_type = types[number % types.len()];
+    let Some(connection) = servers.get(number / types.len()) else {
         return Ok(Page::default()); // the cluster has fewer servers by now
     };
-    let cursor = cursor & ((1 << SERVER) - 1);
-    let scan = Request::new("SCAN")
-        .arg(cursor)
-        .arg("MATCH")
-        .arg(keys::glob(pattern))
-        .arg("COUNT")
-        .arg(SCAN_COUNT)
-        .arg("TYPE")
-        .arg(match layout {
-            Layout::Redisson => "hash",
-            Layout::Plain => "string",
-        });
-    let reply = connection.ask(&scan, deadline).await?;
-    let Some([next, found]) = reply.list() else {
-        return Err(unexpected(&reply));
+    let cursor = cursor & ((1 << SCAN) - 1);
+    let glob = match of_type {
+        permits::TYPE => permits::glob(pattern),
+        _ => keys::glob(pattern),
     };
-    let next = next
-        .text()
-        .and_then(|next| next.parse::<u64>().ok())
-        .ok_or_else(|| unexpected(next))?;
-    let found = found
-        .list()
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Reply::text);
+    let (next, found) = scan(connection, cursor, &glob, of_type, deadline).await?;
+    let found = found.iter().map(String::as_str);
     let candidates = found.filter(|key| !key.starts_with(keys::OURS));
     let checks = candidates.map(|key| async move {
+        if of_type == permits::TYPE {
+            return permits::held_at(router, ways, pattern, key).await;
+        }
         let is_lock = match layout {
             Layout::Redisson => is_lock(router, key, deadline).await?,
             Layout::Plain => is_plain_lock(router, key, deadline).await?,
@@ -223,12 +229,41 @@ pub(crate) async fn page(
     Ok(Page {
         names: names.into_iter().flatten().collect(),
         next: match next {
-            0 if number + 1 < servers.len() as u64 => Some((number + 1) << SERVER),
+            0 if number + 1 < servers.len() * types.len() => Some((number as u64 + 1) << SCAN),
             0 => None,
-            next => Some(number << SERVER | next),
+            next => Some((number as u64) << SCAN | next),
         }
         .map(|cursor: u64| cursor.to_string()),
     })
+}
+
+/// The server's next cursor, and keys of this type that match the glob.
+async fn scan(
+    connection: &Connection,
+    cursor: u64,
+    glob: &str,
+    of_type: &str,
+    deadline: BootInstant,
+) -> Result<(u64, Vec<String>)> {
+    let scan = Request::new("SCAN")
+        .arg(cursor)
+        .arg("MATCH")
+        .arg(glob)
+        .arg("COUNT")
+        .arg(SCAN_COUNT)
+        .arg("TYPE")
+        .arg(of_type);
+    let reply = connection.ask(&scan, deadline).await?;
+    let Some([next, found]) = reply.list() else {
+        return Err(unexpected(&reply));
+    };
+    let next = next
+        .text()
+        .and_then(|next| next.parse().ok())
+        .ok_or_else(|| unexpected(next))?;
+    let found = found.list().unwrap_or_default().iter();
+    let found = found.filter_map(Reply::text).map(str::to_owned);
+    Ok((next, found.collect()))
 }
 
 /// In bytes. A longer value is not the owner of a plain lock: other clients of plain locks write 16 to 46 bytes.
@@ -306,6 +341,9 @@ mod tests {
             (info.host.as_str(), info.pid, info.program.as_str()),
             ("a", 7, "")
         );
+        assert_eq!(info.user, None); // an earlier version wrote none
+        let info = client(&text(&["host", "a", "pid", "7", "user", "deploy"])).unwrap();
+        assert_eq!(info.user.as_deref(), Some("deploy"));
         assert!(client(&text(&[])).is_none());
     }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::{ClientId, LockKind, Name, Ticket};
+use crate::store::{ClientId, CountKind, LockKind, Name, Ticket};
 
 /// The prefix of tidelock's own keys.
 pub(crate) const OURS: &str = "tidelock:";
@@ -45,17 +45,74 @@ pub(crate) fn read_write_channel(name: &Name) -> String {
     prefixed(READ_WRITE_CHANNEL, name.as_str())
 }
 
+const PERMIT_CHANNEL: &str = "redisson_sc";
+
+/// The channel on which the waiters of a semaphore are woken.
+pub(crate) fn permit_channel(name: &Name) -> String {
+    prefixed(PERMIT_CHANNEL, name.as_str())
+}
+
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+/// The channel on which the waiters of a latch are woken. Unlike all others it always has braces.
+pub(crate) fn latch_channel(name: &Name) -> String {
+    joined(&[LATCH_CHANNEL, "{", name.as_str(), "}"])
+}
+
+/// The answer to a change of a latch or a counting semaphore. A repeated or late request finds it, and has no second
+/// effect.
+pub(crate) fn count_answer(kind: CountKind, name: &Name, id: &str) -> String {
+    let what = match kind {
+        CountKind::Latch => "latch",
+        CountKind::Semaphore => "semaphore",
+    };
+    of_request(what, name, id)
+}
+
+/// The sorted set with the permits of a semaphore that are out, and when the lease of each ends.
+pub(crate) fn permits_out(name: &Name) -> String {
+    suffixed(name.as_str(), OUT)
+}
+
+const OUT: &str = ":timeout";
+
+/// The semaphore whose permits are in this key, if it is [`permits_out`] of one.
+pub(crate) fn of_permits_out(key: &str) -> Option<&str> {
+    let name = key.strip_suffix(OUT)?;
+    let inner = name
+        .strip_prefix('{')
+        .and_then(|name| name.strip_suffix('}'));
+    // A name with a brace of its own stays as it is.
+    Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(name))
+}
+
+/// The owner of a ticket in the arguments of the scripts. For permits, what their ids have in common, and how many they
+/// are.
+pub(crate) fn owner_of(ticket: &Ticket) -> Cow<'_, str> {
+    match ticket.kind {
+        LockKind::Permits(count) => Cow::Owned(format!("{}:{count}", ticket.owner.permit_base())),
+        _ => Cow::Borrowed(ticket.owner.text()),
+    }
+}
+
 /// Whether a message on the channel wakes all its waiters: which of them is next, only the store knows.
 pub(crate) fn wakes_all(channel: &str) -> bool {
+    is_of_sides(channel)
+        || channel.starts_with(PERMIT_CHANNEL)
+        || channel.starts_with(LATCH_CHANNEL)
+}
+
+/// Whether it is the channel of a read-write lock.
+pub(crate) fn is_of_sides(channel: &str) -> bool {
     channel.starts_with(READ_WRITE_CHANNEL)
 }
 
 /// The channel on which a waiter for this ticket is woken.
 pub(crate) fn wake_channel(ticket: &Ticket) -> String {
-    if ticket.kind.is_read_write() {
-        read_write_channel(&ticket.name)
-    } else {
-        channel(&ticket.name)
+    match ticket.kind {
+        kind if kind.is_read_write() => read_write_channel(&ticket.name),
+        LockKind::Permits(_) => permit_channel(&ticket.name),
+        _ => channel(&ticket.name),
     }
 }
 
@@ -73,16 +130,11 @@ pub(crate) fn read_write_deadlines(name: &Name) -> String {
 /// the lock.
 pub(crate) fn read_hold(ticket: &Ticket) -> Cow<'_, str> {
     let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-    if ticket.kind != LockKind::Read {
+    if !ticket.kind.is_read() {
         return Cow::Borrowed(name);
     }
-    let parts = if name.contains('{') {
-        ["", name, ":"]
-    } else {
-        ["{", name, "}:"]
-    };
-    let [open, name, close] = parts;
-    Cow::Owned(joined(&[open, name, close, owner, ":rwlock_timeout:1"]))
+    let suffix = joined(&[":", owner, ":rwlock_timeout:1"]);
+    Cow::Owned(suffixed(name, &suffix))
 }
 
 /// The channel on which Redisson's fair lock wakes the first thread of its queue.
@@ -127,6 +179,16 @@ pub(crate) fn of_events(channel: &str) -> Option<&str> {
     Some(channel.strip_prefix(EVENTS)?.split_once("__:")?.1)
 }
 
+/// The marks of a job's slots: a hash, slot to mark.
+pub(crate) fn marks(name: &Name) -> String {
+    prefixed("tidelock:marks", name.as_str())
+}
+
+/// Until when each mark of [`marks`] is kept: a sorted set, in milliseconds of the server's clock.
+pub(crate) fn mark_ends(name: &Name) -> String {
+    prefixed("tidelock:mark_ends", name.as_str())
+}
+
 /// The counter of a fenced lock's tokens.
 pub(crate) fn token(name: &Name) -> String {
     prefixed("redisson_lock_token", name.as_str())
@@ -142,8 +204,13 @@ pub(crate) fn plain_token(name: &Name) -> String {
 /// The tombstone of an owner. It stops a late acquire request of a withdrawn ticket from taking effect. It lies in
 /// the slot of the lock, because one script reads both.
 pub(crate) fn tombstone(name: &Name, owner: &str) -> String {
+    of_request("withdrawn", name, owner)
+}
+
+/// A key about one request, in the slot of the lock.
+fn of_request(what: &str, name: &Name, id: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
-    joined(&[OURS, "withdrawn:{", tag, "}:", owner])
+    joined(&[OURS, what, ":{", tag, "}:", id])
 }
 
 /// The key with the details of a client.
@@ -162,6 +229,15 @@ fn prefixed(prefix: &str, name: &str) -> String {
         joined(&[prefix, ":", name])
     } else {
         joined(&[prefix, ":{", name, "}"])
+    }
+}
+
+/// The same rule for keys that begin with the name.
+fn suffixed(name: &str, suffix: &str) -> String {
+    if name.contains('{') {
+        joined(&[name, suffix])
+    } else {
+        joined(&["{", name, "}", suffix])
     }
 }
 
@@ -335,6 +411,23 @@ mod tests {
             );
         }
         assert_eq!(of_fair_channel(&format!("other:{head}")), None);
+    }
+
+    #[test]
+    fn the_permits_of_a_semaphore_are_beside_it() {
+        for (given, out, channel) in [
+            ("render", "{render}:timeout", "redisson_sc:{render}"),
+            ("{a}:b", "{a}:b:timeout", "redisson_sc:{a}:b"),
+            ("x{y}z", "x{y}z:timeout", "redisson_sc:x{y}z"),
+            ("ä 漢", "{ä 漢}:timeout", "redisson_sc:{ä 漢}"),
+        ] {
+            let name = name(given);
+            assert_eq!(permits_out(&name), out);
+            assert_eq!(permit_channel(&name), channel);
+            assert_eq!(of_permits_out(out), Some(given));
+            assert_eq!(hashed(out), hashed(given));
+        }
+        assert_eq!(of_permits_out("{render}"), None);
     }
 
     #[test]

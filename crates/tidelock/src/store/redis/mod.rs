@@ -9,6 +9,7 @@ mod handle;
 mod inspect;
 pub(crate) mod keys;
 pub(crate) mod layouts;
+mod marks;
 mod open;
 pub(crate) mod pubsub;
 mod replicas;
@@ -19,7 +20,7 @@ pub(crate) mod wire;
 use std::time::Duration;
 
 pub(crate) use self::handle::{Layout, Redis, Shared, TOMBSTONE_KEPT, millis};
-pub(crate) use self::open::{connect, connect_topology};
+pub(crate) use self::open::{connect, connect_topology, target, target_of};
 
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -37,6 +38,9 @@ impl Backend for Redis {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             token_counter: Some(self),
+            marks: Some(self),
+            permit_counter: self.permit_counter(),
+            counts: self.counts(),
             server_runs: Some(self),
             releases: Some(self),
             ..Extensions::NONE
@@ -115,7 +119,13 @@ impl Operate for Redis {
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
         // The server's own cursor, which is a number.
         let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
-        Box::pin(inspect::page(&self.router, self.layout, pattern, cursor))
+        Box::pin(inspect::page(
+            &self.router,
+            self.shared.ways,
+            self.layout,
+            pattern,
+            cursor,
+        ))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

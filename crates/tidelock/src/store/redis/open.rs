@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::redis::topology::{PubSubMode, Topology};
+use crate::store::beats::Beats;
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
 use crate::store::redis::layouts::Layout;
-use crate::store::redis::layouts::fair::beats::Beats;
+use crate::store::redis::layouts::fair::beats::RedisBeat;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
@@ -27,12 +28,32 @@ use crate::store::{Env, Store, tls};
 
 /// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    open(Address::parse(url)?, env).await
+    open(target(url, env)?, env).await
 }
 
 /// Like [`connect`], from parts.
 pub(crate) async fn connect_topology(servers: &Topology, env: &Env) -> Result<Store> {
-    open(Address::of(servers)?, env).await
+    open(target_of(servers, env)?, env).await
+}
+
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    checked(Address::parse(url)?, env)
+}
+
+/// Like [`target`], from parts.
+pub(crate) fn target_of(servers: &Topology, env: &Env) -> Result<Address> {
+    checked(Address::of(servers)?, env)
+}
+
+/// Refuses certificates without TLS: everything would go in plain text.
+fn checked(target: Address, env: &Env) -> Result<Address> {
+    if !target.is_tls() && tls::is_wanted(&env.tls) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but the address does not use TLS; write rediss:// instead of redis://, or call redis::Topology::tls",
+        ));
+    }
+    Ok(target)
 }
 
 async fn open(target: Address, env: &Env) -> Result<Store> {
@@ -41,11 +62,6 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
     } else {
         Layout::Redisson
     };
-    if !target.is_tls() && tls::is_wanted(&env.tls) {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "TLS certificates are set, but the address does not use TLS; write rediss:// instead of redis://, or call redis::Topology::tls",
-        ));
-    }
     let entry = EndpointLogin {
         db: target.db,
         user: target.user,
@@ -172,14 +188,13 @@ fn faces(
             &env.background,
         )),
     };
-    let beats = Beats::new(
-        back.clone(),
-        channel_router.clone(),
+    let beat = RedisBeat {
+        router: back.clone(),
+        channel_router: channel_router.clone(),
         ways,
-        Arc::clone(&subscriber),
-        env.timers.clone(),
-        env.background.clone(),
-    );
+        subscriber: Arc::clone(&subscriber),
+    };
+    let beats = Beats::new(beat, env.timers.clone(), env.background.clone());
     let shared = Arc::new(Shared {
         beats,
         events: KeyspaceEvents::new(db, channel_router.clone(), plainly),

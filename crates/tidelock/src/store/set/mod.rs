@@ -100,6 +100,8 @@ impl Backend for Set {
             delays: false,
             sequencers: false,
             raises_tokens: false,
+            marks: false,
+            counts: false,
         }
     }
 

@@ -221,11 +221,12 @@ impl Database {
     /// grants would fill the log with pages that cannot be moved into the file, and no lease could be renewed any more.
     pub(crate) fn grow<T>(
         &mut self,
+        durable: Durable,
         change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let paths = Arc::clone(&self.setting.paths);
-        self.write(Durable::Yes, move |view| {
-            if schema::is_tight(view.connection)? && file_system::is_full(&paths.main) {
+        self.write(durable, move |view| {
+            if is_out_of_room(view, &paths)? {
                 let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
                 return Err(rusqlite::Error::SqliteFailure(full, None));
             }
@@ -282,6 +283,14 @@ impl OpenDatabase {
         }
         Ok(())
     }
+}
+
+/// Whether the disk is full and the file has no room left inside.
+pub(crate) fn is_out_of_room(
+    view: &LockTransaction<'_>,
+    paths: &DatabasePaths,
+) -> rusqlite::Result<bool> {
+    Ok(schema::is_tight(view.connection)? && file_system::is_full(&paths.main))
 }
 
 fn is_full(error: &rusqlite::Error) -> bool {

@@ -1,16 +1,9 @@
 //! Raises the counter of the fencing tokens.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::store::sqlite::connection::Durable;
+use crate::store::sqlite::decision::no_token;
 use crate::store::sqlite::worker::Worker;
-
-/// The error for a counter without a next token.
-pub(crate) fn no_token(value: &str) -> Error {
-    Error::new(ErrorKind::WrongType).because(format!(
-        "the counter of the fencing tokens in the lock file holds {value}, which has no next token. Nothing was changed; set the counter to a number between the largest token in use and {}",
-        i64::MAX - 1
-    ))
-}
 
 /// See [`TokenCounter::raise`](crate::store::TokenCounter::raise).
 #[allow(

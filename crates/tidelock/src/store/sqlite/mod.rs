@@ -14,6 +14,7 @@ mod busy;
 mod byte_locks;
 mod connection;
 mod counter;
+mod decision;
 mod doctor;
 mod entry;
 mod errors;
@@ -22,11 +23,19 @@ mod files;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod holder_bytes;
+mod inspect;
+mod marks;
 mod queue;
 mod queue_place;
+mod queue_rows;
+mod queued;
 mod records;
 mod rows;
 mod schema;
+mod side_records;
+mod side_rows;
+#[cfg(test)]
+mod test_file;
 mod timebase;
 mod wake;
 mod worker;
@@ -34,27 +43,26 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::decision::Decision;
 use self::files::DatabasePaths;
-use self::records::{Decision, LockTransaction};
+use self::records::LockTransaction;
 use self::rows::ForeignRows;
 use self::timebase::Timebase;
 use self::worker::{Idle, Worker};
 use crate::engine::runtime::sync::Mutex;
-use crate::error::{Error, ErrorKind, Result};
-use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
-use crate::store::glob::matches_glob;
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::fair_waiters::{FairPosition, FairWaiters};
 use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState};
 use crate::store::sqlite::holder_bytes::HolderBytes;
+use crate::store::sqlite::queued::SqliteQueue;
 use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
-    Capabilities, ClientId, Clock, Env, Extensions, Grant, LockKind, Name, Operate, Page, Released,
+    Capabilities, ClientId, Clock, Env, Extensions, LockKind, Name, Operate, Page, Released,
     Renewal, Renewed, Store, Ticket, TokenCounter, WakeChannels, certain, ready,
 };
-use crate::types::FencingToken;
 
-/// Bounds the rows that one page of a list reads.
-const PAGE_SIZE: i64 = 1000;
 /// Bounds of the interval at which an idle connection checks that its files still exist. The interval is a tenth of the
 /// lease.
 const MIN_IDLE: Duration = Duration::from_millis(100);
@@ -62,7 +70,16 @@ const MOST_IDLE: Duration = Duration::from_secs(3);
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    kinds: &[LockKind::Mutex, LockKind::Fenced],
+    kinds: &[
+        LockKind::Mutex,
+        LockKind::Fenced,
+        LockKind::Fair,
+        LockKind::FairFenced,
+        LockKind::Read,
+        LockKind::Write,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
+    ],
     wakes: true,
     queues: false,
     shared: false,
@@ -70,6 +87,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
     raises_tokens: true,
+    marks: true,
+    counts: false,
 };
 
 /// Opens `sqlite:PATH`. Creates the file if it does not exist, but never a folder.
@@ -79,7 +98,7 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let clock = env.timers.clock();
     let paths = Arc::new(DatabasePaths::of(path));
     // In simulated time, all users of the file are in this process and wake each other directly.
-    let alone = matches!(clock, Clock::Simulated(_));
+    let alone = clock == Clock::Simulated;
     let setting = SharedConnectionState {
         paths: Arc::clone(&paths),
         timebase: Timebase::new(clock),
@@ -89,13 +108,8 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
         create: env.create,
     };
     let worker = |thread: &str, database, idle| {
-        Worker::start(
-            thread,
-            database,
-            env.timers.clone(),
-            env.response_timeout,
-            idle,
-        )
+        let (timers, limit) = (env.timers.clone(), env.response_timeout);
+        Worker::start(thread, database, timers, limit, idle).map(Arc::new)
     };
     let often = (env.lease / 10).clamp(MIN_IDLE, MOST_IDLE);
     let idle = Idle {
@@ -115,11 +129,18 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     if opened && env.create {
         open_now(&back).await?;
     }
+    let table = SqliteQueue {
+        worker: Arc::clone(&back),
+    };
+    let turns = WakeChannels::new(env.timers.clone(), |_| {});
+    let waiters = FairWaiters::new(table, turns, &env.timers, &env.background);
     let signals = watch.signals(env.timers.clone());
     let listening = Mutex::new(Some(watch.listen(signals.clone())));
     let face = |worker, listening| {
         Arc::new(Sqlite {
             worker,
+            waiters: Arc::clone(&waiters),
+            lease: env.lease,
             signals: signals.clone(),
             watch: Arc::clone(&watch),
             listening,
@@ -129,6 +150,11 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     };
     let front = face(front, listening);
     Ok(Store::new(front, face(back, Mutex::default())))
+}
+
+/// Checks the URL, without a look at the file system.
+pub(crate) fn target(rest: &str) -> Result<()> {
+    address::path_of(rest).map(drop)
 }
 
 /// Opens a connection before the first request needs it. A file that later gets a second hard link cannot be opened any
@@ -149,7 +175,9 @@ async fn open_now(worker: &Worker) -> Result<bool> {
 /// One side of the store, front or back, with its own worker thread.
 #[derive(Debug)]
 struct Sqlite {
-    worker: Worker,
+    worker: Arc<Worker>,
+    waiters: Arc<FairWaiters<SqliteQueue>>,
+    lease: Duration,
     signals: WakeChannels,
     watch: Arc<FileWatch>,
     listening: Mutex<Option<Listening>>,
@@ -189,23 +217,46 @@ impl Sqlite {
             .worker
             .call_or_undo(
                 move |database| attempt(database, &ticket, lease, spare),
-                move |database, decision| give_back(database, &unheard, &decision),
+                move |database, decision| queued::give_back(database, &unheard, &decision),
             )
             .await?;
+        if matches!(decision, Decision::Granted(..)) {
+            self.watch.was_served(name);
+        }
+        decision.answer(|left| Attempt::held(wake, self.watch.recheck(name, left)))
+    }
+
+    /// An attempt that keeps its place in the queue of the file.
+    async fn ask_queued(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let wake = self.waiters.arm(ask);
+        let (ticket, lease) = (ask.ticket.clone(), ask.lease);
+        let (position, writer) = (FairPosition::of(ask), ask.downgrade_of.clone());
+        let unheard = ask.ticket.clone();
+        let attempt = move |database: &mut Database| {
+            queued::attempt(database, &ticket, lease, position, writer.as_ref())
+        };
+        let decision = self
+            .worker
+            .call_or_undo(attempt, move |database, decision| {
+                queued::give_back(database, &unheard, &decision);
+            })
+            .await?;
         match decision {
-            Decision::Granted(token, more) => {
-                self.watch.was_served(name);
-                Ok(Attempt::Acquired(Grant {
-                    token: token.map(fencing),
-                    more,
-                    ..Grant::default()
-                }))
-            }
-            Decision::Held(left) => Ok(Attempt::held(wake, self.watch.recheck(name, left))),
-            Decision::Withdrawn => {
-                Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"))
-            }
-            Decision::NoToken(value) => Err(counter::no_token(&value)),
+            Decision::Held(_) => self.waiters.was_refused(ask),
+            _ => self.waiters.leave(&ask.ticket.name, &ask.ticket.owner),
+        }
+        // The looks of this process notice the end of the holder's lease.
+        decision.answer(|_| Attempt::held(wake, self.lease))
+    }
+
+    /// Wakes those that a release has let in, or the waiters without a place if the lock is free. We wake those of this
+    /// process directly, so they do not wait for the kernel queue.
+    fn wake(&self, name: &Name, next: &[String], freed: bool) {
+        for one in next {
+            self.waiters.wake(one);
+        }
+        if next.is_empty() && freed {
+            self.watch.wake(name.as_str());
         }
     }
 
@@ -216,10 +267,10 @@ impl Sqlite {
         change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<Released> + Send + 'static,
     ) -> Result<Released> {
         let (watch, which) = (Arc::clone(&self.watch), name.clone());
-        let (released, others) = self
+        let (released, next, others) = self
             .worker
             .call(move |database| {
-                let released = database.write(Durable::No, change)?;
+                let (released, next) = queued::free(database, which.as_str(), change)?;
                 // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
                 // waiter.
                 let shows = database.setting.shown.is_some();
@@ -229,13 +280,10 @@ impl Sqlite {
                     0
                 };
                 database.hide(which.as_str());
-                Ok((released, others))
+                Ok((released, next, others))
             })
             .await?;
-        if released == Released::Freed {
-            // We wake the waiters of this process directly, so they do not wait for the kernel queue.
-            self.watch.wake(name.as_str());
-        }
+        self.wake(name, &next, released == Released::Freed);
         Ok(match (released, others) {
             (Released::Freed, 1..) => Released::Awaited(Awaited {
                 others,
@@ -257,57 +305,11 @@ fn attempt(
     if let Some(left) = database.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
         return Ok(Decision::Held(left));
     }
-    let decision = database.grow(|view| view.attempt(ticket, lease, spare))?;
+    let decision = database.grow(Durable::Yes, |view| view.attempt(ticket, lease, spare))?;
     if matches!(decision, Decision::Granted(..)) {
         database.show(ticket.name.as_str());
     }
     Ok(decision)
-}
-
-/// Releases a grant whose caller stopped waiting. Otherwise the lock would stay held until the lease ends.
-fn give_back(database: &mut Database, ticket: &Ticket, decision: &Decision) {
-    if !matches!(decision, Decision::Granted(..)) {
-        return;
-    }
-    if let Err(error) = database.write(Durable::No, |view| view.release(ticket)) {
-        tracing::warn!(lock = %ticket.name, %error, "cannot release a lock whose caller has left; it stays held until its lease ends");
-    }
-    database.hide(ticket.name.as_str());
-}
-
-fn fencing(token: i64) -> FencingToken {
-    FencingToken::new(token.unsigned_abs())
-}
-
-fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Result<Snapshot> {
-    let mut snapshot = Snapshot::free(name);
-    snapshot.token = view.newest_token(name)?.map(fencing);
-    let Some(row) = view.row(name)? else {
-        return Ok(snapshot);
-    };
-    let left = row.left(name, view.now, view.seen);
-    if !left.is_zero() {
-        snapshot.expires_in = Some(left);
-        let client = row.owner.split(':').next().unwrap_or_default();
-        let mut holder = Holder::new(row.owner.as_str(), 1);
-        holder.client = view.client(client)?;
-        snapshot.holders.push(holder);
-    }
-    Ok(snapshot)
-}
-
-fn page(view: &LockTransaction<'_>, pattern: &str, after: Option<&str>) -> rusqlite::Result<Page> {
-    let all = view.names(PAGE_SIZE, after.unwrap_or_default())?;
-    let full = i64::try_from(all.len()).is_ok_and(|len| len == PAGE_SIZE);
-    let next = all.last().filter(|_| full).cloned();
-    let mut names = Vec::new();
-    for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
-        let row = view.row(&name)?;
-        if row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero()) {
-            names.push(name);
-        }
-    }
-    Ok(Page { names, next })
 }
 
 impl Backend for Sqlite {
@@ -318,12 +320,17 @@ impl Backend for Sqlite {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             token_counter: Some(self),
+            marks: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(self.ask(ask))
+        if ask.ticket.kind.is_queued() {
+            certain(self.ask_queued(ask))
+        } else {
+            certain(self.ask(ask))
+        }
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -347,6 +354,8 @@ impl Backend for Sqlite {
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        // A waiter that leaves must not be woken by a look that misses its place.
+        self.waiters.leave(&ticket.name, &ticket.owner);
         let mine = ticket.clone();
         let timebase = Timebase::new(self.clock);
         Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &timebase)))
@@ -354,6 +363,7 @@ impl Backend for Sqlite {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.listening.lock().take();
+        self.waiters.close();
         self.worker.close();
         ready(())
     }
@@ -368,23 +378,22 @@ impl TokenCounter for Sqlite {
 impl Operate for Sqlite {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         let name = name.clone();
-        Box::pin(self.read(move |view| snapshot(view, name.as_str())))
+        Box::pin(self.read(move |view| inspect::snapshot(view, name.as_str())))
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
         let (pattern, after) = (pattern.to_owned(), after.map(str::to_owned));
-        Box::pin(self.read(move |view| page(view, &pattern, after.as_deref())))
+        Box::pin(self.read(move |view| inspect::page(view, &pattern, after.as_deref())))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         let which = name.clone();
         Box::pin(async move {
-            let held = self
-                .write(Durable::No, move |view| view.force_release(&which))
-                .await?;
-            if held {
-                self.watch.wake(name.as_str());
-            }
+            let free = move |database: &mut Database| {
+                queued::free(database, which.as_str(), |view| view.force_release(&which))
+            };
+            let (held, next) = self.worker.call(free).await?;
+            self.wake(name, &next, held);
             Ok(held)
         })
     }

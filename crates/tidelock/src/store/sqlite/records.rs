@@ -6,6 +6,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use crate::snapshot::{ClientInfo, since_epoch};
+use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos};
 use crate::store::sqlite::timebase::Timebase;
 use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Released, Renewal, Ticket};
@@ -22,17 +23,6 @@ pub(crate) struct LockTransaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Now<'a>,
     pub(crate) seen: &'a ForeignRows,
-}
-
-/// The answer to an attempt.
-#[derive(Debug)]
-pub(crate) enum Decision {
-    /// The token, and the number of tokens reserved after it.
-    Granted(Option<i64>, u32),
-    Held(Duration),
-    Withdrawn,
-    /// The counter has this value, which has no next token. Nothing was written.
-    NoToken(String),
 }
 
 impl LockTransaction<'_> {
@@ -54,7 +44,7 @@ impl LockTransaction<'_> {
             .optional()
     }
 
-    fn owner_of_row(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
+    pub(crate) fn owner_of_row(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
         row.map_or(RowOwner::Free, |row| {
             row.owner_of_row(name, owner, self.now, self.seen)
         })
@@ -86,26 +76,35 @@ impl LockTransaction<'_> {
                 // The tokens reserved by the first attempt may be in use, so we do not hand them out again.
                 Ok(Decision::Granted(row.and_then(|row| row.token), 0))
             }
-            RowOwner::Free => {
-                let (token, spare) = match self.next_token(spare)? {
-                    Ok(next) => next,
-                    Err(value) => return Ok(Decision::NoToken(value)),
-                };
-                let revision = row.map_or(1, |row| row.next_revision());
-                self.connection
-                    .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
-                    .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
-                self.seen.forget(name);
-                Ok(Decision::Granted(Some(token), spare))
-            }
+            RowOwner::Free => self.take(name, &owner, lease, spare),
         }
+    }
+
+    /// Grants a lock that is free.
+    pub(crate) fn take(
+        &self,
+        name: &str,
+        owner: &str,
+        lease: Duration,
+        spare: u32,
+    ) -> Result<Decision> {
+        let (token, spare) = match self.next_token(spare)? {
+            Ok(next) => next,
+            Err(value) => return Ok(Decision::NoToken(value)),
+        };
+        let revision = self.row(name)?.map_or(1, |row| row.next_revision());
+        self.connection
+            .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
+            .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
+        self.seen.forget(name);
+        Ok(Decision::Granted(Some(token), spare))
     }
 
     /// Returns the next token, and how many tokens after it were reserved (zero if the counter would overflow). The
     /// counter is shared by all names and never set back, so each token is larger than all before. Returns the
     /// counter's content as an error if it is no valid counter: any user with write access to the file may have changed
     /// it.
-    fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
+    pub(crate) fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
         let last = match self.counter()? {
             Ok(last) => last,
             Err(value) => return Ok(Err(value)),
@@ -147,16 +146,22 @@ impl LockTransaction<'_> {
         Ok(Ok(last))
     }
 
-    /// The end of the lease never moves backwards.
+    /// The end of the lease never moves backwards. A grant that another process has made has the time of its clock.
     fn extend(&self, row: &Row, name: &str, lease: Duration) -> Result<()> {
         self.connection
-            .prepare_cached("UPDATE locks SET revision = ?5, lease = max(lease, ?3), ends = max(ends, ?4) WHERE name = ?1 AND owner = ?2")?
-            .execute(params![name, row.owner, nanos(lease), self.now.plus(lease), row.next_revision()])?;
+            .prepare_cached(
+                "UPDATE locks SET revision = ?5, lease = max(lease, ?3), domain = ?6, \
+                 ends = CASE WHEN domain = ?6 THEN max(ends, ?4) ELSE ?4 END WHERE name = ?1 AND owner = ?2",
+            )?
+            .execute(params![name, row.owner, nanos(lease), self.now.plus(lease), row.next_revision(), self.now.domain])?;
         Ok(())
     }
 
     /// Returns false if this ticket does not hold the lock any more.
     pub(crate) fn renew(&self, renewal: &Renewal) -> Result<bool> {
+        if renewal.ticket.kind.is_read_write() {
+            return self.renew_side(renewal);
+        }
         let (name, owner) = (
             renewal.ticket.name.as_str(),
             renewal.ticket.owner.to_string(),
@@ -170,6 +175,9 @@ impl LockTransaction<'_> {
     }
 
     pub(crate) fn release(&self, ticket: &Ticket) -> Result<Released> {
+        if ticket.kind.is_read_write() {
+            return self.release_side(ticket);
+        }
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
         let row = self.row(name)?;
         let ours = self.owner_of_row(row.as_ref(), name, &owner) == RowOwner::Ours;
@@ -184,9 +192,12 @@ impl LockTransaction<'_> {
         })
     }
 
-    /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect.
+    /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect. A place in a queue is given up.
     pub(crate) fn withdraw(&self, ticket: &Ticket, timebase: &Timebase) -> Result<Released> {
-        self.sweep("withdrawn", timebase)?;
+        self.leave_queue(ticket.owner.text())?;
+        if self.seen.sweeps_tombstones(self.now.stamp) {
+            self.sweep("withdrawn", timebase)?;
+        }
         self.connection
             .prepare_cached("REPLACE INTO withdrawn (owner, ends, domain) VALUES (?1, ?2, ?3)")?
             .execute(params![
@@ -197,7 +208,7 @@ impl LockTransaction<'_> {
         self.release(ticket)
     }
 
-    fn is_withdrawn(&self, owner: &str) -> Result<bool> {
+    pub(crate) fn is_withdrawn(&self, owner: &str) -> Result<bool> {
         self.connection
             .prepare_cached("SELECT 1 FROM withdrawn WHERE owner = ?1")?
             .exists([owner])
@@ -210,6 +221,7 @@ impl LockTransaction<'_> {
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1")?
             .execute([name])?;
+        self.remove_holders(name)?;
         self.seen.forget(name);
         Ok(held)
     }
@@ -238,10 +250,28 @@ impl LockTransaction<'_> {
     ) -> Result<()> {
         self.sweep("clients", timebase)?;
         self.sweep("locks", timebase)?;
+        if self.has_queue()? {
+            self.sweep("waiters", timebase)?;
+        }
+        if self.has_sides()? {
+            self.sweep("sides", timebase)?;
+        }
         self.connection
             .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
             .execute(params![client.as_str(), info.host, info.pid, info.program, millis(info.since), self.now.plus(ttl), self.now.domain])?;
+        if info.user.is_some() && self.has_users()? {
+            self.connection
+                .prepare_cached("UPDATE clients SET os_user = ?2 WHERE client = ?1")?
+                .execute(params![client.as_str(), info.user])?;
+        }
         Ok(())
+    }
+
+    /// Whether there is a column for the user. A file of an earlier tidelock has none.
+    fn has_users(&self) -> Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM pragma_table_info('clients') WHERE name = 'os_user'")?
+            .exists([])
     }
 
     pub(crate) fn retract(&self, client: &ClientId) -> Result<()> {
@@ -252,23 +282,24 @@ impl LockTransaction<'_> {
     }
 
     pub(crate) fn client(&self, client: &str) -> Result<Option<ClientInfo>> {
+        let user = if self.has_users()? { "os_user" } else { "NULL" };
         self.connection
-            .prepare_cached("SELECT host, pid, program, since FROM clients WHERE client = ?1")?
+            .prepare_cached(&format!(
+                "SELECT host, pid, program, since, {user} FROM clients WHERE client = ?1"
+            ))?
             .query_row([client], |row| {
                 let since = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0);
-                Ok(ClientInfo::new(
-                    row.get::<_, String>(0)?,
-                    row.get(1)?,
-                    row.get::<_, String>(2)?,
-                    since_epoch(since),
-                ))
+                let (host, program): (String, String) = (row.get(0)?, row.get(2)?);
+                let info = ClientInfo::new(host, row.get(1)?, program, since_epoch(since));
+                Ok(info.run_by(row.get::<_, Option<String>>(4)?))
             })
             .optional()
     }
 
     /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
     /// ended with that boot. Those of another clock are deleted after this process has seen them unchanged for as long as
-    /// they are valid. A lock row of another clock stays: only a waiter that watches it knows when it may be taken.
+    /// they are valid. A lock row of another clock stays, as does a holder of a side: only a waiter that watches it knows when
+    /// it may be taken.
     fn sweep(&self, table: &str, timebase: &Timebase) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
@@ -276,7 +307,7 @@ impl LockTransaction<'_> {
                 "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
             ))?
             .execute(params![domain, stamp])?;
-        if table != "locks" && !domain.starts_with("process:") {
+        if !matches!(table, "locks" | "sides") && !domain.starts_with("process:") {
             self.connection
                 .prepare_cached(&format!(
                     "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
@@ -318,7 +349,7 @@ impl LockTransaction<'_> {
     }
 }
 
-fn millis(time: SystemTime) -> i64 {
+pub(crate) fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -9,6 +9,9 @@ use crate::engine::runtime::sync::{Mutex, MutexGuard};
 /// waiters wait longer.
 const MOST_SIGHTS: usize = 10_000;
 
+/// The shortest time between two withdrawals of a client that remove expired tombstones.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 /// An instant, and the clock it was read on. Readings of two clocks cannot be compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now<'a> {
@@ -103,6 +106,8 @@ pub(crate) struct ForeignRows {
     locks: Mutex<HashMap<String, ForeignRow>>,
     /// Tombstones and the details of clients, by owner or client. Their end is their revision.
     notes: Mutex<HashMap<String, ForeignRow>>,
+    /// When withdrawals last removed expired tombstones.
+    swept: Mutex<Option<i64>>,
 }
 
 #[derive(Debug)]
@@ -121,6 +126,17 @@ impl ForeignRows {
     /// Returns when we first saw this tombstone or these details with this end.
     pub(crate) fn note(&self, id: &str, domain: &str, ends: i64, now: i64) -> i64 {
         first(self.notes.lock(), id, domain, ends, now)
+    }
+
+    /// Whether a withdrawal removes expired tombstones now. It reads all of them, so a crowd that leaves at once must not
+    /// do so one by one.
+    pub(crate) fn sweeps_tombstones(&self, now: i64) -> bool {
+        let mut swept = self.swept.lock();
+        let due = swept.is_none_or(|last| now.saturating_sub(last) >= nanos(SWEEP_INTERVAL));
+        if due {
+            *swept = Some(now);
+        }
+        due
     }
 
     /// Forgets a tombstone or details that were deleted.

@@ -36,7 +36,8 @@ CREATE TABLE clients (
     program TEXT NOT NULL,
     since INTEGER NOT NULL,     -- wall clock, milliseconds
     ends INTEGER NOT NULL,
-    domain TEXT NOT NULL
+    domain TEXT NOT NULL,
+    os_user TEXT
 ) WITHOUT ROWID;
 ";
 

@@ -9,9 +9,6 @@ use crate::store::sqlite::rows::Now;
 #[derive(Debug, Clone)]
 pub(crate) struct Timebase {
     clock: Clock,
-    /// Added to each reading: simulated clocks of one process have different origins, and this makes their readings
-    /// comparable.
-    shift: i64,
     domain: Arc<str>,
 }
 
@@ -28,18 +25,19 @@ static MACHINE: LazyLock<Arc<str>> = LazyLock::new(|| match machine() {
 
 impl Timebase {
     pub(crate) fn new(clock: Clock) -> Self {
-        let simulated = clock.simulated_origin();
+        let domain = match clock {
+            Clock::Boot => &MACHINE,
+            Clock::Simulated => &OWN,
+        };
         Self {
             clock,
-            shift: simulated.unwrap_or(0),
-            domain: Arc::clone(if simulated.is_some() { &OWN } else { &MACHINE }),
+            domain: Arc::clone(domain),
         }
     }
 
     pub(crate) fn now(&self) -> Now<'_> {
-        let nanos = i64::try_from(self.clock.now().nanos()).unwrap_or(i64::MAX);
         Now {
-            stamp: nanos.saturating_add(self.shift),
+            stamp: i64::try_from(self.clock.now().nanos()).unwrap_or(i64::MAX),
             domain: &self.domain,
         }
     }

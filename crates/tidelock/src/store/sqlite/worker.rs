@@ -51,7 +51,7 @@ impl Worker {
         limit: Duration,
         idle: Idle,
     ) -> Result<Self> {
-        let how = if matches!(timers.clock(), Clock::Simulated(_)) {
+        let how = if timers.clock() == Clock::Simulated {
             WorkerMode::Here(Box::new(database))
         } else {
             let alarm = Arc::clone(&database.setting.alarm);

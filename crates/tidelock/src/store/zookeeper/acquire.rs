@@ -17,33 +17,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::delay::{DelayDecision, FirstInQueue};
 use crate::store::zookeeper::delay_node::DelayMark;
+use crate::store::zookeeper::downgrade::DowngradeAttempt;
 use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
-use crate::store::zookeeper::keys;
+use crate::store::zookeeper::keys::{self, QueueDecision};
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay_node, errors};
-use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, LockKind};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, OwnerId};
 use crate::types::FencingToken;
-
-/// What the queue of a lock means for one of its nodes.
-enum QueueDecision<'a> {
-    Holds,
-    /// This node blocks ours. Ours may go on when it is gone.
-    Watch(&'a str),
-    /// Our node is not in the queue: its session has expired.
-    Gone,
-}
-
-/// The lock algorithm: a node holds the lock unless a node in front of it blocks it.
-fn decide<'a>(queue: &'a [String], own: &str, kind: LockKind) -> QueueDecision<'a> {
-    let Some(at) = queue.iter().position(|node| node == own) else {
-        return QueueDecision::Gone;
-    };
-    match keys::in_the_way(&queue[..at], kind) {
-        Some(predecessor) => QueueDecision::Watch(predecessor),
-        None => QueueDecision::Holds,
-    }
-}
 
 /// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
@@ -113,7 +94,10 @@ impl QueueAttempt<'_> {
         let owner = &self.ask.ticket.owner;
         let registry = &self.shared.registry;
         match registry.node_position(owner, session.id())? {
-            NodePosition::Nowhere => self.queue(session, sent).await,
+            NodePosition::Nowhere => match &self.ask.downgrade_of {
+                Some(writer) => self.join(session, writer, sent).await,
+                None => self.queue(session, sent).await,
+            },
             NodePosition::Unknown(create) => {
                 self.find(session, create).await?;
                 Ok(Step::Again)
@@ -125,6 +109,26 @@ impl QueueAttempt<'_> {
                 self.act(session, &node, nodes, mark, sent).await
             }
         }
+    }
+
+    /// Creates the node directly behind that of the writer. The next step finds it and its transaction id, which servers
+    /// report wrong for a create in a transaction (ZOOKEEPER-4026).
+    async fn join(
+        &self,
+        session: &ZooKeeperSession,
+        writer: &OwnerId,
+        sent: BootInstant,
+    ) -> Result<Step> {
+        let attempt = DowngradeAttempt {
+            shared: self.shared,
+            here: (self.connection, session),
+            ask: self.ask,
+            parent: &self.parent,
+            prefix: &self.prefix,
+            deadline: self.deadline,
+        };
+        attempt.join(writer, self.patience_ends(sent)).await?;
+        Ok(Step::Again)
     }
 
     /// Queues the node and decides. With zero patience it reads the queue first, and creates no node if the lock is
@@ -277,8 +281,12 @@ impl QueueAttempt<'_> {
     ) -> Result<Step> {
         let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         let queue = keys::in_order(nodes);
-        let before = match decide(&queue, &node.name, self.ask.ticket.kind) {
+        let before = match keys::decide(&queue, &node.name, self.ask.ticket.kind) {
             QueueDecision::Holds => return self.come_first(session, node, mark, sent).await,
+            // It was created behind the writer that it follows, and ahead of all others.
+            QueueDecision::Watch(_) if self.ask.downgrade_of.is_some() => {
+                return self.come_first(session, node, None, sent).await;
+            }
             QueueDecision::Watch(before) => before,
             QueueDecision::Gone => {
                 registry.lost(owner, node);

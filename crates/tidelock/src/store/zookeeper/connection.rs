@@ -16,8 +16,8 @@ use crate::engine::runtime::event::Event;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::address::Address;
-use crate::store::zookeeper::errors;
-use crate::store::{Bond, BootInstant, Env};
+use crate::store::zookeeper::{errors, unreachable};
+use crate::store::{Bond, BootInstant, Env, Timers};
 
 /// The connection to the servers.
 pub(crate) struct Connection {
@@ -203,6 +203,7 @@ impl Connection {
                 credentials: self.env.credentials.clone(),
                 timeout: self.session_timeout(),
                 patience: self.env.response_timeout,
+                timers: self.env.timers.clone(),
                 old,
             };
             let slot = Arc::clone(&self.slot);
@@ -291,6 +292,7 @@ struct ConnectAttempt {
     credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     timeout: Duration,
     patience: Duration,
+    timers: Timers,
     old: Option<zk::SessionInfo>,
 }
 
@@ -309,12 +311,23 @@ impl ConnectAttempt {
                     }
                 }
                 Err(zk::Error::SessionExpired) => {}
-                Err(error) => return Err(errors::unopened(&self.address.servers, error)),
+                Err(error) => return Err(self.unopened(error).await),
             }
         }
+        match self.connector()?.connect(&self.address.servers).await {
+            Ok(fresh) => Ok(fresh),
+            Err(error) => Err(self.unopened(error).await),
+        }
+    }
+
+    async fn unopened(&self, error: zk::Error) -> Error {
         let servers = &self.address.servers;
-        let fresh = self.connector()?.connect(servers).await;
-        fresh.map_err(|error| errors::unopened(servers, error))
+        if !errors::is_unreachable(&error) {
+            return errors::unopened(servers, error);
+        }
+        // The caller waits for one response timeout, of which the driver has used a part.
+        let reasons = unreachable::reasons(servers, &self.timers, self.patience / 2).await;
+        errors::unreachable(servers, &reasons, error)
     }
 
     fn connector(&self) -> Result<zk::Connector> {

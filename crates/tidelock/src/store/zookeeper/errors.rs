@@ -34,10 +34,22 @@ pub(crate) fn unopened(servers: &str, error: zk::Error) -> Error {
     error.because(why)
 }
 
+/// The error of a session for which no server was found.
+pub(crate) fn unreachable(servers: &str, reasons: &str, error: zk::Error) -> Error {
+    let why = format!("zookeeper://{servers}: {reasons}");
+    Error::new(ErrorKind::Unavailable)
+        .because(why)
+        .caused_by(error)
+}
+
+pub(crate) fn is_unreachable(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::NoHosts | zk::Error::Timeout)
+}
+
 /// The error without a session in time.
 pub(crate) fn no_session(servers: &str) -> Error {
     Error::new(ErrorKind::Unavailable).because(format!(
-        "zookeeper://{servers}: no session within the response timeout"
+        "zookeeper://{servers}: no session within the response timeout; do the servers run, and has the ensemble a majority?"
     ))
 }
 

@@ -70,14 +70,14 @@ pub(crate) fn client(since: u64) -> Option<ClientInfo> {
 fn written(text: &str) {
     let owner = crate::types::OwnerMint::new().fresh();
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(5);
-    let info = ClientInfo::new(text, 7, text, since);
+    let info = ClientInfo::new(text, 7, text, since).run_by(Some(text));
     let holder = note::read("node", &note::write(owner.text(), Some(&info)));
     assert_eq!(holder.owner, owner.text());
     let seen = holder.client.expect("details are read");
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     assert_eq!(
         seen,
-        ClientInfo::new(plain.as_str(), 7, plain.as_str(), since)
+        ClientInfo::new(plain.as_str(), 7, plain.as_str(), since).run_by(Some(plain.as_str()))
     );
 }
 

@@ -55,9 +55,13 @@ pub(crate) fn prefix(ticket: &Ticket) -> String {
 
 fn word(kind: LockKind) -> &'static str {
     match kind {
-        LockKind::Mutex | LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => LOCK,
-        LockKind::Read => READ,
-        LockKind::Write => WRITE,
+        LockKind::Mutex
+        | LockKind::Fenced
+        | LockKind::Fair
+        | LockKind::FairFenced
+        | LockKind::Permits(_) => LOCK, // it has no permits
+        LockKind::Read | LockKind::ReadFenced => READ,
+        LockKind::Write | LockKind::WriteFenced => WRITE,
     }
 }
 
@@ -80,15 +84,19 @@ fn is_number(text: &str) -> bool {
     text.parse::<i64>().is_ok()
 }
 
+/// The digits that the server appended to the name of a node.
+pub(crate) fn digits(node: &str) -> Option<&str> {
+    let mut words = [LOCK, READ, WRITE].into_iter();
+    match words.find_map(|word| node.rsplit_once(word)) {
+        Some((_, digits)) => Some(digits),
+        // Other recipes use other names, but all of them end in a number of ten digits.
+        None => node.get(node.len().checked_sub(10)?..),
+    }
+}
+
 /// The number the server gave a node. `None`: this is no place in a queue.
 fn number(node: &str) -> Option<i32> {
-    let mut words = [LOCK, READ, WRITE].into_iter();
-    let digits = match words.find_map(|word| node.rsplit_once(word)) {
-        Some((_, digits)) => digits,
-        // Other recipes use other names, but all of them end in a number of ten digits.
-        None => node.get(node.len().checked_sub(10)?..)?,
-    };
-    let number: i64 = digits.parse().ok()?;
+    let number: i64 = digits(node)?.parse().ok()?;
     #[allow(
         clippy::cast_possible_truncation,
         reason = "the server counts in 32 bits"
@@ -117,9 +125,30 @@ pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
 
 /// The last node in front that blocks a ticket of this kind. A reader does not wait for other readers.
 pub(crate) fn in_the_way(before: &[String], kind: LockKind) -> Option<&String> {
-    match kind {
-        LockKind::Read => before.iter().rfind(|node| mode(node) != Mode::Read),
-        _ => before.last(),
+    if kind.is_read() {
+        before.iter().rfind(|node| mode(node) != Mode::Read)
+    } else {
+        before.last()
+    }
+}
+
+/// What the queue of a lock means for one of its nodes.
+pub(crate) enum QueueDecision<'a> {
+    Holds,
+    /// This node blocks ours. Ours may go on when it is gone.
+    Watch(&'a str),
+    /// Our node is not in the queue: its session has expired.
+    Gone,
+}
+
+/// The lock algorithm: a node holds the lock unless a node in front of it blocks it.
+pub(crate) fn decide<'a>(queue: &'a [String], own: &str, kind: LockKind) -> QueueDecision<'a> {
+    let Some(at) = queue.iter().position(|node| node == own) else {
+        return QueueDecision::Gone;
+    };
+    match in_the_way(&queue[..at], kind) {
+        Some(predecessor) => QueueDecision::Watch(predecessor),
+        None => QueueDecision::Holds,
     }
 }
 

@@ -15,12 +15,14 @@ mod connection;
 mod delay;
 mod delay_node;
 mod doctor;
+mod downgrade;
 mod entry;
 mod errors;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
 mod keys;
+mod marks;
 mod note;
 mod queue;
 mod registry;
@@ -28,6 +30,7 @@ mod release;
 mod renew;
 mod shared;
 mod single_flight;
+mod unreachable;
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,6 +65,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::Fair,
         LockKind::FairFenced,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
     ],
     wakes: true,
     queues: true,
@@ -70,16 +75,13 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: true,
     sequencers: true,
     raises_tokens: false,
+    marks: true,
+    counts: false,
 };
 
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    if env.tls != TlsFiles::default() {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "TLS certificates are set, but tidelock has no TLS for ZooKeeper; remove them",
-        ));
-    }
-    let address = Address::parse(url)?;
+    let address = target(url, env)?;
     let connection = |lease| Arc::new(Connection::new(env, address.clone(), lease));
     // A session timeout in the URL applies to every session, so shorter sessions are pointless.
     let halvings = if address.session_timeout.is_some() {
@@ -113,6 +115,16 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     Ok(Store::single(Arc::new(ZooKeeper(shared))))
 }
 
+/// Checks the URL and the settings, without a request.
+pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
+    if env.tls != TlsFiles::default() {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but tidelock has no TLS for ZooKeeper; remove them",
+        ));
+    }
+    Address::parse(url)
+}
+
 struct ZooKeeper(Arc<Shared>);
 
 impl fmt::Debug for ZooKeeper {
@@ -131,6 +143,7 @@ impl Backend for ZooKeeper {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             sequencers: Some(self),
+            marks: Some(self),
             ..Extensions::NONE
         }
     }

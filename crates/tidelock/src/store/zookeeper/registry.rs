@@ -206,6 +206,13 @@ impl NodeRegistry {
         node.flatten()
     }
 
+    /// The node that holds the ticket's lock, in whichever session.
+    pub(crate) fn holder(&self, owner: &OwnerId) -> Option<QueueNode> {
+        let inner = self.lock();
+        let entry = inner.entries.get(owner).filter(|entry| entry.granted)?;
+        entry.node.clone()
+    }
+
     /// When that node ends unless it is renewed. `None`: it holds no lock of this client.
     pub(crate) fn ends(&self, path: &str, node: &str) -> Option<BootInstant> {
         let inner = self.lock();

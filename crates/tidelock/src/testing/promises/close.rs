@@ -1,6 +1,6 @@
 //! Promises about `close`.
 
-use std::time::{Duration, Instant};
+use tokio::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
 use crate::testing::fixture::{Fixture, unique, within};

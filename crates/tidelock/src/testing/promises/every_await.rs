@@ -100,6 +100,31 @@ pub async fn acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) 
     .await;
 }
 
+/// A dropped downgrade leaves neither the write hold nor the read hold.
+///
+/// # Panics
+/// If the store has no read-write locks.
+pub async fn downgrade_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let sides = stage.one.read_write_lock(&stage.name);
+    let others = stage.other.read_write_lock(&stage.name);
+    let begin = async || {
+        let writer = sides.write().acquire().await.expect("free");
+        sides.downgrade(writer)
+    };
+    at_every_await(&stage, begin, async |done, polls| {
+        if let Some(reader) = done {
+            reader.expect("held").release().await.expect("held");
+        }
+        // First the write side: a store may keep a lock and the sides of one name apart.
+        let soon = AcquireOptions::new().wait(fixture.soon());
+        let next = others.write().acquire_with(soon).await;
+        next.expect("free").release().await.expect("held");
+        stage.is_clean(polls).await;
+    })
+    .await;
+}
+
 /// A dropped `try_acquire` leaves nothing, whether the lock is free or held.
 pub async fn try_acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     for taken in [false, true] {

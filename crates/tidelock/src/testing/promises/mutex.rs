@@ -111,7 +111,8 @@ pub async fn inspect_shows_the_holder(fixture: &Fixture) {
     let seen = a.lock(&name).lock().inspect().await.expect("readable");
     assert_eq!(seen.name, name);
     assert_eq!(seen.holders.len(), 1);
-    assert_eq!(seen.holders[0].owner, held.owner_id().await);
+    let owner = fixture.shown(&held.owner_id().await);
+    assert_eq!(seen.holders[0].owner, owner);
     assert_eq!(seen.holders[0].holds, 1);
     let left = seen.expires_in.expect("a lease");
     assert!(left <= fixture.lease() && !left.is_zero(), "{left:?}");

@@ -1,6 +1,6 @@
 //! Promises about options: they are refused with a reason, or take effect.
 
-use std::time::{Duration, Instant};
+use tokio::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
 use crate::options::{AcquireOptions, CancelToken};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use tokio::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
@@ -19,7 +19,11 @@ use crate::types::LostReason;
 const DRIFT: f64 = 0.01;
 
 /// Spawns a waiter, and returns when the store shows `count` waiters.
-async fn waiting(fixture: &Fixture, place: &PartyMember, count: u64) -> JoinHandle<Held> {
+pub(super) async fn waiting(
+    fixture: &Fixture,
+    place: &PartyMember,
+    count: u64,
+) -> JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
     eventually("it waits", fixture.lease() * 4, || async {
@@ -29,13 +33,13 @@ async fn waiting(fixture: &Fixture, place: &PartyMember, count: u64) -> JoinHand
     task
 }
 
-async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
+pub(super) async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
     within(what, fixture.soon(), waiter)
         .await
         .expect("no panic")
 }
 
-async fn refused(place: &PartyMember) -> bool {
+pub(super) async fn refused(place: &PartyMember) -> bool {
     place.try_acquire().await.expect("answered").is_none()
 }
 
@@ -46,7 +50,7 @@ async fn excluded(place: &PartyMember) -> bool {
     matches!(tried, Ok(None) | Err(ErrorKind::WrongType))
 }
 
-async fn free(fixture: &Fixture, place: &PartyMember) {
+pub(super) async fn free(fixture: &Fixture, place: &PartyMember) {
     let soon = AcquireOptions::new().wait(fixture.soon());
     let held = place.acquire_with(soon).await.expect("free");
     held.release().await.expect("held");
@@ -352,7 +356,7 @@ pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
-    let sides = a.read_write_lock(&name).expect("the store has them");
+    let sides = a.read_write_lock(&name);
     let me = AcquireOptions::new().owner(&Owner::new());
     let (read, write) = (sides.read().fenced(), sides.write().fenced());
     let writer = write.acquire_with(me.clone()).await.expect("free");
@@ -373,7 +377,7 @@ pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
 pub async fn a_reader_that_wants_to_write_is_refused(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
-    let sides = a.read_write_lock(&name).expect("the store has them");
+    let sides = a.read_write_lock(&name);
     let me = AcquireOptions::new().owner(&Owner::new());
     let reader = sides.read().acquire_with(me.clone()).await.expect("free");
     let again = sides
@@ -381,12 +385,8 @@ pub async fn a_reader_that_wants_to_write_is_refused(fixture: &Fixture) {
         .acquire_with(me.clone())
         .await
         .expect("the same owner");
-    let waits = within(
-        "an answer",
-        fixture.soon(),
-        sides.write().acquire_with(me.clone()),
-    )
-    .await;
+    let asked = sides.write().acquire_with(me.clone());
+    let waits = within("an answer", fixture.soon(), asked).await;
     let tries = sides.write().try_acquire_with(me.clone()).await;
     for error in [waits.expect_err("refused"), tries.expect_err("refused")] {
         assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");

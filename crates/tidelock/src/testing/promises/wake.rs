@@ -11,7 +11,7 @@ use crate::testing::party::{Held, PartyMember};
 async fn waiting(fixture: &Fixture, place: &PartyMember) -> tokio::task::JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     // For a store that cannot count waiters, we wait a fixed time instead.
     while place.nobody_waits().await && begun.elapsed() < fixture.lease() / 10 {
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -5,17 +5,25 @@ use std::collections::BTreeSet;
 use super::sources;
 
 /// The types that both APIs have. Their methods may be in several files.
-const TYPES: [&str; 6] = [
+const TYPES: [&str; 12] = [
     "Client",
+    "Election",
     "Lock",
     "FencedLock",
     "Guard",
     "FencedGuard",
+    "Leadership",
+    "OnceJob",
     "ReadWriteLock",
+    "Semaphore",
+    "CountingSemaphore",
+    "Latch",
 ];
 
 /// Methods of one API alone, with the reason.
-const ALONE: [(&str, &str); 9] = [
+const ALONE: [(&str, &str); 11] = [
+    ("Leadership::lost_timeout", "a thread has no select"),
+    ("OnceJob::begin", "the blocking run takes any code"),
     ("Client::is_idle", "for tests of leaks"),
     ("Client::as_async", "the way to the asynchronous client"),
     ("Client::from_async", "any asynchronous connect"),

@@ -26,14 +26,22 @@ const FLOOR_PLAN: [&str; 14] = [
 ];
 
 /// The blocking types have the names of the asynchronous ones.
-const BLOCKING: [&str; 7] = [
+const BLOCKING: [&str; 15] = [
     "Client",
+    "CountingSemaphore",
+    "Election",
     "FencedGuard",
     "FencedLock",
     "Guard",
+    "Latch",
+    "LeaderChanges",
+    "Leadership",
     "Lock",
     "LockGuard",
+    "OnceJob",
+    "Permits",
     "ReadWriteLock",
+    "Semaphore",
 ];
 
 /// The types a file defines, without the associated types of traits.

@@ -220,6 +220,14 @@ fn plays_its_role() {
                 let _guard = wait(&file).await;
                 std::future::pending::<()>().await;
             }
+            #[cfg(target_os = "linux")]
+            "wait in order" => super::fair::wait_in_order(&file, rounds, |word| say(word)).await,
+            #[cfg(target_os = "linux")]
+            what @ ("read" | "write" | "read on and on") => {
+                super::sides::hold_sides(what, &file, rounds, |word| say(word)).await;
+            }
+            #[cfg(target_os = "linux")]
+            "sides" => super::sides::sides(&file, rounds).await,
             "stop" => stop(&file).await,
             "full" => super::faults::fill_the_disk(&file).await,
             "echo" => echo(&file, rounds).await,

@@ -1,4 +1,4 @@
-//! The conformance suite, on a file.
+//! The conformance suite, on a file. `tests/real_servers` runs it with injected faults.
 
 use tidelock::testing::Fixture;
 
@@ -9,13 +9,37 @@ fn file() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::file());
-}
-
-mod chaos {
-    tidelock::conformance!(faces: super::file().through_chaos());
+    tidelock::conformance!(once: super::file());
+    tidelock::conformance!(election: super::file());
 }
 
 #[cfg(feature = "blocking")]
 mod threads {
     tidelock::conformance!(blocking: super::file().blocking());
+}
+
+/// A fair lock is a lock like any other, and has an order.
+mod fair {
+    use super::file;
+
+    tidelock::conformance!(faces: file().as_fair());
+    tidelock::conformance!(shown fair: file());
+}
+
+#[cfg(feature = "blocking")]
+mod fair_threads {
+    tidelock::conformance!(shown fair: super::file().blocking());
+}
+
+/// Each side of a read-write lock is a lock like any other.
+mod sides {
+    use super::file;
+
+    tidelock::conformance!(faces: file().as_writer());
+    tidelock::conformance!(read_write: file());
+}
+
+#[cfg(feature = "blocking")]
+mod sides_threads {
+    tidelock::conformance!(read_write: super::file().blocking());
 }

@@ -10,10 +10,12 @@ mod child;
 mod conformance;
 mod counters;
 mod examined;
+mod fair;
 mod faults;
 mod names;
 mod processes;
 mod removed;
+mod sides;
 #[cfg(feature = "testing")]
 mod simulated;
 mod waiting;

@@ -26,7 +26,7 @@ fn store(background: &Background) -> Arc<StoreHandle> {
         create: true,
     };
     {
-        let health = crate::engine::store_health::StoreHealth::new(env.timers.clock());
+        let health = crate::engine::store_health::StoreHealth::new(env.timers.clock(), None);
         StoreHandle::new(
             memory::open("", memory::CAPABILITIES, None, &env).unwrap(),
             None,

@@ -26,11 +26,12 @@ macro_rules! holders {
     };
 }
 
-const HOLDER: &str = holders!("l.pid");
+/// Selects the process ids of the sessions that hold the key, except our own.
+pub(crate) const HOLDER: &str = holders!("l.pid");
 
-/// Terminates the sessions that hold the key, except our own.
+/// Tells the sessions that hold the key, except our own, to end. Selects their process ids.
 pub(crate) const END: &str = concat!(
-    holders!("count(pg_terminate_backend(l.pid)) FILTER (WHERE l.pid IS NOT NULL)"),
+    holders!("array_agg(l.pid) FILTER (WHERE pg_terminate_backend(l.pid))"),
     " GROUP BY o.ours"
 );
 

@@ -40,6 +40,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     delays: false,
     sequencers: false,
     raises_tokens: false,
+    marks: false,
+    counts: false,
 };
 
 /// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.

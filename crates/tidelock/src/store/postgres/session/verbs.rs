@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::errors::cannot_have_run;
+use crate::store::errors::{cannot_have_run, unanswered};
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::session::inspect;
 use crate::store::postgres::session::life::{GIVE, SIGN, Session, TAKE};
@@ -15,6 +16,10 @@ use crate::store::postgres::session::slots::{ServerLock, ServerLockState};
 use crate::store::{
     Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket,
 };
+
+/// The first and the longest pause between two looks at a session that was told to end.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     let deadline = shared.deadline();
@@ -211,7 +216,49 @@ pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     if give_back(shared, &session, key, held, deadline).await? {
         return Ok(true);
     }
-    let asked = session.ask(inspect::END, Some((&key, Type::INT8)), deadline);
-    let rows = asked.await.map_err(RequestError::error)?;
-    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(1) > 0))
+    let rows = session
+        .ask(inspect::END, Some((&key, Type::INT8)), deadline)
+        .await;
+    let rows = rows.map_err(RequestError::error)?;
+    let told: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
+    let Some(told) = told else {
+        return Ok(false);
+    };
+    // The server was told, so nothing that happens from here on means that the lock stays as it was.
+    match gone(shared, &session, key, &told, deadline).await {
+        Ok(true) => Ok(true),
+        Ok(false) => Err(unanswered(
+            "the server has not yet ended the session of the holder",
+        )),
+        Err(failure) => Err(unanswered(failure.error())),
+    }
+}
+
+/// Waits until none of these sessions holds the key. `false`: the deadline has passed before.
+///
+/// The server ends a session some time after it was told to. We wait for it; otherwise the holder could still release
+/// the lock as if nothing had happened, and a caller that was told that the lock is free could be refused.
+async fn gone(
+    shared: &Shared,
+    session: &Session,
+    key: i64,
+    told: &[i32],
+    deadline: BootInstant,
+) -> Result<bool, RequestError> {
+    let mut pause = FIRST_LOOK;
+    while shared.timers.now() < deadline {
+        let rows = session
+            .ask(inspect::HOLDER, Some((&key, Type::INT8)), deadline)
+            .await?;
+        let holds = |row: &Row| {
+            row.get::<_, Option<i32>>(1)
+                .is_some_and(|pid| told.contains(&pid))
+        };
+        if !rows.iter().any(holds) {
+            return Ok(true);
+        }
+        shared.timers.after(pause).await;
+        pause = (pause * 2).min(LAST_LOOK);
+    }
+    Ok(false)
 }

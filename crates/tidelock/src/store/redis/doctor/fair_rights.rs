@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::Name;
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::allowed;
+use crate::store::redis::doctor::refused;
 use crate::store::redis::keys;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::request::Request;
@@ -36,12 +36,6 @@ pub(crate) async fn finding(router: &Router, name: &Name) -> Result<Finding> {
         entry(("ZADD", Request::new("ZADD").arg(&times).arg("XX").arg(1))),
         entry(on("ZREM", &times)),
     ];
-    let mut refused = Vec::new();
-    for (what, request) in asked {
-        let answer = router.ask(name.as_str(), &request, router.deadline()).await;
-        if allowed(answer)?.is_none() {
-            refused.push(what);
-        }
-    }
+    let refused = refused(router, name.as_str(), asked).await?;
     Ok(FAIR.none_refused(&refused, "a queue was used and removed"))
 }

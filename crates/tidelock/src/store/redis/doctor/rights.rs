@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::{allowed, fair_rights};
+use crate::store::redis::doctor::{allowed, fair_rights, read_write_rights, refused};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
@@ -70,6 +70,7 @@ pub(crate) async fn findings(
         fencing(router, &counter).await?,
         others(router, ways, &name).await?,
         fair_rights::finding(router, &name).await?,
+        read_write_rights::finding(router, &name).await?,
         replicas(router, &counter).await?,
         operators(router, ways, &channel, &counter).await?,
     ])
@@ -254,13 +255,7 @@ async fn others(router: &Router, ways: PublishModes, name: &Name) -> Result<Find
         (command, Request::new(command).arg(&told).arg("1"))
     };
     asked.extend(ways.forms().iter().map(tell));
-    let mut refused = Vec::new();
-    for (what, request) in asked {
-        let answer = router.ask(key, &request, router.deadline()).await;
-        if allowed(answer)?.is_none() {
-            refused.push(what);
-        }
-    }
+    let refused = refused(router, key, asked).await?;
     let found = "a fair queue and what a read-write lock leaves can be looked at";
     Ok(OTHER_LOCKS.none_refused(&refused, found))
 }

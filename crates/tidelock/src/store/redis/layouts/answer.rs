@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::wire::errors::{unanswered, unexpected};
 use crate::store::redis::wire::reply::Reply;
+use crate::types::LostReason;
 
 /// Error messages quote at most this many characters of a foreign value.
 const MAX_QUOTED_CHARS: usize = 64;
@@ -50,6 +51,8 @@ impl<'r> AcquireAnswer<'r> {
             }
             (Some(3), _) => return Err(text(1).map_or_else(unknown_reply, read_write)),
             (Some(5), None) => return Err(not_read_write()),
+            (Some(6), None) => return Err(Error::lost(LostReason::Taken)),
+            (Some(7), _) => return Err(not_semaphore(text(1).unwrap_or_default())),
             // With 1 the holder repeated its request, and another client has overwritten the counter in between.
             // Bytes that are not UTF-8 are not a number either.
             (Some(code @ (1 | 4)), _) if code == 4 || parts.len() > 1 => {
@@ -80,6 +83,22 @@ fn not_read_write() -> Error {
     Error::new(ErrorKind::WrongType).because(
         "the key is a lock that is not a read-write lock (RLock). It was not changed; use `lock`, or another name",
     )
+}
+
+/// The error for a key that does not count permits. `value`: what the key is.
+pub(crate) fn not_semaphore(value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "the key is {} (WRONGTYPE) and no semaphore, which is a number. It was not changed; use another name",
+        shown(value)
+    ))
+}
+
+/// The error for a key that is not the count of a latch. `value`: what the key is.
+pub(crate) fn not_latch(value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "the key is {} (WRONGTYPE) and no latch, which is a number. It was not changed; use another name",
+        shown(value)
+    ))
 }
 
 /// The error for a counter without a next token.

@@ -1,9 +1,11 @@
 //! How a lock is written: the keys and scripts of Redisson's layout and of the plain lock.
 
 pub(crate) mod answer;
+mod counts;
 pub(crate) mod fair;
 mod grant;
 mod job;
+mod permits;
 pub(crate) mod plain;
 mod raise;
 mod redisson;
@@ -32,6 +34,9 @@ impl Layout {
                     LockKind::Write,
                     LockKind::Fair,
                     LockKind::FairFenced,
+                    LockKind::ReadFenced,
+                    LockKind::WriteFenced,
+                    LockKind::Permits(1),
                 ],
                 Self::Plain => &[LockKind::Mutex, LockKind::Fenced],
             },
@@ -42,6 +47,8 @@ impl Layout {
             delays: false,
             sequencers: false,
             raises_tokens: true,
+            marks: true,
+            counts: matches!(self, Self::Redisson),
         }
     }
 }
@@ -88,6 +95,9 @@ impl Redis {
             }
             Layout::Redisson if ticket.kind.is_read_write() => {
                 Box::pin(self.release_side(ticket, withdraw))
+            }
+            Layout::Redisson if ticket.kind.is_permits() => {
+                Box::pin(self.release_permits(ticket, withdraw))
             }
             Layout::Redisson => Box::pin(self.release_redisson(ticket, withdraw)),
             Layout::Plain => Box::pin(self.release_plain(ticket, withdraw)),

@@ -5,3 +5,5 @@ mod refusal;
 mod release;
 mod renew;
 mod sides;
+
+pub(crate) use self::release::muted;

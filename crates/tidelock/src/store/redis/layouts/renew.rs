@@ -11,7 +11,7 @@ use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::errors::{ServerError, server_error, unexpected};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::script::Script;
-use crate::store::redis::{Redis, millis};
+use crate::store::redis::{Redis, keys, millis};
 use crate::store::{Renewal, Renewed, ReplicaAck};
 
 impl Redis {
@@ -27,9 +27,14 @@ impl Redis {
         let names = batch.iter().map(|renewal| renewal.ticket.name.as_str());
         let keys: Vec<&str> = names.chain(more_keys.iter().map(String::as_str)).collect();
         let mut leases = vec![itoa::Buffer::new(); batch.len()];
-        let each = leases.iter_mut().zip(batch).flat_map(|(text, renewal)| {
+        let owners: Vec<_> = batch
+            .iter()
+            .map(|one| keys::owner_of(&one.ticket))
+            .collect();
+        let each = leases.iter_mut().zip(batch).zip(&owners);
+        let each = each.flat_map(|((text, renewal), owner)| {
             let lease = text.format(millis(renewal.lease));
-            [lease, renewal.ticket.owner.text()]
+            [lease, &**owner]
         });
         let args: Vec<&str> = each.chain(last_arg).collect();
         // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.

@@ -24,27 +24,27 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release.lua"
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release.lua"
 );
 script!(
     /// Redisson: `LockTask`.
-    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/renew.lua"
+    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/renew.lua"
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/number.lua", "lua/permits.lua", "lua/hand_over.lua", "lua/others.lua", "lua/force_release.lua"
 );
 script!(
     /// Redisson: `RedissonReadLock.tryLockInnerAsync`, `RedissonWriteLock.tryLockInnerAsync`.
-    ACQUIRE_SIDE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/sides.lua", "lua/acquire_side.lua"
+    ACQUIRE_SIDE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/acquire_side.lua"
 );
 script!(
     /// Redisson: `RedissonReadLock.unlockInnerAsync`, `RedissonWriteLock.unlockInnerAsync`. Also withdraws.
-    RELEASE_SIDE, "lua/names.lua", "lua/sides.lua", "lua/release_side.lua"
+    RELEASE_SIDE, "lua/names.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/release_side.lua"
 );
 script!(
     /// Redisson: `ReadLockTask`, and `LockTask` for writers.
-    RENEW_SIDE, "lua/names.lua", "lua/sides.lua", "lua/renew_side.lua"
+    RENEW_SIDE, "lua/names.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/renew_side.lua"
 );
 script!(
     /// Redisson: `RedissonFairLock.tryLockInnerAsync`.
@@ -52,11 +52,48 @@ script!(
 );
 script!(
     /// Redisson: `RedissonFairLock.unlockInnerAsync`, `RedissonFairLock.acquireFailedAsync`. Also withdraws.
-    FAIR_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/hand_over.lua", "lua/others.lua", "lua/fair_release.lua"
+    FAIR_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/fair_release.lua"
 );
 script!(
     /// Keeps the places of this process in the queue of a fair lock.
     FAIR_BEAT, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/hand_over.lua", "lua/fair_queue.lua", "lua/fair_beat.lua"
+);
+script!(
+    /// Redisson: `RedissonPermitExpirableSemaphore.tryAcquireAsync`.
+    ACQUIRE_PERMITS, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/acquire_permits.lua"
+);
+script!(
+    /// Redisson: `RedissonPermitExpirableSemaphore.releaseAsync`. Also withdraws.
+    RELEASE_PERMITS, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/release_permits.lua"
+);
+script!(
+    /// Redisson: `RedissonPermitExpirableSemaphore.updateLeaseTimeAsync`.
+    RENEW_PERMITS, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/renew_permits.lua"
+);
+script!(
+    /// Redisson: `trySetPermitsAsync`, `setPermitsAsync` and `addPermitsAsync` of `RedissonPermitExpirableSemaphore`.
+    CHANGE_PERMITS, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/change_permits.lua"
+);
+script!(
+    /// Redisson: `trySetCountAsync`, `countDownAsync` and `deleteAsync` of `RedissonCountDownLatch`.
+    CHANGE_LATCH, "lua/number.lua", "lua/counts.lua", "lua/latch.lua", "lua/change_latch.lua"
+);
+script!(
+    /// Read-only. Redisson: `RedissonCountDownLatch.getCountAsync`.
+    LATCH_COUNT, "lua/number.lua", "lua/latch.lua", "lua/latch_count.lua"
+);
+script!(
+    /// Redisson: `tryAcquireAsync`, `releaseAsync`, `trySetPermitsAsync`, `addPermitsAsync` and `drainPermitsAsync` of
+    /// `RedissonSemaphore`.
+    CHANGE_SEMAPHORE, "lua/number.lua", "lua/counts.lua", "lua/change_semaphore.lua"
+);
+script!(
+    /// Read-only. Redisson: `RedissonSemaphore.availablePermitsAsync`.
+    SEMAPHORE_COUNT, "lua/number.lua", "lua/semaphore_count.lua"
+);
+script!(
+    /// Read-only.
+    INSPECT_PERMITS, "lua/listeners.lua", "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/inspect_permits.lua"
 );
 script!(
     /// Read-only.
@@ -69,6 +106,18 @@ script!(
 script!(
     /// Raises the token counter of either layout.
     RAISE_TOKEN, "lua/raise_token.lua"
+);
+script!(
+    /// Read-only. The marks are keys of tidelock.
+    READ_MARK, "lua/marks.lua", "lua/read_mark.lua"
+);
+script!(
+    /// Compares and sets a mark.
+    REPLACE_MARK, "lua/marks.lua", "lua/replace_mark.lua"
+);
+script!(
+    /// Read-only.
+    NEWEST_MARKS, "lua/marks.lua", "lua/newest_marks.lua"
 );
 script!(
     /// Writes only a key of tidelock.
@@ -100,7 +149,19 @@ script!(
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 18] = [
+    const ALL: [&Script; 30] = [
+        &CHANGE_SEMAPHORE,
+        &SEMAPHORE_COUNT,
+        &CHANGE_LATCH,
+        &LATCH_COUNT,
+        &READ_MARK,
+        &REPLACE_MARK,
+        &NEWEST_MARKS,
+        &ACQUIRE_PERMITS,
+        &RELEASE_PERMITS,
+        &RENEW_PERMITS,
+        &CHANGE_PERMITS,
+        &INSPECT_PERMITS,
         &RAISE_TOKEN,
         &FAIR_ACQUIRE,
         &FAIR_RELEASE,
@@ -136,6 +197,34 @@ mod tests {
                 !script.source.contains("hincrby"),
                 "a repeat would count twice"
             );
+        }
+    }
+
+    /// The names on the left of each assignment that declares nothing.
+    fn assigned(source: &str) -> impl Iterator<Item = &str> {
+        let left = source.lines().filter_map(|line| line.split_once(" = "));
+        let left = left.map(|(left, _)| left.trim_start());
+        let left = left.filter(|left| !left.starts_with("local ") && !left.starts_with("for "));
+        let names = left.flat_map(|left| left.split(", "));
+        names.filter(|name| {
+            name.bytes()
+                .all(|letter| letter.is_ascii_lowercase() || letter == b'_')
+        })
+    }
+
+    /// A server refuses to set a global variable: the script ends there, although it has written something already.
+    #[test]
+    fn no_script_assigns_a_global() {
+        for script in ALL {
+            let declared: Vec<&str> = script
+                .source
+                .lines()
+                .filter_map(|line| line.trim_start().strip_prefix("local "))
+                .flat_map(|rest| rest.split(" = ").next().unwrap_or(rest).split(", "))
+                .collect();
+            for name in assigned(script.source) {
+                assert!(name != "_" && declared.contains(&name), "{name}");
+            }
         }
     }
 

@@ -12,7 +12,7 @@ pub(crate) fn first(
     more: u32,
     counter: impl FnOnce() -> String,
 ) -> Result<Option<FencingToken>> {
-    if matches!(kind, LockKind::Mutex | LockKind::Fair) {
+    if !kind.is_fenced() {
         return Ok(None);
     }
     let first = u64::try_from(last)

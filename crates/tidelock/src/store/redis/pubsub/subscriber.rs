@@ -143,6 +143,11 @@ impl Subscriber {
         }
     }
 
+    /// Ends the subscription to a channel that nobody will wait on again.
+    pub(crate) fn end(&self, channel: &str) {
+        self.registry.end(channel);
+    }
+
     /// Wakes the waiter of a channel, as a message would.
     pub(crate) fn wake(&self, channel: &str) {
         self.signals.wake_one(channel);

@@ -69,7 +69,7 @@ impl Router {
     pub(crate) fn lane(&self, name: &Name) -> u64 {
         match self {
             Self::One(_) => 0,
-            Self::Cluster(..) => u64::from(slots::of(name.as_str())),
+            Self::Cluster(..) => slots::lane(name),
         }
     }
 

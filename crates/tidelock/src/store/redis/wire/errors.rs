@@ -33,6 +33,11 @@ impl ServerError {
         Self::new(code, rest)
     }
 
+    /// The reply to `SELECT` for a database that the server does not have.
+    pub(crate) fn is_no_database(&self) -> bool {
+        self.code == "ERR" && self.text.contains("DB index")
+    }
+
     /// The server does not know the script's hash, so the script did not run.
     pub(crate) fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
@@ -128,9 +133,6 @@ impl ServerError {
                 ErrorKind::Refused,
                 "the server is in protected mode and refuses clients from other machines; set a password or a bind address on it",
             ),
-            "ERR" if self.text.contains("DB index") => {
-                (ErrorKind::InvalidOptions, "the server has no such database")
-            }
             "ERR" if self.text.contains("unknown command") => (
                 ErrorKind::Refused,
                 "the server does not have a command that locks need",

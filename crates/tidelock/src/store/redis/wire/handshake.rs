@@ -34,6 +34,8 @@ pub(crate) enum HandshakeError {
     Server(ServerError),
     /// The server is a node of a cluster, but we expect a standalone server.
     ClusterNode,
+    /// The server does not have the database. How many it has, if it says so.
+    NoDatabase(Option<i64>),
     Other(String),
 }
 
@@ -76,8 +78,19 @@ async fn introduce(
     if mode == ServerMode::ClusterNode && !login.in_cluster {
         return Err(HandshakeError::ClusterNode);
     }
-    no_server_error(answer(login.selects()))?;
-    Ok(mode)
+    match answer(login.selects()) {
+        Some(Err(RequestError::Server(error))) if error.is_no_database() => {
+            Err(HandshakeError::NoDatabase(databases(pipeline).await))
+        }
+        selected => no_server_error(selected).map(|()| mode),
+    }
+}
+
+/// The number of databases of the server. `None`: the user may not ask, or the reply is lost.
+async fn databases(pipeline: &Pipeline) -> Option<i64> {
+    let request = Request::new("CONFIG").arg("GET").arg("databases");
+    let reply = pipeline.send(&request).ok()?.await.ok()?;
+    reply.list()?.get(1)?.int()
 }
 
 /// Reads the mode from the reply to `HELLO`, which is a list of names and values.
@@ -225,158 +238,4 @@ fn ended(failure: &RequestError) -> HandshakeError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::store::redis::wire::driver::PushHandler;
-    use crate::store::redis::wire::live_connection::LiveConnection;
-    use crate::store::redis::wire::live_connection::peer::{Peer, SETINFO, in_time};
-
-    /// Whether the connection is for pushes, the requests, the replies, and the error.
-    type Greeting = (
-        HandshakeLogin,
-        bool,
-        &'static [&'static str],
-        &'static str,
-        &'static str,
-    );
-
-    fn greetings() -> [Greeting; 6] {
-        let login = |db, user: Option<&str>| HandshakeLogin {
-            db,
-            user: user.map(str::to_owned),
-            password: Some("hunter2".to_owned()),
-            in_cluster: false,
-        };
-        [
-            (
-                login(0, None),
-                false,
-                &["AUTH hunter2", "HELLO"],
-                "-WRONGPASS no hunter2\r\n-NOAUTH no\r\n",
-                "Stranger",
-            ),
-            (
-                login(0, Some("me")),
-                false,
-                &["AUTH me hunter2", "HELLO"],
-                "-WRONGPASS no\r\n-NOAUTH no\r\n",
-                "Stranger",
-            ),
-            (
-                login(3, Some("me")),
-                false,
-                &["AUTH me hunter2", "HELLO", "SELECT 3"],
-                "+OK\r\n-ERR unknown\r\n-ERR DB index\r\n",
-                "Server",
-            ),
-            (
-                login(3, None),
-                true,
-                &["HELLO 3 AUTH default hunter2", "SELECT 3"],
-                "-WRONGPASS no\r\n+OK\r\n",
-                "Server",
-            ),
-            (
-                login(0, None),
-                false,
-                &["AUTH hunter2", "HELLO"],
-                ":1\r\n-ERR unknown\r\n",
-                "Ended",
-            ),
-            (
-                login(0, None),
-                false,
-                &["AUTH hunter2", "HELLO"],
-                "\x15\x03\r\n",
-                "Ended",
-            ),
-        ]
-    }
-
-    #[tokio::test]
-    async fn a_handshake_reports_why_the_server_refuses() {
-        for (login, pushes, handshake, answers, expected) in greetings() {
-            let (ours, theirs) = tokio::io::duplex(1 << 16);
-            let mut peer = Peer(theirs);
-            let push_handler: PushHandler = Arc::new(|_| {});
-            let opening =
-                <LiveConnection>::open(Box::pin(ours), &login, pushes.then_some(push_handler));
-            let talk = async {
-                peer.expects(handshake).await;
-                peer.expects(&SETINFO).await;
-                peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
-            };
-            let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
-            let closed = format!("{:?}", closed.unwrap_err());
-            assert!(closed.starts_with(expected), "{closed}");
-            assert!(!closed.contains("hunter2"), "{closed}");
-        }
-    }
-
-    /// A proxy in front of an old server rejects AUTH with a user name.
-    #[tokio::test]
-    async fn a_user_that_is_not_understood_is_left_out() {
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let mut peer = Peer(theirs);
-        let login = HandshakeLogin {
-            db: 0,
-            user: Some("me".to_owned()),
-            password: Some("secret".to_owned()),
-            in_cluster: false,
-        };
-        let opening = <LiveConnection>::open(Box::pin(ours), &login, None);
-        let talk = async {
-            peer.expects(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
-                .await;
-            peer.says(
-                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n-NOAUTH\r\n",
-            )
-            .await;
-            peer.expects(&["AUTH secret", "HELLO", SETINFO[0], SETINFO[1]])
-                .await;
-            peer.says("+OK\r\n-ERR unknown\r\n+OK\r\n+OK\r\n").await;
-        };
-        let (conn, ()) = in_time(async { tokio::join!(opening, talk) }).await;
-        assert!(conn.unwrap().alive());
-    }
-
-    /// In both protocols, and before we read the error of SELECT, which does not help the user.
-    #[tokio::test]
-    async fn a_node_of_a_cluster_is_told_from_a_single_server() {
-        for (in_cluster, pushes, said, expected) in [
-            (false, false, "cluster", "Err(ClusterNode)"),
-            (false, true, "cluster", "Err(ClusterNode)"),
-            (true, false, "cluster", "Err(Server("),
-            (false, false, "standalone", "Err(Server("),
-        ] {
-            let (ours, theirs) = tokio::io::duplex(1 << 16);
-            let mut peer = Peer(theirs);
-            let login = HandshakeLogin {
-                db: 3,
-                user: None,
-                password: None,
-                in_cluster,
-            };
-            let push_handler: PushHandler = Arc::new(|_| {});
-            let opening =
-                <LiveConnection>::open(Box::pin(ours), &login, pushes.then_some(push_handler));
-            let talk = async {
-                let hello = if pushes { "HELLO 3" } else { "HELLO" };
-                peer.expects(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])
-                    .await;
-                let head = if pushes { "%3" } else { "*6" };
-                peer.says(format!(
-                    "{head}\r\n+server\r\n+redis\r\n+mode\r\n+{said}\r\n+modules\r\n*0\r\n"
-                ))
-                .await;
-                peer.says("-ERR SELECT is not allowed\r\n+OK\r\n+OK\r\n")
-                    .await;
-            };
-            let (opened, ()) = in_time(async { tokio::join!(opening, talk) }).await;
-            let opened = format!("{:?}", opened.map(drop));
-            assert!(opened.starts_with(expected), "{opened}");
-        }
-    }
-}
+mod tests;

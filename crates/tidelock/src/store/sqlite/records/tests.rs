@@ -80,7 +80,7 @@ fn notes_of_a_dead_process_with_a_clock_of_its_own_are_swept() {
     let mint = OwnerMint::new();
     let info = ClientInfo::new("h", 1, "p", SystemTime::now());
     for (domain, client) in [("process:dead", "dead"), ("process:alive", "alive")] {
-        let put = "INSERT INTO clients VALUES (?1, 'h', 1, 'p', 0, 5, ?2)";
+        let put = "INSERT INTO clients VALUES (?1, 'h', 1, 'p', 0, 5, ?2, NULL)";
         connection.execute(put, [client, domain]).unwrap();
         let put = "INSERT INTO withdrawn VALUES (?1 || ':1', 5, ?2)";
         connection.execute(put, [client, domain]).unwrap();
@@ -105,4 +105,28 @@ fn notes_of_a_dead_process_with_a_clock_of_its_own_are_swept() {
         assert_eq!(rows("clients"), left, "{at}");
     }
     assert_eq!(rows("withdrawn"), 0);
+}
+
+#[test]
+fn a_file_of_an_earlier_tidelock_has_no_users() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let timebase = Timebase::new(Clock::Boot);
+    let (mint, here) = (OwnerMint::new(), timebase.now().domain);
+    let client = mint.client();
+    for (change, user) in [
+        ("", Some("deploy")),
+        ("ALTER TABLE clients DROP COLUMN os_user", None),
+        (
+            "ALTER TABLE clients ADD COLUMN os_user TEXT",
+            Some("deploy"),
+        ),
+    ] {
+        connection.execute_batch(change).unwrap();
+        let now = view(&connection, &seen, 0, here);
+        let info = ClientInfo::new("h", 1, "p", since_epoch(5)).run_by(Some("deploy"));
+        now.announce(client, &info, CLIENT_INFO_TTL, &timebase)
+            .unwrap();
+        let info = info.run_by(user);
+        assert_eq!(now.client(client.as_str()).unwrap(), Some(info), "{change}");
+    }
 }

@@ -19,16 +19,20 @@ impl Redis {
         );
         let (tombstone, channel) = (keys::tombstone(name, owner), keys::channel(name));
         let kept = millis(TOMBSTONE_KEPT).to_string();
-        let keys = [name.as_str(), &queue, &times, &grant, &tombstone];
+        let all = [name.as_str(), &queue, &times, &grant, &tombstone];
         let args = [owner, &channel, self.how(), &kept];
-        let (keys, args) = if withdraw {
-            (&keys[..], &args[..])
+        let (used, args) = if withdraw {
+            (&all[..], &args[..])
         } else {
-            (&keys[..4], &args[..3])
+            (&all[..4], &args[..3])
         };
         let deadline = self.router.deadline();
         let script = &scripts::FAIR_RELEASE;
-        match self.router.eval(script, keys, args, deadline).await? {
+        let reply = self.router.eval(script, used, args, deadline).await?;
+        // Not before the waiter has left the queue: a hand-over passes over a process that does not hear its head.
+        let own = keys::fair_channel(name, owner);
+        self.shared.subscriber.end(&own);
+        match reply {
             Reply::Int(0) => Ok(Released::NotHeld),
             Reply::Int(1) => Ok(Released::Freed),
             Reply::Int(3) => Err(answer::unnoted()),

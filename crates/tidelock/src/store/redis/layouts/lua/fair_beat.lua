@@ -7,7 +7,9 @@ local now, length = server_time(), redis.call('llen', KEYS[2])
 show_alive(KEYS[4], ARGV[2], now)
 local more = false
 if redis.call('exists', KEYS[1]) == 0 then
-  _, _, more = hand_over(KEYS[1], ARGV[1], nil, true)
+  more = select(3, hand_over(KEYS[1], ARGV[1], nil, true))
+else
+  forget_turn(KEYS[1])
 end
 local answer = {redis.call('pttl', KEYS[1]), more and 1 or 0}
 for i = 3, #ARGV do

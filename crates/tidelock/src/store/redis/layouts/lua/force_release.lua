@@ -7,6 +7,20 @@ local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
   return {0}
 end
+if kind == 'string' then
+  local free, other = number_at(KEYS[1])
+  if free then
+    local out = named('', KEYS[1]) .. ':timeout'
+    local back = take_back(KEYS[1], out, redis.call('zrange', out, 0, -1))
+    if back == 0 then
+      return {0}
+    end
+    return {tell_permits(KEYS[1], ARGV[2]) and 2 or 1}
+  end
+  if other.err then
+    return other
+  end
+end
 if kind ~= 'hash' then
   return redis.error_reply('WRONGTYPE the key is a ' .. kind .. ' and no lock')
 end

@@ -2,6 +2,8 @@
 -- has its turn. At least as long as a process counts as alive: when the grant of a frozen waiter ends, all that froze
 -- with it count as dead.
 local GRANT = 6000
+-- Redisson's wait of a fair lock, its default, in milliseconds. A deadline allows so much for each waiter ahead.
+local WAIT = 300000
 -- Milliseconds in the server's time since 1970. Redisson's deadlines are in that unit too, by its clients' clocks.
 local function server_time()
   local time = redis.pcall('time')
@@ -13,6 +15,27 @@ local function dequeue(key, place, owner)
   local gone = place == 0 and redis.pcall('lpop', queue) or redis.pcall('lrem', queue, 1, owner)
   redis.pcall('zrem', named('redisson_lock_timeout:', key), owner)
   return type(gone) ~= 'table'
+end
+-- Whether a waiter of Redisson has its turn: while it lasts, nobody else gets the lock. The first call begins the turn.
+-- The deadline tells a turn from that of an earlier wait of the same thread, and each grant by Redisson changes it. We
+-- do not shorten the deadline: Redisson would remove the waiter without a message, and before Redisson 3.32 the waiter
+-- would sleep without end. Those that queue behind it would inherit the short deadline.
+local function has_turn(key, owner, deadline, length, now)
+  local granted, turn = named('tidelock:granted:', key), owner .. ' ' .. deadline .. ' '
+  local noted = redis.pcall('get', granted)
+  if type(noted) == 'string' and string.sub(noted, 1, #turn) == turn then
+    return now - tonumber(string.sub(noted, #turn + 1)) < length
+  end
+  redis.pcall('set', granted, turn .. string.format('%.0f', now), 'px', 2 * GRANT)
+  return true
+end
+-- The lock was held meanwhile, perhaps by another client: the next turn of the same waiter has its whole length.
+local function forget_turn(key)
+  local granted = named('tidelock:granted:', key)
+  local noted = redis.pcall('get', granted)
+  if type(noted) == 'string' and string.find(noted, ' ', 1, true) then
+    redis.pcall('del', granted)
+  end
 end
 -- Grants a free lock to the first waiter of tidelock whose process is alive and hears its channel. A waiter of Redisson
 -- must not be granted the lock, because it asks again and would count to 2: it is woken, and has its turn.
@@ -43,20 +66,21 @@ local function hand_over(key, how, asks, ends_turn)
           hears[process] = true
         end
       end
-      if hears[process] == nil and owner ~= asks then
+      if hears[process] == nil then
         if not dequeue(key, place, owner) then
           place = place + 1
         end
       else
         local heard, refused = 0, false
         if owner ~= asks and hears[process] then
-          heard, _, refused = tell(channel .. ':' .. owner, how)
+          local all, _, muted = tell(channel .. ':' .. owner, how)
+          heard, refused = all, muted
         end
         if owner == asks or heard > 0 or refused then
           local noted = redis.pcall('set', named('tidelock:granted:', key), owner, 'px', GRANT)
           local set = not noted.err and redis.pcall('hset', key, owner, 1)
           if type(set) ~= 'number' then
-            return nil, 0, false -- memory is full
+            return nil, 0, false -- the user is not allowed to grant it
           end
           redis.call('pexpire', key, GRANT)
           dequeue(key, place, owner)
@@ -66,16 +90,28 @@ local function hand_over(key, how, asks, ends_turn)
         place = place + 1
       end
     else
+      -- We tell it also when it loses its place: it may sleep, and asks for a new one. tidelock's waiters listen to that
+      -- channel too, but are counted on the lock's own channel already.
+      local all, ours = tell(channel .. ':' .. owner, how)
       local ends = redis.pcall('zscore', deadlines, owner)
-      if type(ends) == 'string' and tonumber(ends) > now then
-        -- tidelock's waiters listen to that channel too, but are counted on the lock's own channel already.
-        local all, ours = tell(channel .. ':' .. owner, how)
-        if ends_turn then
-          redis.pcall('zadd', deadlines, 'XX', 'LT', now + (all > 0 and GRANT or 1000), owner)
+      if type(ends) == 'table' then
+        return nil, 0, false -- the user may not read the deadlines
+      end
+      local comes = ends and tonumber(ends) > now
+      if comes and ends_turn then
+        comes = has_turn(key, owner, ends, all > 0 and GRANT or 1000, now)
+      elseif comes then
+        forget_turn(key)
+      end
+      if comes then
+        -- Redisson grants the lock only to the head. The waiters in front keep their order.
+        if place > 0 and type(redis.pcall('lpush', queue, owner)) == 'number' then
+          redis.pcall('lrem', queue, -1, owner)
         end
         return nil, all - math.max(ours, 0), false
       end
-      -- Its deadline has passed, or it has none: Redisson never removes the latter, and the lock would stay blocked.
+      -- Its turn is over, its deadline has passed, or it has none: Redisson never removes the last, and the lock would
+      -- stay blocked.
       if not dequeue(key, place, owner) then
         place = place + 1
       end

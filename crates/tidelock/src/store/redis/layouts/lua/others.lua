@@ -6,11 +6,7 @@ local function look_after_others(key, how, freed)
   local swept = sweep(key)
   if swept then
     tell(named('redisson_lock__channel:', key), how)
-    -- Publish in each form that a client may listen to.
-    redis.pcall('publish', named('redisson_rwlock:', key), '1')
-    if how ~= 'publish' then
-      redis.pcall('spublish', named('redisson_rwlock:', key), '1')
-    end
+    tell_sides(key, how)
   end
   if not (freed or swept) or redis.pcall('exists', key) == 1 then
     return swept, 0

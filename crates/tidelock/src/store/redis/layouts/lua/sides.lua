@@ -6,35 +6,6 @@ local function hold_key(key, owner, n)
   return name .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
--- Publishes in one form. Returns whether the server allowed it. `everywhere`: a node of a cluster counts only its own
--- listeners.
-local function tell_side(command, channel, payload, everywhere)
-  local heard = redis.pcall(command, channel, payload)
-  if type(heard) == 'table' then
-    return false
-  end
-  if heard > 0 or everywhere then
-    -- The number 1 wakes the threads of Redisson that sleep, and is lost on one that is about to. The number 0 is not.
-    -- The mark tells tidelock's clients that they have heard it.
-    redis.pcall(command, channel, '00')
-  end
-  return true
-end
-
--- Wakes all waiters of a read-write lock, in each form that a client may listen to. Returns whether the server refused
--- every form.
-local function tell_sides(key, how)
-  local channel, told = named('redisson_rwlock:', key), false
-  if how ~= 'spublish' then
-    told = tell_side('publish', channel, '1', how ~= 'publish')
-  end
-  if how ~= 'publish' then
-    -- The mark tells a client that hears both forms that this is the same message. Redisson reads it as the number 1.
-    told = tell_side('spublish', channel, told and '01' or '1', true) or told
-  end
-  return not told
-end
-
 -- Removes a waiter from the queue of tidelock's waiters. Returns whether it was there.
 local function leave_queue(key, waiter)
   redis.call('hdel', named('tidelock:rw_deadlines:', key), waiter)
@@ -66,9 +37,8 @@ local function settle(key)
     return false
   end
   if mode == 'write' then
-    -- Its owner also reads. Redisson publishes nothing here, and other readers sleep until the lease ends.
+    -- A writer became a reader. Redisson publishes nothing here, and other readers sleep until the lease ends.
     redis.call('hset', key, 'mode', 'read')
-    return true
   end
   if longest <= 0 then
     redis.call('del', key) -- the readers that are left have died: their leases are over
@@ -77,5 +47,5 @@ local function settle(key)
   if longest < math.huge then
     redis.call('pexpire', key, longest)
   end
-  return false
+  return mode == 'write'
 end

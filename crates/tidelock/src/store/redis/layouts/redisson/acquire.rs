@@ -27,10 +27,10 @@ impl Redis {
         let sleeps = wake.is_some() || !ask.patience.is_zero();
         let mut asked_again = false;
         loop {
-            let (reply, pending) = if ask.ticket.kind.is_read_write() {
-                self.acquire_side(ask, deadline).await?
-            } else {
-                self.acquire_redisson(ask, sleeps, deadline).await?
+            let (reply, pending) = match ask.ticket.kind {
+                kind if kind.is_read_write() => self.acquire_side(ask, deadline).await?,
+                LockKind::Permits(_) => self.acquire_permits(ask, deadline).await?,
+                _ => self.acquire_redisson(ask, sleeps, deadline).await?,
             };
             let counter = || keys::token(&ask.ticket.name);
             let refusal = match AcquireAnswer::read(&reply, counter)? {

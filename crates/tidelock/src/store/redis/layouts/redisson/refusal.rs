@@ -54,7 +54,11 @@ impl Redis {
         wake: Option<Wake>,
         refusal: HeldByOther<'_>,
     ) -> Wait {
-        let mut recheck = self.recheck(&ask.ticket.name, refusal.left);
+        let mut recheck = if ask.ticket.kind.is_permits() && refusal.left < 0 {
+            self.shared.lease // no permit is out, or one of them never ends
+        } else {
+            self.recheck(&ask.ticket.name, refusal.left)
+        };
         if ask.ticket.kind.is_read_write() {
             recheck = recheck.min(self.position_kept() / 3);
         }
@@ -73,11 +77,12 @@ impl Redis {
 
     /// Whether the waiter must poll, because it may not hear the release.
     fn polls(&self, ask: &AttemptRequest, armed: bool) -> bool {
-        if ask.patience.is_zero() {
-            return false;
+        if !armed && ask.armed_by.is_none() {
+            // Without patience the caller asks again at once, or gives up.
+            return !ask.patience.is_zero();
         }
         let subscriber = &self.shared.subscriber;
-        !(armed || ask.armed_by.is_some()) || subscriber.is_deaf(|| keys::wake_channel(&ask.ticket))
+        subscriber.is_deaf(|| keys::wake_channel(&ask.ticket))
     }
 }
 

@@ -102,6 +102,6 @@ fn listeners(reply: &Reply) -> Option<Listeners> {
 }
 
 /// Logs that the lock is free, but the user is not allowed to publish the release.
-pub(super) fn muted(name: &Name) {
+pub(crate) fn muted(name: &Name) {
     tracing::warn!(lock = %name, "the lock was released, but the user may not publish on its channel, so waiters notice it only when they poll; grant the user that channel");
 }

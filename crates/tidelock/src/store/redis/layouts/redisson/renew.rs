@@ -1,52 +1,82 @@
 //! Renewal of Redisson locks.
 
-use futures_util::future::join;
+use std::borrow::Cow;
+
+use futures_util::future::join_all;
 
 use crate::error::Result;
 use crate::store::redis::Redis;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::{Renewal, Renewed};
+use crate::store::{LockKind, Renewal, Renewed, Ticket};
+
+/// The form of a hold in the store. One script renews all holds of a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RenewalForm {
+    Locks,
+    Sides,
+    Permits,
+}
+
+impl RenewalForm {
+    const ALL: [Self; 3] = [Self::Locks, Self::Sides, Self::Permits];
+
+    fn of(ticket: &Ticket) -> Self {
+        match ticket.kind {
+            kind if kind.is_read_write() => Self::Sides,
+            LockKind::Permits(_) => Self::Permits,
+            _ => Self::Locks,
+        }
+    }
+}
 
 impl Redis {
-    /// Locks and sides of read-write locks have a script each.
+    /// Locks, sides of read-write locks and permits have a script each.
     pub(crate) async fn renew_redisson(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let is_side = |renewal: &&Renewal| renewal.ticket.kind.is_read_write();
-        match batch.iter().filter(is_side).count() {
-            0 => return self.renew_locks(batch).await,
-            sides if sides == batch.len() => return self.renew_sides(batch).await,
-            _ => {}
+        let form_of = |renewal: &Renewal| RenewalForm::of(&renewal.ticket);
+        let Some(first) = batch.first().map(form_of) else {
+            return Ok(Vec::new());
+        };
+        if batch.iter().all(|renewal| form_of(renewal) == first) {
+            return self.renew_form(first, batch).await;
         }
-        let (sides, locks): (Vec<&Renewal>, Vec<&Renewal>) = batch.iter().partition(is_side);
-        let [sides, locks] = [sides, locks].map(|part| part.into_iter().cloned().collect());
-        let (sides, locks): (Vec<Renewal>, Vec<Renewal>) = (sides, locks);
-        // An error of one part concerns the connection or the slot, and so the other part too.
-        let both = join(self.renew_sides(&sides), self.renew_locks(&locks)).await;
-        let (mut of_sides, mut of_locks) = (both.0?.into_iter(), both.1?.into_iter());
+        let parts = RenewalForm::ALL.map(|form| {
+            let own = batch.iter().filter(|renewal| form_of(renewal) == form);
+            own.cloned().collect::<Vec<Renewal>>()
+        });
+        let each = RenewalForm::ALL.iter().zip(&parts);
+        let each = each.map(|(form, part)| self.renew_form(*form, part));
+        // An error of one part concerns the connection or the slot, and so the other parts too.
+        let answers: Result<Vec<_>> = join_all(each).await.into_iter().collect();
+        let mut answers: Vec<_> = answers?.into_iter().map(Vec::into_iter).collect();
         let answer = |renewal: &Renewal| {
-            let of_kind = if is_side(&renewal) {
-                &mut of_sides
-            } else {
-                &mut of_locks
-            };
-            of_kind.next().unwrap_or(Renewed::Gone)
+            let of_form = answers.get_mut(form_of(renewal) as usize);
+            of_form.and_then(Iterator::next).unwrap_or(Renewed::Gone)
         };
         Ok(batch.iter().map(answer).collect())
     }
 
-    async fn renew_locks(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.renew_or_split(batch, |batch| {
-            self.renew_batch(&scripts::RENEW, batch, Vec::new(), Some(self.how()))
-        })
-        .await
+    async fn renew_form(&self, form: RenewalForm, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.renew_or_split(batch, |part| self.renew_part(form, part))
+            .await
     }
 
-    async fn renew_sides(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.renew_or_split(batch, |batch| {
-            let holds = batch.iter().map(|one| keys::read_hold(&one.ticket));
-            let holds = holds.map(std::borrow::Cow::into_owned).collect();
-            self.renew_batch(&scripts::RENEW_SIDE, batch, holds, Some(self.how()))
-        })
-        .await
+    async fn renew_part(&self, form: RenewalForm, part: &[Renewal]) -> Result<Vec<Renewed>> {
+        let tickets = part.iter().map(|renewal| &renewal.ticket);
+        let (script, keys, how) = match form {
+            RenewalForm::Locks => (&scripts::RENEW, Vec::new(), Some(self.how())),
+            RenewalForm::Sides => {
+                let holds = tickets.map(keys::read_hold).map(Cow::into_owned);
+                (&scripts::RENEW_SIDE, holds.collect(), Some(self.how()))
+            }
+            RenewalForm::Permits => {
+                let out = tickets.map(|ticket| keys::permits_out(&ticket.name));
+                (&scripts::RENEW_PERMITS, out.collect(), None)
+            }
+        };
+        self.renew_batch(script, part, keys, how).await
     }
 }

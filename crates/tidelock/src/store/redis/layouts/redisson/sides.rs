@@ -17,7 +17,7 @@ use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::{Redis, TOMBSTONE_KEPT, keys, millis};
-use crate::store::{AttemptRequest, BootInstant, LockKind, Released, Ticket};
+use crate::store::{AttemptRequest, BootInstant, OwnerId, Released, Ticket};
 
 impl Redis {
     /// How long a waiter keeps its position without an attempt. It makes one every third of this.
@@ -33,18 +33,22 @@ impl Redis {
         let ticket = &ask.ticket;
         let (name, owner) = (&ticket.name, ticket.owner.text());
         let tombstone = keys::tombstone(name, owner);
-        let (counter, queue) = (keys::token(name), keys::read_write_queue(name));
-        let (deadlines, hold) = (keys::read_write_deadlines(name), keys::read_hold(ticket));
+        let (queue, deadlines) = (
+            keys::read_write_queue(name),
+            keys::read_write_deadlines(name),
+        );
+        let (hold, counter) = (keys::read_hold(ticket), keys::token(name));
         let keys = [
             name.as_str(),
             &tombstone,
-            &counter,
             &queue,
             &deadlines,
             &hold,
+            &counter,
         ];
-        let reads = usize::from(ticket.kind == LockKind::Read);
+        let fenced = usize::from(ticket.kind.is_fenced());
         let lease = millis(ask.lease).to_string();
+        let writer = ask.downgrade_of.as_ref().map_or("", OwnerId::text);
         let kept = if ask.patience.is_zero() {
             String::new()
         } else {
@@ -53,8 +57,8 @@ impl Redis {
         let job = LockJob {
             script: ScriptJob {
                 script: &scripts::ACQUIRE_SIDE,
-                keys: &keys[..5 + reads],
-                args: &[&lease, owner, &kept, self.how()],
+                keys: &keys[..5 + fenced],
+                args: &[&lease, owner, &kept, self.how(), writer],
                 deadline,
             },
             purpose: Purpose::Acquire,

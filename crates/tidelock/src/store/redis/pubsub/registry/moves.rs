@@ -166,16 +166,38 @@ impl SubscriptionRegistry {
                 if now.since(*entry.idle_since.get_or_insert(now))
                     >= IDLE_SUBSCRIPTION_LIFETIME =>
             {
-                self.part(state, channel);
-                if let Some(entry) = state.channels.get_mut(form, channel) {
-                    entry.phase = ChannelPhase::Leaving;
-                    entry.leaving += 1;
-                    entry.queue_command(form, true, channel);
-                }
+                self.leave(state, form, channel);
                 ChannelCheck::Stays
             }
             ChannelPhase::Refused(until) if now >= until => ChannelCheck::Gone,
             _ => ChannelCheck::Stays,
+        }
+    }
+
+    /// Ends a live subscription.
+    fn leave(&self, state: &mut RegistryState, form: MessageForm, channel: &Arc<str>) {
+        self.part(state, channel);
+        if let Some(entry) = state.channels.get_mut(form, channel) {
+            entry.phase = ChannelPhase::Leaving;
+            entry.leaving += 1;
+            entry.queue_command(form, true, channel);
+        }
+    }
+
+    /// Ends the subscription to a channel that nobody will wait on again. The sweep ends one that is not live yet.
+    pub(crate) fn end(&self, channel: &str) {
+        if self.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        for &form in self.forms {
+            let known = state.channels.of(form).get_key_value(channel);
+            let live = known.filter(|(_, entry)| entry.phase == ChannelPhase::Live);
+            if let Some(channel) = live.map(|(channel, _)| Arc::clone(channel))
+                && !self.signals.is_watched(&channel)
+            {
+                self.leave(&mut state, form, &channel);
+            }
         }
     }
 

@@ -45,7 +45,7 @@ impl SubscriptionRegistry {
         let is_event = keys::of_events(channel).is_some();
         if is_event && !keyspace_events::frees(payload)
             || self.was_heard(session, form, channel, payload)
-            || keys::wakes_all(channel) && payload == FOR_REDISSON
+            || keys::is_of_sides(channel) && payload == FOR_REDISSON
         {
             return;
         }

@@ -22,6 +22,7 @@ pub(crate) fn of(address: &HostAddress, db: i64, closed: HandshakeError) -> Erro
             ))
         }
         HandshakeError::ClusterNode => cluster_node(address),
+        HandshakeError::NoDatabase(count) => no_database(address, db, count),
         HandshakeError::Server(server_error) => at(address, &server_error.error()),
         HandshakeError::Other(why) => unsent(format_args!(
             "{address}: the server refused the handshake, possibly because of database {db}: {why}"
@@ -42,6 +43,20 @@ fn cluster_node(address: &HostAddress) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "{address}: this server is a node of a cluster and has only the locks of its own slots; \
          {advice} (in code redis::Topology::cluster), without a database number"
+    ))
+}
+
+fn no_database(address: &HostAddress, db: i64, count: Option<i64>) -> Error {
+    let range = match count {
+        Some(count) => format!("it has 0 to {}", count.saturating_sub(1)),
+        None => "most servers have 0 to 15".to_owned(),
+    };
+    let option = match address {
+        HostAddress::Unix(_) => "with the option db of the URL".to_owned(),
+        HostAddress::Tcp { .. } => format!("as in {address}/0"),
+    };
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "{address}: the server has no database {db}, {range} (`databases` in its configuration); name another one, {option}"
     ))
 }
 

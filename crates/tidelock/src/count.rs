@@ -1,0 +1,340 @@
+//! A number that callers wait for and that nobody holds: the base of latches and counting semaphores.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
+
+use crate::closing::Closing;
+use crate::engine::ClientInner;
+use crate::engine::lease::steward::StewardCommand;
+use crate::engine::runtime::retry;
+use crate::engine::runtime::sync::Mutex;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::Lock;
+use crate::store::{
+    BootInstant, CountChange, CountChanged, CountKind, Counts, LockKind, Name, OwnerId,
+    SemaphoreChange, Wait,
+};
+
+/// The most answers that one change tells the store to forget. The others expire.
+const MAX_SETTLED: usize = 64;
+
+/// The subscription failed. The next request shows whether the store can be reached.
+const UNARMED: Wait = Wait {
+    wake: None,
+    recheck: Some(Duration::from_secs(1)),
+};
+
+/// What a caller waits for.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal {
+    /// A latch that is open.
+    Open,
+    /// So many permits, which it takes.
+    Permits(u32),
+}
+
+/// A count, as one client uses it. Clones share what the store may forget.
+#[derive(Clone)]
+pub(crate) struct Count {
+    /// For its name, client and store.
+    lock: Lock,
+    kind: CountKind,
+    /// The changes whose only request was answered. The next change tells the store to forget their answers; otherwise a
+    /// semaphore in steady use would fill the store with answers that nobody asks for.
+    settled: Arc<Mutex<Vec<OwnerId>>>,
+}
+
+impl Count {
+    pub(crate) fn new(core: &Arc<ClientInner>, kind: CountKind, name: &str) -> Self {
+        Self {
+            lock: Lock::new(core, LockKind::Mutex, name),
+            kind,
+            settled: Arc::default(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// Reads the number.
+    pub(crate) async fn read(&self) -> Result<i64> {
+        let name = self.lock.checked_name()?;
+        let read = async {
+            self.lock.context.core.refuse_if_closed()?;
+            self.read_once(self.counts()?, &name).await
+        };
+        read.await.map_err(|error| error.on_lock(&name))
+    }
+
+    /// Sends one change, and repeats it with the same id while the store cannot be reached or its reply is lost.
+    pub(crate) async fn change(&self, change: CountChange) -> Result<CountChanged> {
+        let name = self.lock.checked_name()?;
+        let core = &self.lock.context.core;
+        let (id, in_doubt) = (core.mint.fresh(), AtomicBool::new(false));
+        let changed = async {
+            core.refuse_if_closed()?;
+            let patience = core.settings.lease;
+            self.send(&name, change, &id, &in_doubt, patience).await
+        };
+        changed.await.map_err(|error| {
+            // An earlier try may have taken effect, whatever became of the last one.
+            let error = if in_doubt.load(Ordering::Relaxed) && !error.outcome_unknown() {
+                Error::new(ErrorKind::OutcomeUnknown).because(error.to_string())
+            } else {
+                error
+            };
+            error.on_lock(&name)
+        })
+    }
+
+    /// Takes permits if there are enough. Never waits for more.
+    pub(crate) async fn try_take(&self, permits: u32) -> Result<bool> {
+        let name = self.lock.checked_name()?;
+        let taking = Taking::new(self, &name);
+        let core = &self.lock.context.core;
+        let taken = async {
+            core.refuse_if_closed()?;
+            taking.ask(permits, core.settings.response_timeout).await
+        };
+        let taken = taken.await.map_err(|error| error.on_lock(&name))?;
+        Ok(taken.changed)
+    }
+
+    /// Waits until the goal is reached, for at most `limit`.
+    pub(crate) async fn wait(&self, goal: Goal, limit: Option<Duration>) -> Result<()> {
+        let name = self.lock.checked_name()?;
+        let waited = self.wait_for(&name, goal, limit).await;
+        waited.map_err(|error| error.on_lock(&name))
+    }
+
+    async fn wait_for(&self, name: &Name, goal: Goal, limit: Option<Duration>) -> Result<()> {
+        let core = &self.lock.context.core;
+        let end = limit.map(|limit| core.timers.now() + limit);
+        let taking = Taking::new(self, name);
+        let mut wait: Option<Wait> = None;
+        loop {
+            core.refuse_if_closed()?;
+            let counts = self.counts()?;
+            // This request also serves a message that has arrived by now.
+            if let Some(wake) = wait.as_mut().and_then(|wait| wait.wake.as_mut()) {
+                wake.use_up();
+            }
+            let asked = self.ask(counts, goal, &taking, self.patience(end));
+            let Some(still) = self.unless_closed(asked).await? else {
+                return Ok(());
+            };
+            if let Some(wake) = wait.as_mut().and_then(|wait| wait.wake.as_mut()) {
+                wake.answered();
+            }
+            if end.is_some_and(|end| core.timers.now() >= end) {
+                return Err(Error::new(ErrorKind::TimedOut).because(still));
+            }
+            match &mut wait {
+                Some(armed) => {
+                    self.sleep(armed, end).await;
+                    if armed.wake.is_none() {
+                        wait = None; // perhaps a subscription works by now
+                    }
+                }
+                // We ask again after this; otherwise we would miss a message that came before we listened.
+                None => wait = Some(counts.arm(name, self.kind).await.unwrap_or(UNARMED)),
+            }
+        }
+    }
+
+    /// One request of a waiter. `None`: the goal is reached. Otherwise how far it is.
+    async fn ask(
+        &self,
+        counts: &dyn Counts,
+        goal: Goal,
+        taking: &Taking<'_>,
+        patience: Duration,
+    ) -> Result<Option<String>> {
+        Ok(match goal {
+            Goal::Open => {
+                let timers = &self.lock.context.core.timers;
+                let again = || self.read_once(counts, taking.name);
+                let count = retry::within(patience, timers, again).await?;
+                (count > 0).then(|| format!("the latch is not open; its count is {count}"))
+            }
+            Goal::Permits(permits) => {
+                let CountChanged { changed, count } = taking.ask(permits, patience).await?;
+                let short = || format!("{permits} permits were asked for; {count} are available");
+                (!changed).then(short)
+            }
+        })
+    }
+
+    /// Sleeps until a message comes, the store must be asked again, the time is over or the client closes.
+    async fn sleep(&self, wait: &mut Wait, end: Option<BootInstant>) {
+        let core = &self.lock.context.core;
+        let recheck = wait.recheck.unwrap_or(core.settings.lease / 3);
+        let woken = async {
+            match &mut wait.wake {
+                Some(wake) => {
+                    wake.look_after(recheck);
+                    wake.woken().await;
+                }
+                None => core.timers.after(recheck).await,
+            }
+        };
+        let woken = pin!(woken);
+        let first = select(woken, Closing::new(&core.steward.closed));
+        match end {
+            Some(end) => drop(core.timers.until(end, first).await),
+            None => drop(first.await),
+        }
+    }
+
+    /// Sends a change through an outage that is shorter than `patience`. Sets `in_doubt` if a try may have taken effect
+    /// although it has no answer.
+    async fn send(
+        &self,
+        name: &Name,
+        change: CountChange,
+        id: &OwnerId,
+        in_doubt: &AtomicBool,
+        patience: Duration,
+    ) -> Result<CountChanged> {
+        let (core, store) = (&self.lock.context.core, &self.lock.context.store);
+        let counts = self.counts()?;
+        let settled = std::mem::take(&mut *self.settled.lock());
+        let ask = || async {
+            // A try that is cut short by the end of the patience may take effect too.
+            let doubt = in_doubt.swap(true, Ordering::Relaxed);
+            let changed = counts.change(name, change, id, &settled).await;
+            store.heard(name, &changed);
+            let unknown = matches!(&changed, Err(error) if error.outcome_unknown());
+            in_doubt.store(doubt || unknown, Ordering::Relaxed);
+            changed
+        };
+        let changed = core.through_outage(patience, ask).await?;
+        // Only then no copy of the request can come later.
+        if changed.changed && !in_doubt.load(Ordering::Relaxed) {
+            let mut settled = self.settled.lock();
+            if settled.len() < MAX_SETTLED {
+                settled.push(id.clone());
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn read_once(&self, counts: &dyn Counts, name: &Name) -> Result<i64> {
+        let count = counts.count(name, self.kind).await;
+        self.lock.context.store.heard(name, &count);
+        // A read changes nothing, so its outcome is never in doubt.
+        count.map_err(|error| {
+            if error.outcome_unknown() {
+                error.retold()
+            } else {
+                error
+            }
+        })
+    }
+
+    /// How long an outage may last: a lease, or the rest of the caller's time.
+    fn patience(&self, end: Option<BootInstant>) -> Duration {
+        let core = &self.lock.context.core;
+        let lease = core.settings.lease;
+        end.map_or(lease, |end| end.since(core.timers.now()).min(lease))
+    }
+
+    async fn unless_closed<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let closing = Closing::new(&self.lock.context.core.steward.closed);
+        select(pin!(request), closing).map(answered_or_closed).await
+    }
+
+    fn counts(&self) -> Result<&dyn Counts> {
+        self.lock.context.store.counts(self.kind)
+    }
+}
+
+/// The answer, unless the client closed first.
+fn answered_or_closed<T, A, B>(first: Either<(Result<T>, B), ((), A)>) -> Result<T> {
+    match first {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Error::new(ErrorKind::Closed)),
+    }
+}
+
+/// Permits that a caller is about to take. If a request of it may take effect although the caller does not know, its drop
+/// gives back in the background what the request took, and stops one that is late.
+struct Taking<'a> {
+    count: &'a Count,
+    name: &'a Name,
+    id: OwnerId,
+    /// Cleared when the caller has the permits.
+    in_doubt: AtomicBool,
+}
+
+impl<'a> Taking<'a> {
+    fn new(count: &'a Count, name: &'a Name) -> Self {
+        Self {
+            count,
+            name,
+            id: count.lock.context.core.mint.fresh(),
+            in_doubt: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the permits if there are enough.
+    async fn ask(&self, permits: u32, patience: Duration) -> Result<CountChanged> {
+        let change = CountChange::Semaphore(SemaphoreChange::Take(permits));
+        let (id, in_doubt) = (&self.id, &self.in_doubt);
+        let asked = self.count.send(self.name, change, id, in_doubt, patience);
+        match asked.await {
+            Ok(taken) => {
+                if taken.changed {
+                    self.in_doubt.store(false, Ordering::Relaxed);
+                }
+                Ok(taken)
+            }
+            // What it may have taken is given back, so for the caller it has not taken effect.
+            Err(error) if error.outcome_unknown() => Err(error.retold()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        if !*self.in_doubt.get_mut() {
+            return;
+        }
+        let context = &self.count.lock.context;
+        let (store, core) = (Arc::clone(&context.store), Arc::clone(&context.core));
+        let (name, id) = (self.name.clone(), self.id.clone());
+        let timers = core.steward.timers.clone();
+        // As long as for a lock: the request may lie in the buffers of a frozen server.
+        let limit = (core.settings.lease * 2).max(Duration::from_secs(60));
+        core.steward.send(StewardCommand::Adopt(Box::pin(async move {
+            let undo = CountChange::Semaphore(SemaphoreChange::Undo);
+            let again = || async {
+                let counts = store.back().extensions().need_counts()?;
+                counts.change(&name, undo, &id, &[]).await
+            };
+            if let Err(error) = retry::within(limit, &timers, again).await {
+                tracing::warn!(semaphore = %name, %error, "an acquisition was cancelled, and the store does not answer; its permits may be missing from the semaphore until an operator adds them");
+            }
+        })));
+    }
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Count")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! Shows a candidate to others: keeps its mark in the store while it campaigns or leads.
+//!
+//! It is one of the marks of `NAME%candidates`, in a slot that is the id of the client, so it has one writer. It is
+//! written before the first attempt for the lock: a reader that finds this client as the holder finds its identity too.
+//! It is written again after each lease, and expires after three leases.
+//!
+//! Every write runs in the background and stores the mark that is due when it runs. So writes may come in any order
+//! and may be repeated: the newest mark remains, or none.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use crate::election::mark::CandidateMark;
+use crate::engine::lease::status::HoldStatus;
+use crate::engine::runtime::sync::Mutex;
+use crate::engine::runtime::timers::Timers;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fenced::FencedGuard;
+use crate::lock::FencedLock;
+use crate::store::{LockKind, Marks, Name};
+
+/// How long a mark that is not needed any more is kept. The store cannot delete a mark, but it can let it expire.
+const EXPIRES_NOW: Duration = Duration::from_millis(1);
+
+/// How many leases a mark is kept for.
+const LEASES_KEPT: u32 = 3;
+
+/// Bounds the tries of a write. Another election of the same client and name may write the same mark.
+const TRIES: u32 = 4;
+
+/// The candidate of an election in this process. The clones of the election share it.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    pub(super) lock: FencedLock,
+    pub(super) identity: String,
+    due: Mutex<CandidateState>,
+    /// The text that the store has, as far as we know. Locked during a write: one write at a time.
+    stored: tokio::sync::Mutex<Option<String>>,
+}
+
+/// The contents of the mark that is due.
+#[derive(Debug, Default)]
+struct CandidateState {
+    /// The number of campaigns and leaderships under way. Zero: no mark is due.
+    active: usize,
+    /// How often `active` has become one.
+    entries: u64,
+    /// `None`: the store has not told the time yet.
+    since: Option<SystemTime>,
+    leading: Option<LeaderHold>,
+}
+
+#[derive(Debug)]
+struct LeaderHold {
+    status: Arc<HoldStatus>,
+    owner: String,
+    term: u64,
+}
+
+/// A campaign or a leadership that is under way: the candidate is shown as long as one exists.
+#[derive(Debug)]
+pub(super) struct Candidacy(pub(super) Arc<Announcer>);
+
+impl Drop for Candidacy {
+    fn drop(&mut self) {
+        let mut due = self.0.due.lock();
+        due.active -= 1;
+        if due.active == 0 {
+            due.since = None;
+            drop(due);
+            self.0.write_in_background();
+        }
+    }
+}
+
+impl Announcer {
+    pub(super) fn new(lock: FencedLock, identity: String) -> Arc<Self> {
+        Arc::new(Self {
+            lock,
+            identity,
+            due: Mutex::default(),
+            stored: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Refuses an election that the store cannot hold, before any traffic.
+    pub(super) fn check(&self) -> Result<()> {
+        let context = &self.lock.context;
+        context.core.refuse_if_closed()?;
+        context.store.need(LockKind::Fenced)?;
+        context.store.need(self.lock.kind)?;
+        self.marks().map(drop)
+    }
+
+    pub(super) fn marks(&self) -> Result<&dyn Marks> {
+        let marks = self.lock.context.store.front().extensions().marks;
+        marks.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported)
+                .because("this store keeps no marks, so it cannot show who leads")
+        })
+    }
+
+    /// Begins a campaign. The candidate is shown when this returns.
+    pub(super) async fn enter(self: &Arc<Self>) -> Result<Candidacy> {
+        let core = &self.lock.context.core;
+        let background = &core.steward.background;
+        let candidacy = Candidacy(Arc::clone(self));
+        let entry = {
+            let mut due = self.due.lock();
+            due.active += 1;
+            due.entries += u64::from(due.active == 1);
+            (due.active == 1).then_some(due.entries)
+        };
+        if let Some(entry) = entry {
+            let timers = core.timers.clone();
+            background.spawn(refresh(Arc::downgrade(self), entry, timers));
+        }
+        // In the background, because a caller that leaves would leave a write half done.
+        match background.run(self.write_counted()).await {
+            Some(written) => written.map(|()| candidacy),
+            None => Err(Error::new(ErrorKind::Closed)),
+        }
+    }
+
+    /// This process leads for as long as the lock of this guard is held.
+    pub(super) fn begin_term(self: &Arc<Self>, guard: &FencedGuard) {
+        let mut due = self.due.lock();
+        due.since = None;
+        due.leading = Some(LeaderHold {
+            status: Arc::clone(&guard.hold().status),
+            owner: guard.owner_id(),
+            term: guard.token().get(),
+        });
+        drop(due);
+        self.write_in_background();
+    }
+
+    /// The leadership of this term is over.
+    pub(super) fn end_term(&self, term: u64) {
+        let mut due = self.due.lock();
+        if due.leading.as_ref().is_some_and(|led| led.term == term) {
+            due.since = None;
+            due.leading = None;
+        }
+    }
+
+    /// Whether this process leads, by its own knowledge and clock.
+    pub(super) fn is_leading(&self) -> bool {
+        let due = self.due.lock();
+        let leading = due.leading.as_ref();
+        leading.is_some_and(|led| led.status.refusal().is_none())
+    }
+
+    fn write_in_background(self: &Arc<Self>) {
+        let write = self.write_counted();
+        let background = &self.lock.context.core.steward.background;
+        background.spawn(async move {
+            if let Err(error) = write.await {
+                tracing::debug!(%error, "the mark of a candidate was not written; it is written again, or expires");
+            }
+        });
+    }
+
+    /// A write that `close` waits for. It counts from this call, before its task starts.
+    fn write_counted(self: &Arc<Self>) -> impl Future<Output = Result<()>> + Send + use<> {
+        let in_flight = self.lock.context.core.steward.owned_in_flight();
+        let announcer = Arc::clone(self);
+        async move {
+            let written = announcer.write().await;
+            drop(in_flight);
+            written
+        }
+    }
+
+    /// The lease of the client. `None`: the candidate has left since that entry, or the client closes.
+    fn lease_of(&self, entry: u64) -> Option<Duration> {
+        let core = &self.lock.context.core;
+        let is_active = {
+            let due = self.due.lock();
+            // A candidate that has left and entered again has another task.
+            due.active > 0 && due.entries == entry
+        };
+        (is_active && !core.steward.closed.is_set()).then_some(core.settings.lease)
+    }
+
+    /// Stores the mark that is due, or lets the stored one expire if none is.
+    async fn write(&self) -> Result<()> {
+        let core = &self.lock.context.core;
+        let name = self.lock.checked_name()?.of_candidates();
+        let mut stored = self.stored.lock().await;
+        let once = stored.clone();
+        let stored_now =
+            core.through_outage(core.settings.lease, || self.write_once(&name, once.clone()));
+        *stored = stored_now.await?;
+        Ok(())
+    }
+
+    /// Returns the text that the store has now.
+    async fn write_once(&self, name: &Name, mut before: Option<String>) -> Result<Option<String>> {
+        let core = &self.lock.context.core;
+        let (marks, slot) = (self.marks()?, core.mint.client().as_str());
+        let mark = self.due_mark(name).await?;
+        for _ in 0..TRIES {
+            let (text, keep) = match (&mark, &before) {
+                (Some(mark), _) => (mark.to_text(), core.settings.lease * LEASES_KEPT),
+                (None, Some(before)) => (before.clone(), EXPIRES_NOW),
+                (None, None) => return Ok(None),
+            };
+            let replaced = marks.replace(name, slot, before.as_deref(), &text, keep);
+            if replaced.await? {
+                return Ok(mark.is_some().then_some(text));
+            }
+            // An earlier try whose reply was lost has written it, it has expired, or another election has written it.
+            before = marks.read(name, slot).await?;
+        }
+        Ok(before)
+    }
+
+    /// The mark that is due. `None`: the candidate has left.
+    async fn due_mark(&self, name: &Name) -> Result<Option<CandidateMark>> {
+        let needs_time = {
+            let due = self.due.lock();
+            due.active > 0 && due.since.is_none()
+        };
+        let now = if needs_time {
+            Some(self.marks()?.now(name).await?)
+        } else {
+            None
+        };
+        let mut due = self.due.lock();
+        // The state may have changed while we asked. The change has its own write, which comes after this one.
+        due.since = due.since.or(now);
+        let mark = due.since.map(|since| CandidateMark {
+            identity: self.identity.clone(),
+            since,
+            led: due
+                .leading
+                .as_ref()
+                .map(|led| (led.owner.clone(), led.term)),
+        });
+        Ok(mark.filter(|_| due.active > 0))
+    }
+}
+
+/// Writes the mark again after each lease, until the candidate has left. It does not keep the client alive while it
+/// waits.
+async fn refresh(announcer: Weak<Announcer>, entry: u64, timers: Timers) {
+    while let Some(lease) = announcer.upgrade().and_then(|it| it.lease_of(entry)) {
+        timers.after(lease).await;
+        let Some(announcer) = announcer.upgrade() else {
+            return;
+        };
+        if announcer.lease_of(entry).is_some() {
+            announcer.write_in_background();
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A campaign, and the leadership that it ends with.
+
+use std::fmt;
+use std::future::Future;
+
+use crate::election::Election;
+use crate::election::announcer::Candidacy;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::fenced::FencedGuard;
+use crate::loss::{Lost, WhileHeld};
+use crate::options::AcquireOptions;
+use crate::types::FencingToken;
+
+/// A leadership: as long as it exists and is not lost, no other candidate leads. Dropping it resigns in the background;
+/// [`resign`](Self::resign) waits until the store confirms it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let leadership = client.election("billing").identity("web-3").campaign().await?;
+/// leadership.while_held(async { /* lead */ }).await?; // dropped at once if the leadership is lost
+/// leadership.resign().await?; // wakes a successor
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused, it resigns at once"]
+#[clippy::has_significant_drop]
+pub struct Leadership {
+    /// Before the candidacy: the lock is released first, and the mark in the store is changed after that.
+    guard: FencedGuard,
+    candidacy: LeaderCandidacy,
+}
+
+/// Ends the term in the store's mark when the leadership is over.
+struct LeaderCandidacy {
+    candidacy: Candidacy,
+    term: u64,
+}
+
+impl Drop for LeaderCandidacy {
+    fn drop(&mut self) {
+        self.candidacy.0.end_term(self.term);
+    }
+}
+
+impl Election {
+    /// Waits until this candidate is the leader. Before that it waits until the candidate is
+    /// [healthy](Self::lead_while).
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire); [`Cancelled`](ErrorKind::Cancelled) if the
+    /// [token](Self::cancel) is cancelled; [`Unsupported`](ErrorKind::Unsupported) before any traffic, if the store has
+    /// no tokens, keeps no marks, or has no fair locks and [`in_order`](Self::in_order) is set;
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) for an identity that is empty or too long.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. A dropped future leaves no leadership and no place in a queue behind. The candidate is listed for up
+    /// to three leases more if the store does not answer.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let election = client.election("billing");
+    /// let first = election.campaign().await?;
+    /// let earlier = first.term();
+    /// first.resign().await?;
+    /// assert!(election.campaign().await?.term() > earlier);
+    /// # Ok(()) }
+    /// ```
+    pub async fn campaign(&self) -> Result<Leadership> {
+        let campaign = async {
+            self.check()?;
+            loop {
+                self.until_healthy().await?;
+                let leadership = self.win().await?;
+                if self.is_healthy() {
+                    return Ok(leadership);
+                }
+                leadership.resign().await?; // it has become sick while it waited
+            }
+        };
+        let won: Result<Leadership> = campaign.await;
+        won.map_err(|error: Error| error.on_lock(self.name()))
+    }
+
+    async fn win(&self) -> Result<Leadership> {
+        let candidacy = self.announcer.enter().await?;
+        let mut options = AcquireOptions::new();
+        if let Some(cancel) = &self.cancel {
+            options = options.cancel(cancel);
+        }
+        if let Some(delay) = self.lock_delay {
+            options = options.lock_delay(delay);
+        }
+        let guard = self.announcer.lock.acquire_with(options).await?;
+        // A hold that passed to the next campaign of this process would keep the owner of the first: readers could not
+        // tell one term from the next.
+        guard.hold().release_in_store();
+        candidacy.0.begin_term(&guard);
+        let term = guard.token().get();
+        let candidacy = LeaderCandidacy { candidacy, term };
+        Ok(Leadership { guard, candidacy })
+    }
+}
+
+impl Leadership {
+    /// The number of this term: larger than that of every earlier leadership of this election. It is the
+    /// [fencing token](Self::token).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// assert_eq!(leadership.term(), leadership.token().get());
+    /// # Ok(()) }
+    /// ```
+    pub fn term(&self) -> u64 {
+        self.guard.token().get()
+    }
+
+    /// The fencing token of this term. Pass it to the resource, so that it refuses a leader that was declared dead.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// let token = leadership.token().as_i64(); // … WHERE token <= $token
+    /// # Ok(()) }
+    /// ```
+    pub fn token(&self) -> FencingToken {
+        self.guard.token()
+    }
+
+    /// Whether this process provably leads right now. Sends no request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// assert!(leadership.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Resolves when the leadership is lost, before another candidate can lead; see [`Guard::lost`](crate::Guard::lost).
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// client.close(std::time::Duration::ZERO).await;
+    /// assert_eq!(leadership.lost().await, tidelock::LostReason::Closed);
+    /// # Ok(()) }
+    /// ```
+    pub fn lost(&self) -> Lost {
+        self.guard.lost()
+    }
+
+    /// Runs work while this process leads. When the leadership is lost, drops the work at once, before it is polled
+    /// again; see [`Guard::while_held`](crate::Guard::while_held).
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) if the leadership was lost first.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// assert_eq!(leadership.while_held(async { 12 }).await?, 12);
+    /// # Ok(()) }
+    /// ```
+    pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
+        self.guard.while_held(work)
+    }
+
+    /// The guard of the election's lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// println!("leads for {:?} at least", leadership.guard().valid_for());
+    /// # Ok(()) }
+    /// ```
+    pub fn guard(&self) -> &FencedGuard {
+        &self.guard
+    }
+
+    /// Gives up the leadership, and waits until the store confirms it. A successor that waits is woken.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release). After an error the leadership ends with its lease at the latest.
+    ///
+    /// # Cancel safety
+    /// As [`Guard::release`](crate::Guard::release): once polled, it goes on in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let election = client.election("billing");
+    /// election.campaign().await?.resign().await?;
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn resign(self) -> Result<()> {
+        let Self { guard, candidacy } = self;
+        // First: `is_leader` must not be true when another candidate leads.
+        candidacy.candidacy.0.end_term(candidacy.term);
+        let released = guard.release().await;
+        drop(candidacy);
+        released
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
+    }
+}

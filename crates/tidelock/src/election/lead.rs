@@ -1,0 +1,257 @@
+//! Leads whenever this candidate is elected: campaigns, runs the work of a term, and campaigns again.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use crate::election::{Election, Leadership};
+use crate::engine::lease::status::HoldStatus;
+use crate::engine::runtime::backoff::ExponentialBackoff;
+use crate::engine::runtime::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::loss::Lost;
+use crate::types::{FencingToken, LostReason};
+
+/// The term of a leadership, as the work of [`Election::lead`] sees it. It does not keep the leadership.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// use tidelock::CancelToken;
+/// use tidelock::election::LeadershipTerm;
+///
+/// async fn bill(term: LeadershipTerm, stop: CancelToken) -> std::io::Result<()> {
+///     println!("term {} with token {}", term.number(), term.token());
+///     stop.cancel();
+///     Ok(())
+/// }
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let stop = CancelToken::new();
+/// let election = client.election("billing").cancel(&stop);
+/// election.lead(|term| bill(term, stop.clone())).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LeadershipTerm {
+    token: FencingToken,
+    status: Arc<HoldStatus>,
+}
+
+impl LeadershipTerm {
+    fn new(token: FencingToken, guard: &Guard) -> Self {
+        let status = Arc::clone(&guard.hold().status);
+        Self { token, status }
+    }
+
+    /// The number of the term; see [`Leadership::term`].
+    pub fn number(&self) -> u64 {
+        self.token.get()
+    }
+
+    /// The fencing token of the term; see [`Leadership::token`].
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Whether this process provably leads in this term right now. Sends no request.
+    pub fn is_held(&self) -> bool {
+        self.status.refusal().is_none()
+    }
+
+    /// Resolves when the leadership of this term is lost; see [`Leadership::lost`]. For tasks that the work has spawned:
+    /// the work itself is dropped.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.status))
+    }
+}
+
+impl fmt::Debug for LeadershipTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeadershipTerm")
+            .field("number", &self.number())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a term ended.
+pub(crate) enum TermEnd {
+    /// The client closes, or the token was cancelled.
+    Stopped,
+    /// The work succeeded, or the candidate became sick: others may lead.
+    SteppedDown,
+    /// The work failed, or the leadership was lost.
+    Failed,
+}
+
+impl TermEnd {
+    /// What a failed campaign means for the next one.
+    pub(crate) fn of_error(error: Error) -> Result<Self> {
+        match error.kind() {
+            ErrorKind::Closed | ErrorKind::Cancelled => Ok(Self::Stopped),
+            ErrorKind::Unsupported
+            | ErrorKind::InvalidName
+            | ErrorKind::InvalidOptions
+            | ErrorKind::Runtime => Err(error),
+            // Refused and WrongType too: an operator can repair them, and nobody would start this candidate again.
+            _ => {
+                tracing::warn!(%error, "the campaign failed; the candidate campaigns again");
+                Ok(Self::Failed)
+            }
+        }
+    }
+}
+
+impl Election {
+    /// Campaigns, runs `work` while this candidate leads, and campaigns again, until the client
+    /// [closes](crate::Client::close) or the [token](Self::cancel) is cancelled. Then it returns `Ok`.
+    ///
+    /// The future of `work` is dropped when the leadership is lost: before it is polled again, and before the next term
+    /// of this candidate begins. When the client closes, the token is cancelled or the candidate becomes
+    /// [sick](Self::lead_while), the future is dropped first, then the candidate resigns, and a successor is woken.
+    ///
+    /// If `work` returns `Ok`, the candidate resigns and campaigns again after a short pause, in which others may be
+    /// elected. After an error, of `work` or of the store, it resigns and the pauses grow up to one lease. Errors are
+    /// logged. A panic of `work` resigns too, and ends this call.
+    ///
+    /// # Errors
+    /// Only errors that no retry can repair: [`Unsupported`](ErrorKind::Unsupported),
+    /// [`InvalidName`](ErrorKind::InvalidName), [`InvalidOptions`](ErrorKind::InvalidOptions),
+    /// [`Runtime`](ErrorKind::Runtime).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work first and then resigns in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::election::LeadershipTerm;
+    ///
+    /// async fn bill(term: LeadershipTerm) -> std::io::Result<()> {
+    ///     loop {
+    ///         bill_one_customer(term.token().get()).await?;
+    ///     }
+    /// }
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let election = client.election("billing").identity("web-3");
+    /// let leads = tokio::spawn(async move { election.lead(bill).await });
+    /// client.close(Duration::from_secs(5)).await; // on SIGTERM: the work ends, a successor is woken
+    /// assert!(matches!(leads.await, Ok(Ok(()))));
+    /// # async fn bill_one_customer(_token: u64) -> std::io::Result<()> { tokio::task::yield_now().await; Ok(()) }
+    /// # Ok(()) }
+    /// ```
+    pub async fn lead<F, E>(&self, mut work: impl FnMut(LeadershipTerm) -> F) -> Result<()>
+    where
+        F: Future<Output = Result<(), E>>,
+        E: fmt::Display,
+    {
+        let mut pauses = TermBackoff::default();
+        loop {
+            let begun = self.timers().now();
+            let ended = match self.campaign().await {
+                Ok(leadership) => self.one_term(leadership, &mut work).await,
+                Err(error) => TermEnd::of_error(error)?,
+            };
+            let Some(pause) = pauses.after(&ended, self, begun) else {
+                return Ok(());
+            };
+            if !self.pause(pause).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits between two terms. False: the candidate stops.
+    pub(crate) async fn pause(&self, time: Duration) -> bool {
+        let pause = pin!(self.timers().after(time));
+        let stopped = pin!(self.stopped());
+        matches!(select(stopped, pause).await, Either::Right(_))
+    }
+
+    /// Runs the work of one term, drops it, and resigns.
+    async fn one_term<F, E>(
+        &self,
+        leadership: Leadership,
+        work: &mut impl FnMut(LeadershipTerm) -> F,
+    ) -> TermEnd
+    where
+        F: Future<Output = Result<(), E>>,
+        E: fmt::Display,
+    {
+        let term = leadership.term();
+        tracing::info!(
+            election = self.name(),
+            identity = self.announcer.identity,
+            term,
+            "elected"
+        );
+        let ended = {
+            let seen = LeadershipTerm::new(leadership.token(), leadership.guard());
+            let running = pin!(leadership.while_held(work(seen)));
+            let stopped = pin!(self.step_down());
+            // The work is dropped at the end of this block, before the candidate resigns.
+            match select(stopped, running).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right((Ok(Ok(())), _)) => TermEnd::SteppedDown,
+                Either::Right((Ok(Err(error)), _)) => {
+                    tracing::warn!(election = self.name(), term, %error, "the work of the leader failed; it resigns");
+                    TermEnd::Failed
+                }
+                // At the end of the grace period of a `close`.
+                Either::Right((Err(lost), _)) if lost.lost_reason() == Some(LostReason::Closed) => {
+                    TermEnd::Stopped
+                }
+                Either::Right((Err(_), _)) => TermEnd::Failed,
+            }
+        };
+        if let Err(error) = leadership.resign().await {
+            tracing::debug!(%error, "the resignation was not confirmed; the leadership ends with its lease");
+        }
+        ended
+    }
+
+    /// Resolves when a leader has to step down.
+    async fn step_down(&self) -> TermEnd {
+        match select(pin!(self.stopped()), pin!(self.until_health_is(false))).await {
+            Either::Left(_) => TermEnd::Stopped,
+            Either::Right(_) => TermEnd::SteppedDown,
+        }
+    }
+}
+
+/// The pauses between the terms of one candidate.
+#[derive(Debug, Default)]
+pub(crate) struct TermBackoff {
+    failures: u32,
+}
+
+impl TermBackoff {
+    /// The pause after a term. `None`: the candidate stops. `begun`: when its campaign began.
+    pub(crate) fn after(
+        &mut self,
+        ended: &TermEnd,
+        election: &Election,
+        begun: BootInstant,
+    ) -> Option<Duration> {
+        let lease = election.lease();
+        self.failures = match ended {
+            TermEnd::Stopped => return None,
+            TermEnd::Failed if election.timers().now().since(begun) < lease => {
+                self.failures.saturating_add(1)
+            }
+            TermEnd::Failed | TermEnd::SteppedDown => 0,
+        };
+        // With jitter: candidates that have lost the store together must not come back together.
+        let pauses = ExponentialBackoff::new(lease / 100, lease).jitter(0.5);
+        Some(pauses.pause(self.failures))
+    }
+}

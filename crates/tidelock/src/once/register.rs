@@ -1,0 +1,110 @@
+//! The marks of one job in the store.
+
+use std::time::{Duration, SystemTime};
+
+use crate::engine::ClientInner;
+use crate::error::{Error, ErrorKind, Result};
+use crate::once::{Mark, OnceJob};
+use crate::store::{LockKind, Marks, Name};
+
+/// The marks of one job.
+pub(super) struct MarkRegister<'a> {
+    marks: &'a dyn Marks,
+    name: &'a Name,
+    core: &'a ClientInner,
+    keep: Duration,
+}
+
+/// A mark, and the text that the store has for it: a later write replaces exactly that text.
+pub(super) struct StoredMark {
+    pub(super) mark: Mark,
+    text: String,
+}
+
+impl OnceJob {
+    /// # Errors
+    /// `Unsupported` or `Closed`, before any traffic.
+    pub(super) fn register<'a>(&'a self, name: &'a Name) -> Result<MarkRegister<'a>> {
+        self.lock.context.core.refuse_if_closed()?;
+        self.lock.context.store.need(LockKind::Fenced)?;
+        self.register_of(name)
+    }
+
+    /// As [`register`](Self::register), also while the client closes: an attempt may end in its grace period.
+    pub(super) fn register_of<'a>(&'a self, name: &'a Name) -> Result<MarkRegister<'a>> {
+        let context = &self.lock.context;
+        let marks = context.store.front().extensions().marks;
+        let marks = marks.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported)
+                .because("this store keeps no marks, so it cannot tell which slots have run")
+        })?;
+        Ok(MarkRegister {
+            marks,
+            name,
+            core: &context.core,
+            keep: self.keep,
+        })
+    }
+}
+
+impl MarkRegister<'_> {
+    async fn through_outage<T, F>(&self, ask: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let patience = self.core.settings.lease;
+        self.core.through_outage(patience, ask).await
+    }
+
+    /// The time of the store.
+    pub(super) async fn now(&self) -> Result<SystemTime> {
+        let ask = || self.marks.now(self.name);
+        self.through_outage(ask).await
+    }
+
+    /// The mark of a slot. `None`: no attempt has begun.
+    pub(super) async fn read(&self, slot: &str) -> Result<Option<StoredMark>> {
+        let ask = || self.marks.read(self.name, slot);
+        let text = self.through_outage(ask).await?;
+        let stored = text.map(|text| {
+            let mark = Mark::from_line(slot, &text)?;
+            Ok(StoredMark { mark, text })
+        });
+        stored.transpose()
+    }
+
+    /// Replaces what the slot had. `None`: the slot has another mark now, and nothing was changed.
+    ///
+    /// A write whose reply is lost is repeated. The text of a mark is unique, because it contains the token of its
+    /// attempt: if the slot has this text, an earlier try has written it.
+    pub(super) async fn replace(
+        &self,
+        before: Option<&StoredMark>,
+        mark: Mark,
+    ) -> Result<Option<StoredMark>> {
+        let text = mark.to_line();
+        let (slot, before) = (&*mark.slot, before.map(|stored| &*stored.text));
+        let (text_now, keep) = (&*text, self.keep);
+        let swap = || async move {
+            let swapped = self
+                .marks
+                .replace(self.name, slot, before, text_now, keep)
+                .await?;
+            Ok(swapped || self.marks.read(self.name, slot).await?.as_deref() == Some(text_now))
+        };
+        let written = self.through_outage(swap).await?;
+        Ok(written.then_some(StoredMark { mark, text }))
+    }
+
+    /// The marks of all slots, the newest first. A text that is no mark is left out.
+    pub(super) async fn history(&self, limit: u32) -> Result<Vec<Mark>> {
+        let ask = || self.marks.history(self.name, limit);
+        let stored = self.through_outage(ask).await?;
+        let marks = stored.iter().filter_map(|(slot, text)| {
+            Mark::from_line(slot, text)
+                .inspect_err(|error| tracing::debug!(%error, "a mark was left out of the history"))
+                .ok()
+        });
+        Ok(marks.collect())
+    }
+}

@@ -1,0 +1,110 @@
+//! The marks of a job's slots: one key for each, under a lease as long as the mark is kept.
+//!
+//! etcd tells no time, so the slots of jobs follow the clock of this machine.
+
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+use crate::store::etcd::Etcd;
+use crate::store::etcd::api::{BY_CHANGE, DESCENDING, Op, RangeRequest, TxnRequest};
+use crate::store::etcd::calls::{created, found, get, ops, put, says};
+use crate::store::etcd::errors::{RequestError, untouched};
+use crate::store::etcd::keys::Keys;
+use crate::store::{BoxFuture, Marks, Name, ready};
+
+impl Etcd {
+    async fn read_mark(&self, name: &Name, slot: &str) -> Result<Option<String>> {
+        let key = self.shared.keys.mark(name, slot);
+        let deadline = self.connection.deadline();
+        let read = self.connection.range(get(&key), deadline).await;
+        let read = read.map_err(untouched)?;
+        Ok(read.kvs.first().map(|kv| text(&kv.value)))
+    }
+
+    async fn replace_mark(
+        &self,
+        name: &Name,
+        slot: &str,
+        before: Option<&str>,
+        after: &str,
+        keep: Duration,
+    ) -> Result<bool> {
+        let key = self.shared.keys.mark(name, slot);
+        let deadline = self.connection.deadline();
+        let lease = self.side_lease(keep, deadline).await?;
+        let unchanged = match before {
+            None => created(key.as_bytes(), 0),
+            Some(before) => says(&key, before),
+        };
+        let txn = TxnRequest {
+            compare: vec![unchanged],
+            // The read comes first: it finds the lease that the key leaves.
+            success: ops([Op::Range(get(&key)), put(&key, after, lease.id)]),
+            failure: Vec::new(),
+        };
+        let answer = self.connection.txn(txn, deadline).await;
+        let answer = answer.map_err(RequestError::error)?;
+        // We revoke the lease that has no key now. It would stay for as long as a mark is kept.
+        let old = found(answer.responses.first()).and_then(|range| range.kvs.first());
+        let unused = if answer.succeeded {
+            old.map(|old| old.lease).filter(|id| *id != 0)
+        } else {
+            Some(lease.id)
+        };
+        self.revoke_in_background(unused.into_iter().collect());
+        Ok(answer.succeeded)
+    }
+
+    async fn newest_marks(&self, name: &Name, limit: u32) -> Result<Vec<(String, String)>> {
+        let folder = self.shared.keys.marks(name);
+        let newest = RangeRequest {
+            key: folder.first.clone(),
+            range_end: folder.end.clone(),
+            limit: i64::from(limit),
+            sort_order: DESCENDING,
+            sort_target: BY_CHANGE,
+            ..RangeRequest::default()
+        };
+        let deadline = self.connection.deadline();
+        let found = self.connection.range(newest, deadline).await;
+        let found = found.map_err(untouched)?;
+        let marks = found.kvs.iter().filter_map(|kv| {
+            let slot = Keys::slot_of(&folder, &kv.key)?;
+            Some((slot, text(&kv.value)))
+        });
+        Ok(marks.collect())
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+impl Marks for Etcd {
+    fn now<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        ready(Ok(SystemTime::now()))
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(self.read_mark(name, slot))
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.replace_mark(name, slot, before, after, keep))
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        Box::pin(self.newest_marks(name, limit))
+    }
+}

@@ -1,0 +1,161 @@
+//! Latches and counting semaphores: numbers without holders.
+
+use std::time::Duration;
+
+use super::permits::PermitRecord;
+use super::world::Records;
+use crate::error::Result;
+use crate::store::memory::Memory;
+use crate::store::memory::semaphores::tell_all;
+use crate::store::{
+    BootInstant, BoxFuture, CountChange, CountChanged, CountKind, Counts, LatchChange, Name,
+    OwnerId, SemaphoreChange, Wait, ready,
+};
+
+/// How long the answer to a change is remembered.
+const KEPT: Duration = Duration::from_secs(300);
+
+/// A change that had no effect.
+const fn unchanged(count: i64) -> CountChanged {
+    CountChanged {
+        changed: false,
+        count,
+    }
+}
+
+impl Records {
+    /// The answer, and whether the waiters may go on.
+    fn change_latch(&mut self, name: &Name, change: LatchChange) -> (CountChanged, bool) {
+        let before = self.latches.get(name).copied();
+        let (changed, count) = match (change, before) {
+            (LatchChange::SetIfNew(count), None) => (true, count),
+            (LatchChange::SetIfNew(_), Some(count)) => (false, count),
+            (LatchChange::CountDown, Some(count)) => (true, count.saturating_sub(1)),
+            (LatchChange::CountDown, None) => (false, 0),
+            (LatchChange::Delete, before) => (before.is_some(), 0),
+        };
+        if count == 0 {
+            self.latches.remove(name);
+        } else {
+            self.latches.insert(name.clone(), count);
+        }
+        let answer = CountChanged {
+            changed,
+            count: count.into(),
+        };
+        (answer, changed && count == 0)
+    }
+
+    /// The answer, and whether the waiters may go on. `taken`: how many permits the change with this id has taken.
+    fn change_semaphore(
+        &mut self,
+        name: &Name,
+        change: SemaphoreChange,
+        taken: i64,
+    ) -> (CountChanged, bool) {
+        let free = self.semaphores.get(name).map(PermitRecord::free);
+        let number = free.unwrap_or(0);
+        let (more, count) = match change {
+            SemaphoreChange::SetIfNew(_) if free.is_some() => return (unchanged(number), false),
+            SemaphoreChange::SetIfNew(total) => (total.into(), total.into()),
+            SemaphoreChange::Add(more) => (more.into(), number + i64::from(more)),
+            SemaphoreChange::GiveBack(back) => (back.into(), number + i64::from(back)),
+            SemaphoreChange::Take(count) if number >= count.into() => {
+                (-i64::from(count), count.into())
+            }
+            SemaphoreChange::Take(_) => return (unchanged(number), false),
+            SemaphoreChange::Drain if number > 0 => (-number, number),
+            SemaphoreChange::Undo if free.is_some() => (taken, taken),
+            // A semaphore that was deleted has taken its permits along.
+            SemaphoreChange::Drain | SemaphoreChange::Undo => return (unchanged(0), false),
+        };
+        let semaphore = self.semaphores.entry(name.clone()).or_default();
+        semaphore.add(more);
+        let changed = CountChanged {
+            changed: true,
+            count,
+        };
+        (changed, more > 0)
+    }
+
+    fn refuse_others(&mut self, name: &Name, kind: CountKind, now: BootInstant) -> Result<()> {
+        self.refuse_lock(name, now)?;
+        match kind {
+            CountKind::Latch => self.refuse_semaphore(name),
+            CountKind::Semaphore => self.refuse_latch(name),
+        }
+    }
+}
+
+impl Memory {
+    fn change_count(
+        &self,
+        name: &Name,
+        change: CountChange,
+        id: &OwnerId,
+        settled: &[OwnerId],
+    ) -> Result<CountChanged> {
+        let now = self.timers.now();
+        let mut records = self.world.lock();
+        records
+            .changed
+            .retain(|id, (_, until)| *until > now && !settled.contains(id));
+        let known = records.changed.get(id).map(|(answer, _)| *answer);
+        let undoes = change == CountChange::Semaphore(SemaphoreChange::Undo);
+        // An undo must be noted whatever the name is now.
+        if !undoes {
+            if let Some(answer) = known {
+                return Ok(answer);
+            }
+            records.refuse_others(name, change.kind(), now)?;
+        }
+        let (answer, goes_on) = match change {
+            CountChange::Latch(change) => records.change_latch(name, change),
+            CountChange::Semaphore(change) => {
+                let taken = known.filter(|answer| answer.changed);
+                records.change_semaphore(name, change, taken.map_or(0, |answer| answer.count))
+            }
+        };
+        // After this, a late request with the id of an undone change takes nothing.
+        let noted = if undoes { unchanged(0) } else { answer };
+        if answer.changed || undoes {
+            records.changed.insert(id.clone(), (noted, now + KEPT));
+        }
+        let listeners = goes_on.then(|| records.listeners.clone());
+        drop(records);
+        tell_all(listeners, name);
+        Ok(answer)
+    }
+
+    fn count_of(&self, name: &Name, kind: CountKind) -> Result<i64> {
+        let mut records = self.world.lock();
+        records.refuse_others(name, kind, self.timers.now())?;
+        Ok(match kind {
+            CountKind::Latch => records.latches.get(name).copied().unwrap_or(0).into(),
+            CountKind::Semaphore => records.semaphores.get(name).map_or(0, PermitRecord::free),
+        })
+    }
+}
+
+impl Counts for Memory {
+    fn change<'a>(
+        &'a self,
+        name: &'a Name,
+        change: CountChange,
+        id: &'a OwnerId,
+        settled: &'a [OwnerId],
+    ) -> BoxFuture<'a, Result<CountChanged>> {
+        ready(self.change_count(name, change, id, settled))
+    }
+
+    fn count<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<i64>> {
+        ready(self.count_of(name, kind))
+    }
+
+    fn arm<'a>(&'a self, name: &'a Name, _kind: CountKind) -> BoxFuture<'a, Result<Wait>> {
+        ready(Ok(Wait {
+            wake: Some(self.signals.arm(name.as_str())),
+            recheck: Some(self.lease / 3),
+        }))
+    }
+}

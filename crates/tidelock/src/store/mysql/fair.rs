@@ -1,0 +1,89 @@
+//! Fair locks: attempts that take a place in the queue, and releases that hand over.
+
+use crate::error::Result;
+use crate::store::errors::unanswered;
+use crate::store::fair_waiters::FairPosition;
+use crate::store::mysql::connection::Statements;
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::{Mysql, fair_sql, released, schema, sql};
+use crate::store::{Attempt, AttemptRequest, Liveness, Released, Ticket};
+
+impl Mysql {
+    pub(super) async fn attempt_fair(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let ticket = &ask.ticket;
+        let wake = self.waiters.arm(ask);
+        let text = fair_sql::attempt(ticket, ask.lease, FairPosition::of(ask));
+        let rows = self.ask_queue(text, &ask.liveness).await?;
+        let row = self.first_row(&rows).await?;
+        self.tell(row, 4)?;
+        let attempt = Self::read_attempt(row)?;
+        if matches!(attempt, Attempt::Held(_)) {
+            self.waiters.was_refused(ask);
+            // The looks of this process notice the end of the holder's lease.
+            return Ok(Attempt::held(wake, self.lease));
+        }
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        Ok(attempt)
+    }
+
+    /// Sends one transaction. If a table is missing, creates it and sends the transaction again.
+    async fn ask_queue(&self, text: String, liveness: &Liveness) -> Result<Vec<TextRow>> {
+        let text = Statements::Transaction(text);
+        let deadline = self.pool.deadline();
+        let answer = self.pool.ask_for(text.clone(), deadline, liveness.clone());
+        let answer = match answer.await {
+            Err(failure) if failure.is_no_table() || failure.lacks_table(fair_sql::WAITERS) => {
+                schema::ready(&self.pool, deadline).await?;
+                let what = "the waiters for fair locks";
+                schema::make_later(&self.pool, what, fair_sql::TABLE).await?;
+                self.pool.ask(text, deadline).await
+            }
+            answer => answer,
+        };
+        answer.map_err(RequestError::error)
+    }
+
+    /// Wakes the waiter to which the lock was handed over, if it is one of this client.
+    fn tell(&self, row: &TextRow, column: usize) -> Result<()> {
+        let next = text(row, column)?;
+        if !next.is_empty() {
+            self.waiters.wake(&next);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn release_fair(&self, ticket: &Ticket) -> Result<Released> {
+        let text = Statements::Transaction(fair_sql::release_and_hand_over(ticket));
+        match self.pool.ask(text, self.pool.deadline()).await {
+            Ok(rows) => self.ended(&rows).map(released),
+            // There is no queue, or nothing can be granted: then the lock becomes free all the same.
+            Err(failure) if failure.undone().is_some() => {
+                Ok(released(self.count(sql::release(ticket)).await?))
+            }
+            Err(failure) => Err(failure.error()),
+        }
+    }
+
+    pub(super) async fn withdraw_fair(&self, ticket: &Ticket) -> Result<Released> {
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        let text = Statements::Transaction(fair_sql::withdraw_and_hand_over(ticket));
+        match self.pool.ask(text, self.pool.deadline()).await {
+            Ok(rows) => {
+                let freed = self.ended(&rows)?;
+                self.need_counter(rows.first(), 2).await?;
+                Ok(released(freed))
+            }
+            // Nobody waits, but an attempt that makes the table may still arrive.
+            Err(failure) if failure.lacks_table(fair_sql::WAITERS) => self.withdraw(ticket).await,
+            Err(failure) => Err(failure.error()),
+        }
+    }
+
+    /// The number of locks that a release or a withdrawal has freed.
+    fn ended(&self, rows: &[TextRow]) -> Result<u64> {
+        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
+        self.tell(row, 1)?;
+        number(row, 0)
+    }
+}

@@ -1,0 +1,110 @@
+//! What an operator sees: one lock, all held locks, and the processes behind them.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::store::fair_waiters::show_queue;
+use crate::store::glob::matches_glob;
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::{Mysql, fair_sql, sql};
+use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Page};
+use crate::types::FencingToken;
+
+impl Mysql {
+    pub(super) async fn inspect(&self, name: &Name) -> Result<Snapshot> {
+        let rows = self
+            .pool
+            .ask(sql::inspect(name, true), self.pool.deadline());
+        let rows = match rows.await {
+            // A database of an earlier tidelock has no table of the waiters, and a user without rights to it may still look
+            // at locks without a queue.
+            Err(failure) if failure.is_no_table() || failure.lacks_table(fair_sql::WAITERS) => {
+                self.ask(sql::inspect(name, false)).await?
+            }
+            rows => rows.map_err(RequestError::error)?,
+        };
+        let mut snapshot = Snapshot::free(name.as_str());
+        let Some(row) = rows.first() else {
+            return Ok(snapshot);
+        };
+        snapshot.token = Some(FencingToken::new(number(row, 2)?));
+        let left = number(row, 1)?;
+        if left > 0 {
+            snapshot.expires_in = Some(Duration::from_micros(left));
+            let mut holder = Holder::new(text(row, 0)?, 1);
+            holder.client = details(row)?;
+            snapshot.holders.push(holder);
+        }
+        let waiters = rows.iter().filter(|row| is_there(row, 3));
+        let queue = waiters.map(|row| text(row, 3)).collect::<Result<_>>()?;
+        show_queue(&mut snapshot, queue);
+        Ok(snapshot)
+    }
+
+    pub(super) async fn list(&self, pattern: &str, after: Option<&str>) -> Result<Page> {
+        // The beginning of a key, as a number.
+        let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
+        let rows = self.ask(sql::list(cursor)).await?;
+        let mut page = Page::default();
+        for row in &rows {
+            let name = text(row, 1)?;
+            if !name.is_empty() && matches_glob(pattern, &name) {
+                page.names.push(name);
+            }
+        }
+        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
+            let next = number(last, 0)?.checked_add(1);
+            page.next = next.map(|next| next.to_string());
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn announce(
+        &self,
+        client: &ClientId,
+        info: Option<&ClientInfo>,
+    ) -> Result<()> {
+        let Some(info) = info else {
+            return self.ask(sql::retract(client)).await.map(drop);
+        };
+        let deadline = self.pool.deadline();
+        let announce = |has_user| sql::announce(client, info, CLIENT_INFO_TTL, has_user);
+        let announced = match self.pool.ask(announce(true), deadline).await {
+            Err(failure) if failure.is_no_column() => {
+                self.pool.ask(announce(false), deadline).await
+            }
+            done => done,
+        };
+        announced.map_err(RequestError::error)?;
+        // A failed sweep does no harm to locks. The next client that announces itself repeats it.
+        if let Err(error) = self.ask(sql::sweep()).await {
+            tracing::debug!(%error, "cannot delete expired rows");
+        }
+        if let Err(error) = self.if_there(fair_sql::sweep()).await {
+            tracing::debug!(%error, "cannot delete dead waiters");
+        }
+        Ok(())
+    }
+}
+
+fn is_there(row: &TextRow, column: usize) -> bool {
+    row.get(column).is_some_and(Option::is_some)
+}
+
+fn details(row: &TextRow) -> Result<Option<ClientInfo>> {
+    // The columns of `tidelock_clients` begin at 4. The table of an earlier tidelock has no eleventh.
+    if !is_there(row, 4) {
+        return Ok(None);
+    }
+    let pid = u32::try_from(number(row, 6)?).unwrap_or(0);
+    let since = since_epoch(number(row, 8)?);
+    let user = if is_there(row, 10) {
+        Some(text(row, 10)?)
+    } else {
+        None
+    };
+    let info = ClientInfo::new(text(row, 5)?, pid, text(row, 7)?, since);
+    Ok(Some(info.run_by(user)))
+}

@@ -1,0 +1,147 @@
+//! The marks of a job's slots: a table of its own, which the first mark creates. A database of an earlier tidelock has
+//! none.
+
+use std::time::{Duration, SystemTime};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::since_epoch;
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros};
+use crate::store::mysql::{Mysql, schema};
+use crate::store::{BoxFuture, Marks, Name};
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS tidelock_marks (\n\
+    \x20 id BINARY(32) NOT NULL, -- SHA-256 of the name\n\
+    \x20 slot VARBINARY(255) NOT NULL,\n\
+    \x20 mark BLOB NOT NULL,\n\
+    \x20 written BIGINT NOT NULL,\n\
+    \x20 expires BIGINT NOT NULL, -- microseconds since 1970, by the server's clock\n\
+    \x20 PRIMARY KEY (id, slot),\n\
+    \x20 KEY expires (expires)\n\
+    ) ENGINE = InnoDB";
+
+fn read(name: &Name, slot: &str) -> String {
+    format!(
+        "SELECT mark FROM tidelock_marks WHERE id = {} AND slot = {} AND expires > {NOW}",
+        id(name),
+        hex(slot)
+    )
+}
+
+/// Answers: 1 if the slot has the mark `after` now. A mark is unique, so it is the one that this text wrote.
+///
+/// The assignments run from left to right: `expires` is last, because the others read it.
+fn replace(name: &Name, slot: &str, before: Option<&str>, after: &str, keep: Duration) -> String {
+    let (id, slot, after, keep) = (id(name), hex(slot), hex(after), micros(keep));
+    let change = match before {
+        None => format!(
+            "INSERT INTO tidelock_marks (id, slot, mark, written, expires) VALUES ({id}, {slot}, {after}, {NOW}, {NOW} + {keep}) \
+             ON DUPLICATE KEY UPDATE mark = IF(expires <= {NOW}, {after}, mark), written = IF(expires <= {NOW}, {NOW}, written), \
+             expires = IF(expires <= {NOW}, {NOW} + {keep}, expires)"
+        ),
+        Some(before) => format!(
+            "UPDATE tidelock_marks SET mark = {after}, written = {NOW}, expires = {NOW} + {keep} \
+             WHERE id = {id} AND slot = {slot} AND mark = {} AND expires > {NOW}",
+            hex(before)
+        ),
+    };
+    format!(
+        "{change}; SELECT COUNT(*) FROM tidelock_marks WHERE id = {id} AND slot = {slot} AND mark = {after}"
+    )
+}
+
+fn newest(name: &Name, limit: u32) -> String {
+    format!(
+        "SELECT slot, mark FROM tidelock_marks WHERE id = {} AND expires > {NOW} ORDER BY written DESC LIMIT {limit}",
+        id(name)
+    )
+}
+
+fn sweep() -> String {
+    format!("DELETE FROM tidelock_marks WHERE expires <= {NOW} ORDER BY expires LIMIT {SWEPT}")
+}
+
+impl Mysql {
+    async fn wall_time(&self) -> Result<SystemTime> {
+        let rows = self.ask(format!("SELECT {NOW} DIV 1000")).await?;
+        let row = rows.first().ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable).because("the server did not tell its time")
+        })?;
+        number(row, 0).map(since_epoch)
+    }
+
+    async fn read_mark(&self, name: &Name, slot: &str) -> Result<Option<String>> {
+        let rows = self.if_there(read(name, slot)).await?;
+        rows.first().map(|row| text(row, 0)).transpose()
+    }
+
+    async fn replace_mark(
+        &self,
+        name: &Name,
+        slot: &str,
+        before: Option<&str>,
+        after: &str,
+        keep: Duration,
+    ) -> Result<bool> {
+        let change = replace(name, slot, before, after, keep);
+        let deadline = self.pool.deadline();
+        let rows = match self.pool.ask(change.clone(), deadline).await {
+            Err(failure) if failure.is_no_table() => {
+                schema::make_later(&self.pool, "the marks", TABLE).await?;
+                self.pool.ask(change, deadline).await
+            }
+            rows => rows,
+        };
+        let rows = rows.map_err(RequestError::error)?;
+        let count = rows.first().map(|row| number(row, 0)).transpose()?;
+        // A failed sweep does no harm; the next write repeats it.
+        if let Err(error) = self.ask(sweep()).await {
+            tracing::debug!(%error, "cannot delete expired marks");
+        }
+        Ok(count.unwrap_or_default() > 0)
+    }
+
+    async fn newest_marks(&self, name: &Name, limit: u32) -> Result<Vec<(String, String)>> {
+        let rows = self.if_there(newest(name, limit)).await?;
+        let pairs = rows.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?)));
+        pairs.collect()
+    }
+
+    /// Reads. Without the table there is nothing to read.
+    pub(super) async fn if_there(&self, statement: String) -> Result<Vec<TextRow>> {
+        match self.pool.ask(statement, self.pool.deadline()).await {
+            Err(failure) if failure.is_no_table() => Ok(Vec::new()),
+            rows => rows.map_err(RequestError::error),
+        }
+    }
+}
+
+impl Marks for Mysql {
+    fn now<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        Box::pin(self.wall_time())
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(self.read_mark(name, slot))
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.replace_mark(name, slot, before, after, keep))
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        Box::pin(self.newest_marks(name, limit))
+    }
+}

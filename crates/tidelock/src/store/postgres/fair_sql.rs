@@ -1,0 +1,110 @@
+//! Fair locks in SQL: see [`queue_sql`](crate::store::postgres::queue_sql).
+
+use std::time::Duration;
+
+use crate::store::Ticket;
+use crate::store::fair_waiters::FairPosition;
+use crate::store::postgres::columns::micros;
+use crate::store::postgres::queue_sql::{QueueSql, alive, left, literal};
+use crate::store::postgres::schema::{NOW, WITHDRAWN_TTL_SECONDS};
+
+impl QueueSql {
+    /// Whether the owner was withdrawn, in a statement that reads the lock's row as `l`.
+    pub(crate) fn withdrawn(&self, owner: &str) -> String {
+        let Self { locks, .. } = self;
+        format!(
+            "({owner} = ANY (l.withdrawn) OR EXISTS (SELECT 1 FROM {locks}_withdrawn AS w WHERE w.owner = {owner}))"
+        )
+    }
+
+    /// An attempt. Answers: 1 if this owner has the lock, the rest of the lease, the token, 1 if the owner was
+    /// withdrawn.
+    pub(crate) fn attempt_fair(
+        &self,
+        ticket: &Ticket,
+        lease: Duration,
+        position: FairPosition,
+    ) -> String {
+        let Self { locks, waiters, .. } = self;
+        let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
+        let lease = micros(lease);
+        let withdrawn = self.withdrawn(&owner);
+        let queues = if position == FairPosition::None {
+            // Without a place this owner gets a free lock only if nobody waits.
+            let Self { sides, .. } = self;
+            format!(
+                "UPDATE {locks} AS l SET owner = {owner}, token = nextval('{locks}_tokens'), \
+                   expires = {NOW} + {lease} * interval '1 microsecond' \
+                 WHERE l.name = {name} AND (l.owner IS NULL OR l.expires <= {NOW}) AND NOT {withdrawn} \
+                   AND NOT EXISTS (SELECT 1 FROM {waiters} WHERE name = {name} AND alive > {NOW}) \
+                   AND NOT EXISTS (SELECT 1 FROM {sides} WHERE name = {name} AND held_as IS NULL AND ends > {NOW}); "
+            )
+        } else {
+            format!(
+                "INSERT INTO {waiters} (name, place, owner, client, lease, alive) \
+                 SELECT {name}, {place}, {owner}, {client}, {lease}, {alive} \
+                 FROM {locks} AS l WHERE l.name = {name} AND NOT {withdrawn} \
+                   AND NOT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW}) \
+                 ON CONFLICT (owner) DO UPDATE SET alive = EXCLUDED.alive; ",
+                place = self.next_place(&name, position),
+                client = literal(ticket.owner.client()),
+                alive = alive(),
+            )
+        };
+        format!(
+            "{lock}{queues}{serve}\
+             UPDATE {locks} AS l SET expires = greatest(l.expires, {NOW} + {lease} * interval '1 microsecond') \
+             WHERE l.name = {name} AND l.owner = {owner} AND l.expires > {NOW} AND NOT {withdrawn}; \
+             SELECT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW})::int, {left}, l.token, {withdrawn}::int \
+             FROM {locks} AS l WHERE l.name = {name}",
+            lock = self.lock_row(&name),
+            serve = self.serve(&name),
+            left = left("l"),
+        )
+    }
+
+    /// Releases the lock of the ticket. Answers: 1 if the ticket held it. `withdraws`: the ticket also gives up its place,
+    /// and later attempts of it take no effect: they lock the row too, and so they see its tombstone. `serves`: also lets
+    /// in those that are next. A fence in a user's transaction keeps them out, and then the whole request fails.
+    pub(crate) fn end(&self, ticket: &Ticket, withdraws: bool, serves: bool) -> String {
+        let Self { locks, channel, .. } = self;
+        let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
+        let mut text = self.lock_row(&name);
+        if withdraws {
+            text.push_str(&self.bury(&owner));
+        }
+        text.push_str(&if ticket.kind.is_read_write() {
+            self.free_side(&name, &owner)
+        } else {
+            self.free_row(&name, &owner)
+        });
+        if serves {
+            text.push_str(&self.serve(&name));
+        }
+        text + &format!(
+            "SELECT current_setting('tidelock.freed'), \
+               CASE WHEN owner IS NULL THEN pg_notify('{channel}', 'f' || name)::text END \
+             FROM {locks} WHERE name = {name}"
+        )
+    }
+
+    /// Leaves a tombstone, and gives up a place in the queue.
+    fn bury(&self, owner: &str) -> String {
+        let Self { locks, waiters, .. } = self;
+        format!(
+            "DELETE FROM {locks}_withdrawn WHERE owner IN (SELECT owner FROM {locks}_withdrawn \
+               WHERE at < {NOW} - interval '{WITHDRAWN_TTL_SECONDS} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED); \
+             INSERT INTO {locks}_withdrawn (owner, at) VALUES ({owner}, {NOW}) ON CONFLICT DO NOTHING; \
+             DELETE FROM {waiters} WHERE owner = {owner}; "
+        )
+    }
+
+    fn free_row(&self, name: &str, owner: &str) -> String {
+        let Self { locks, .. } = self;
+        format!(
+            "WITH freed AS (UPDATE {locks} SET owner = NULL, expires = {NOW} \
+               WHERE name = {name} AND owner = {owner} AND expires > {NOW} RETURNING name) \
+             SELECT set_config('tidelock.freed', count(*)::text, true) FROM freed; "
+        )
+    }
+}

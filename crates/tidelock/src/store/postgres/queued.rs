@@ -1,0 +1,280 @@
+//! Fair and read-write locks of this store: its part of [`fair_waiters`](crate::store::fair_waiters).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{Mode, Snapshot};
+use crate::store::errors::unexpected;
+use crate::store::fair_waiters::{
+    COUNTED, FairPosition, FairWaiters, QueueLook, QueueTable, show_queue,
+};
+use crate::store::postgres::columns::fencing;
+use crate::store::postgres::connection::{Connection, TextAnswer};
+use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
+use crate::store::postgres::schema::Sql;
+use crate::store::postgres::wake::NotifyListener;
+use crate::store::postgres::{inspect, tables};
+use crate::store::side_order::{STANDS_FOR_SIDES, turns_of};
+use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Renewal, Ticket};
+use crate::types::LostReason;
+
+/// The pause before the next attempt while another transaction locks the row.
+const ROW_TAKEN: Duration = Duration::from_millis(50);
+
+/// The queue table, on a connection.
+pub(crate) struct PostgresQueue {
+    pub(crate) connection: Connection,
+    pub(crate) sql: Arc<QueueSql>,
+    pub(crate) listener: Arc<NotifyListener>,
+}
+
+impl QueueTable for PostgresQueue {
+    async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
+        let text = self.sql.look(name, client, beat);
+        let answer = ask(&self.connection, &self.sql, &Liveness::default(), &text).await;
+        let columns = answer.map_err(RequestError::error)?;
+        let owners = columns.text(0)?.split(SEPARATOR);
+        let waiting = owners.filter(|owner| !owner.is_empty());
+        Ok(QueueLook {
+            waiting: waiting.map(str::to_owned).collect(),
+            ahead: turns_of(columns.text(1)?).min(COUNTED),
+            left: Duration::from_micros(columns.number(2)?),
+        })
+    }
+
+    fn is_told(&self) -> bool {
+        self.listener.is_live()
+    }
+}
+
+/// Sends one request. If a table of the queue is missing, creates it and sends the request again: a database of an older
+/// tidelock, or one without such locks, has none.
+async fn ask(
+    connection: &Connection,
+    sql: &QueueSql,
+    liveness: &Liveness,
+    text: &str,
+) -> Result<TextAnswer, RequestError> {
+    let deadline = connection.deadline();
+    match connection.ask_text(liveness, text, deadline).await {
+        Err(failure) if failure.is_no_table() => {
+            let made = tables::make(
+                connection,
+                "a table of the fair and read-write locks",
+                &sql.make,
+            )
+            .await;
+            made.map_err(RequestError::Classified)?;
+            connection.ask_text(liveness, text, deadline).await
+        }
+        answer => answer,
+    }
+}
+
+/// Whether there is a queue that this user may read. A user who has rights to locks without a queue only can still look
+/// at them.
+const SHOWS: &str = "SELECT coalesce(has_table_privilege(to_regclass($1), 'SELECT') \
+    AND has_table_privilege(to_regclass($2), 'SELECT'), false)";
+
+/// What an operation on a fair lock or on a side of a read-write lock needs.
+pub(crate) struct QueuedLocks<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) sql: &'a QueueSql,
+    /// The statements of a lock without a queue.
+    pub(crate) plain: &'a Sql,
+    pub(crate) listener: &'a Arc<NotifyListener>,
+    pub(crate) waiters: &'a FairWaiters<PostgresQueue>,
+    /// Whether the last release has seen the tables of the queue.
+    pub(crate) has_queue: &'a AtomicBool,
+    pub(crate) lease: Duration,
+}
+
+impl QueuedLocks<'_> {
+    pub(crate) async fn attempt(self, ask_for: &AttemptRequest) -> Result<Attempt> {
+        let ticket = &ask_for.ticket;
+        // The listener has to hear before the attempt, or the looks poll.
+        if ask_for.wants_wake() {
+            self.listener.hears(self.connection.limit() / 2).await;
+        }
+        let wake = self.waiters.arm(ask_for);
+        let text = self.attempt_text(ask_for);
+        let answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+        let columns = match answer {
+            // Another transaction locks the row: the attempt changed nothing. Without the wake the next one is the first
+            // again.
+            Err(failure) if failure.is_row_taken() => return Ok(Attempt::held(None, ROW_TAKEN)),
+            answer => answer.map_err(RequestError::error)?,
+        };
+        if columns.number(3)? != 0 {
+            return Err(
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            );
+        }
+        if columns.number(0)? == 0 {
+            if ask_for.downgrade_of.is_some() {
+                return Err(Error::lost(LostReason::Taken));
+            }
+            self.waiters.was_refused(ask_for);
+            // The looks of this process notice the end of the holder's lease.
+            return Ok(Attempt::held(wake, self.lease));
+        }
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        let token = i64::try_from(columns.number(2)?).ok().and_then(fencing);
+        let token = token.ok_or_else(|| unexpected("a grant without a token"))?;
+        Ok(Attempt::granted(token))
+    }
+
+    fn attempt_text(&self, ask_for: &AttemptRequest) -> String {
+        let AttemptRequest { ticket, lease, .. } = ask_for;
+        let position = FairPosition::of(ask_for);
+        if ticket.kind.is_fair() {
+            return self.sql.attempt_fair(ticket, *lease, position);
+        }
+        let writer = ask_for.downgrade_of.as_ref();
+        self.sql.attempt_side(ticket, *lease, position, writer)
+    }
+
+    pub(crate) async fn release(self, ticket: &Ticket) -> Result<Released> {
+        match self.end(ticket, false).await {
+            Err(failure) if failure.is_no_table() => {
+                // Nobody waits. A hold of a side has ended with its row.
+                self.connection.end(ticket, &self.plain.release).await
+            }
+            released => released.map_err(RequestError::error),
+        }
+    }
+
+    /// Releases a lock without a queue, and hands it over if somebody waits in the queue of this name. The waiters for the
+    /// lock without a queue would otherwise be faster every time. One request, if nobody waits in the queue.
+    pub(crate) async fn release_plain(self, ticket: &Ticket) -> Result<Released> {
+        let Self {
+            connection, plain, ..
+        } = self;
+        if self.has_queue.load(Ordering::Relaxed) {
+            let asked = connection.ask_for_ticket(ticket, &plain.release_unless_waited);
+            let answer = match asked.await {
+                Ok(Some(_)) => return Ok(Released::Freed),
+                // Somebody waits, or the ticket does not hold the lock.
+                Ok(None) => self.end(ticket, false).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                // A table is gone, or a right to it. Nothing has happened.
+                Err(RequestError::Server(_)) => self.has_queue.store(false, Ordering::Relaxed),
+                released => return released.map_err(RequestError::error),
+            }
+        }
+        let asked = connection.ask_for_ticket(ticket, &plain.release).await;
+        let Some(row) = asked.map_err(RequestError::error)? else {
+            return Ok(Released::NotHeld);
+        };
+        self.has_queue.store(row.get(2), Ordering::Relaxed);
+        Ok(Released::Freed)
+    }
+
+    pub(crate) async fn withdraw(self, ticket: &Ticket) -> Result<Released> {
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        match self.end(ticket, true).await {
+            // Nobody waits, but an attempt that makes the table may still arrive.
+            Err(failure) if failure.is_no_table() => {
+                self.connection.end(ticket, &self.plain.withdraw).await
+            }
+            withdrawn => withdrawn.map_err(RequestError::error),
+        }
+    }
+
+    async fn end(&self, ticket: &Ticket, withdraws: bool) -> Result<Released, RequestError> {
+        let (connection, somebody) = (self.connection, Liveness::default());
+        let text = self.sql.end(ticket, withdraws, true);
+        let deadline = connection.deadline();
+        let answer = match connection.ask_text(&somebody, &text, deadline).await {
+            // A fence in a user's transaction allows no grant, but a release.
+            Err(failure) if failure.is_row_taken() => {
+                let text = self.sql.end(ticket, withdraws, false);
+                connection.ask_text(&somebody, &text, deadline).await
+            }
+            answer => answer,
+        };
+        let freed = answer?.number(0).map_err(RequestError::Classified)?;
+        Ok(match freed {
+            0 => Released::NotHeld,
+            _ => Released::Freed,
+        })
+    }
+
+    /// Renews the sides in a batch. Returns the numbers of those that were kept; the first of the batch is 1.
+    pub(crate) async fn renew_sides(&self, batch: &[Renewal]) -> Result<HashSet<i64>> {
+        let mut sides: Vec<(i64, &Renewal)> = (1..).zip(batch).collect();
+        sides.retain(|(_, one)| one.ticket.kind.is_read_write());
+        if sides.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let text = self.sql.renew_sides(&sides);
+        let (deadline, somebody) = (self.connection.deadline(), Liveness::default());
+        let asked = self.connection.ask_text(&somebody, &text, deadline);
+        let columns = match asked.await {
+            Err(failure) if failure.is_no_table() => return Ok(HashSet::new()),
+            columns => columns.map_err(RequestError::error)?,
+        };
+        let numbers = columns
+            .text(0)?
+            .split(SEPARATOR)
+            .filter(|number| !number.is_empty());
+        let kept = numbers.map(|number| number.parse().map_err(unexpected));
+        kept.collect()
+    }
+
+    /// Shows the waiters of a lock, and the holders of its sides instead of the row that stands for them.
+    pub(crate) async fn show(self, name: &Name, snapshot: &mut Snapshot) -> Result<()> {
+        let tables = [&self.sql.waiters, &self.sql.sides].map(|table| (table as _, Type::TEXT));
+        let shows = self.connection.ask(SHOWS, &tables).await;
+        if !shows
+            .map_err(RequestError::error)?
+            .first()
+            .is_some_and(|row| row.get(0))
+        {
+            return Ok(());
+        }
+        let name = name.as_str();
+        let params = [(&name as _, Type::TEXT)];
+        let rows = self.connection.ask(&self.sql.queue, &params).await;
+        let rows = rows.map_err(RequestError::error)?;
+        let fair = rows.iter().filter(|row| row.get(1));
+        show_queue(snapshot, fair.map(|row| row.get(0)).collect());
+        let stands_for_sides = snapshot
+            .holders
+            .iter()
+            .any(|holder| holder.owner.ends_with(STANDS_FOR_SIDES));
+        let queued = stands_for_sides || !rows.is_empty();
+        snapshot.waiters = queued.then_some(rows.len() as u64);
+        if !stands_for_sides {
+            return Ok(());
+        }
+        let rows = self.connection.ask(&self.sql.holders, &params).await;
+        let holders = rows.map_err(RequestError::error)?;
+        snapshot.holders = holders
+            .iter()
+            .map(|row| {
+                let mode = if row.get(1) { Mode::Read } else { Mode::Write };
+                inspect::holder(row.get(0), mode, row)
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// Deletes rows of names that nobody uses any more. That it fails harms nothing: the next client deletes them.
+    pub(crate) async fn tidy(self) {
+        if let Err(failure) = self.connection.run(&self.sql.tidy).await
+            && !failure.is_no_table()
+        {
+            let error = failure.error();
+            tracing::debug!(%error, "old rows of fair and read-write locks were not deleted");
+        }
+    }
+}

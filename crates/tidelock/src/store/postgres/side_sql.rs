@@ -1,0 +1,125 @@
+//! Read-write locks in SQL: see [`queue_sql`](crate::store::postgres::queue_sql).
+
+use std::time::Duration;
+
+use crate::store::fair_waiters::FairPosition;
+use crate::store::postgres::columns::micros;
+use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, left, literal};
+use crate::store::postgres::schema::NOW;
+use crate::store::{OwnerId, Renewal, Ticket};
+
+impl QueueSql {
+    /// An attempt for a side. Answers as that for a fair lock.
+    pub(crate) fn attempt_side(
+        &self,
+        ticket: &Ticket,
+        lease: Duration,
+        position: FairPosition,
+        downgrade_of: Option<&OwnerId>,
+    ) -> String {
+        let Self { locks, sides, .. } = self;
+        let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
+        let lease = micros(lease);
+        let enters = match downgrade_of {
+            Some(writer) => self.join(ticket, lease, writer),
+            None => self.take_side_place(ticket, lease, position) + &self.serve(&name),
+        };
+        // Without patience the ticket takes a place only for the decision.
+        let leaves = if position == FairPosition::None {
+            format!("DELETE FROM {sides} WHERE owner = {owner} AND held_as IS NULL; ")
+        } else {
+            String::new()
+        };
+        format!(
+            "{lock}{dead}{enters}{leaves}\
+             WITH held AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + {lease} * interval '1 microsecond') \
+               FROM {locks} AS l WHERE l.name = {name} AND s.owner = {owner} AND s.held_as = l.owner RETURNING s.ends) \
+             UPDATE {locks} AS l SET expires = greatest(l.expires, held.ends) FROM held WHERE l.name = {name}; \
+             SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {withdrawn}::int \
+             FROM {locks} AS l LEFT JOIN {sides} AS s ON s.owner = {owner} AND s.held_as = l.owner WHERE l.name = {name}",
+            lock = self.lock_row(&name),
+            dead = self.remove_dead(&name),
+            left = left("l"),
+            withdrawn = self.withdrawn(&owner),
+        )
+    }
+
+    /// Puts the ticket into the queue, unless it has a place or holds the lock.
+    fn take_side_place(&self, ticket: &Ticket, lease: i64, position: FairPosition) -> String {
+        let Self { locks, sides, .. } = self;
+        let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
+        format!(
+            "INSERT INTO {sides} (name, place, owner, client, reads, lease, ends) \
+             SELECT {name}, {place}, {owner}, {client}, {reads}, {lease}, {alive} \
+             FROM {locks} AS l WHERE l.name = {name} AND NOT {withdrawn} \
+             ON CONFLICT (owner) DO UPDATE SET ends = EXCLUDED.ends WHERE {sides}.held_as IS NULL; ",
+            place = self.next_place(&name, position),
+            client = literal(ticket.owner.client()),
+            reads = ticket.kind.is_read(),
+            alive = alive(),
+            withdrawn = self.withdrawn(&owner),
+        )
+    }
+
+    /// Lets a reader in beside the writer that it follows. Its token is a new one, larger than that of the writer.
+    fn join(&self, ticket: &Ticket, lease: i64, writer: &OwnerId) -> String {
+        let Self { locks, sides, .. } = self;
+        let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
+        format!(
+            "WITH joined AS (INSERT INTO {sides} (name, place, owner, client, reads, lease, ends, held_as, token) \
+               SELECT {name}, {place}, {owner}, {client}, true, {lease}, \
+                 {NOW} + {lease} * interval '1 microsecond', w.held_as, nextval('{locks}_tokens') \
+               FROM {sides} AS w JOIN {locks} AS l ON l.name = w.name AND l.owner = w.held_as \
+               WHERE w.owner = {writer} AND w.name = {name} AND NOT w.reads \
+                 AND NOT {withdrawn} ON CONFLICT (owner) DO NOTHING RETURNING token) \
+             UPDATE {locks} AS l SET token = joined.token FROM joined WHERE l.name = {name}; ",
+            place = self.next_place(&name, FairPosition::First),
+            client = literal(ticket.owner.client()),
+            writer = literal(writer.text()),
+            withdrawn = self.withdrawn(&owner),
+        )
+    }
+
+    /// Removes a holder or a waiter. The row of the lock then lasts as long as the longest lease of those that stay. Its
+    /// token stays too: only a grant may change it, or the release would wait for fences.
+    pub(crate) fn free_side(&self, name: &str, owner: &str) -> String {
+        let Self { locks, sides, .. } = self;
+        format!(
+            "WITH gone AS (DELETE FROM {sides} WHERE owner = {owner} RETURNING held_as, ends), \
+             others AS (SELECT max(ends) AS ends FROM {sides} AS s JOIN {locks} AS l ON l.name = s.name AND l.owner = s.held_as \
+               WHERE s.name = {name} AND s.owner <> {owner} AND s.ends > {NOW}), \
+             freed AS (UPDATE {locks} AS l SET owner = CASE WHEN others.ends IS NOT NULL THEN l.owner END, \
+                 expires = coalesce(others.ends, {NOW}) FROM gone, others \
+               WHERE l.name = {name} AND l.owner = gone.held_as AND l.expires > {NOW} AND gone.ends > {NOW} RETURNING l.name) \
+             SELECT set_config('tidelock.freed', count(*)::text, true) FROM freed; "
+        )
+    }
+
+    /// Renews the holds of sides. Answers the numbers of those that were kept. `batch`: the renewals and their numbers.
+    ///
+    /// Readers of several processes hold the same names, so the rows are locked in one order; otherwise two renewals
+    /// could wait for each other.
+    pub(crate) fn renew_sides(&self, batch: &[(i64, &Renewal)]) -> String {
+        let Self { locks, sides, .. } = self;
+        let rows = batch.iter().map(|(number, one)| {
+            let Ticket { name, owner, .. } = &one.ticket;
+            let (name, owner) = (literal(name.as_str()), literal(owner.text()));
+            format!("({number}, {name}, {owner}, {}::bigint)", micros(one.lease))
+        });
+        let asked = format!(
+            "asked (number, name, owner, lease) AS (VALUES {})",
+            rows.collect::<Vec<_>>().join(", ")
+        );
+        format!(
+            "WITH {asked} SELECT 1 FROM {locks} WHERE name IN (SELECT name FROM asked) ORDER BY name FOR NO KEY UPDATE; \
+             WITH {asked}, \
+             kept AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + a.lease * interval '1 microsecond') \
+               FROM asked AS a JOIN {locks} AS l ON l.name = a.name \
+               WHERE s.owner = a.owner AND s.held_as = l.owner AND s.ends > {NOW} AND l.expires > {NOW} \
+               RETURNING a.number, s.name, s.ends), \
+             shown AS (UPDATE {locks} AS l SET expires = greatest(l.expires, k.ends) \
+               FROM (SELECT name, max(ends) AS ends FROM kept GROUP BY name) AS k WHERE l.name = k.name) \
+             SELECT coalesce(string_agg(number::text, '{SEPARATOR}'), '') FROM kept"
+        )
+    }
+}

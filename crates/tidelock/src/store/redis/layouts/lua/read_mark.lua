@@ -1,0 +1,2 @@
+-- ARGV: slot. Returns the mark or nil.
+return mark(ARGV[1])

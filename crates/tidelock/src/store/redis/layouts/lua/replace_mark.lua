@@ -1,0 +1,17 @@
+-- ARGV: slot, new mark, how long it is kept in milliseconds, old mark (missing: the slot has none).
+-- Returns 1, or 0 if the slot has another mark. Then nothing was changed.
+if mark(ARGV[1]) ~= (ARGV[4] or false) then
+  return 0
+end
+local expired = redis.call('zrange', KEYS[2], '-inf', string.format('%.0f', now), 'byscore', 'limit', 0, 100)
+local left = math.max(redis.call('pttl', KEYS[1]), tonumber(ARGV[3]))
+for _, slot in ipairs(expired) do
+  redis.call('zrem', KEYS[2], slot)
+  redis.call('hdel', KEYS[1], slot)
+end
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[3]), ARGV[1])
+for _, key in ipairs(KEYS) do
+  redis.call('pexpire', key, string.format('%.0f', left)) -- a job that is never called again leaves nothing
+end
+return 1

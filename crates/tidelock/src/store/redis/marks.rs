@@ -1,0 +1,120 @@
+//! The marks of a job's slots: keys of tidelock, in the cluster slot of the job's lock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::Result;
+use crate::store::redis::layouts::scripts;
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::redis::wire::script::Script;
+use crate::store::redis::{Redis, keys, millis};
+use crate::store::{BoxFuture, Marks, Name};
+
+impl Redis {
+    async fn wall_time(&self, name: &Name) -> Result<SystemTime> {
+        self.router.check(name)?;
+        let (key, time) = (keys::marks(name), Request::new("TIME"));
+        let reply = self.router.ask(&key, &time, self.router.deadline()).await?;
+        let part = |at: usize| {
+            let text = reply.list()?.get(at)?.text()?;
+            text.parse::<u64>().ok()
+        };
+        match (part(0), part(1)) {
+            (Some(seconds), Some(micros)) => {
+                let since = Duration::from_secs(seconds) + Duration::from_micros(micros);
+                Ok(UNIX_EPOCH + since)
+            }
+            _ => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn read_mark(&self, name: &Name, slot: &str) -> Result<Option<String>> {
+        let reply = self.run_marks(&scripts::READ_MARK, name, &[slot]).await?;
+        match &reply {
+            Reply::Nil => Ok(None),
+            mark => {
+                let text = mark.text().ok_or_else(|| unexpected(mark))?;
+                Ok(Some(text.to_owned()))
+            }
+        }
+    }
+
+    async fn replace_mark(
+        &self,
+        name: &Name,
+        slot: &str,
+        before: Option<&str>,
+        after: &str,
+        keep: Duration,
+    ) -> Result<bool> {
+        let keep = millis(keep).to_string();
+        let mut args = vec![slot, after, &keep];
+        args.extend(before);
+        let reply = self.run_marks(&scripts::REPLACE_MARK, name, &args).await?;
+        match reply.int() {
+            Some(replaced) => Ok(replaced == 1),
+            None => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn newest_marks(&self, name: &Name, limit: u32) -> Result<Vec<(String, String)>> {
+        let limit = limit.to_string();
+        let reply = self
+            .run_marks(&scripts::NEWEST_MARKS, name, &[&limit])
+            .await?;
+        let texts = reply.list().ok_or_else(|| unexpected(&reply))?;
+        let pairs = texts.chunks_exact(2).filter_map(|pair| {
+            let [slot, mark] = pair else { return None };
+            Some((slot.text()?.to_owned(), mark.text()?.to_owned()))
+        });
+        Ok(pairs.collect())
+    }
+
+    async fn run_marks(
+        &self,
+        script: &'static Script,
+        name: &Name,
+        args: &[&str],
+    ) -> Result<Reply> {
+        self.router.check(name)?;
+        let keys = [keys::marks(name), keys::mark_ends(name)];
+        let job = ScriptJob {
+            script,
+            keys: &[&keys[0], &keys[1]],
+            args,
+            deadline: self.router.deadline(),
+        };
+        self.router.run(&job).await
+    }
+}
+
+impl Marks for Redis {
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        Box::pin(self.wall_time(name))
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(self.read_mark(name, slot))
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.replace_mark(name, slot, before, after, keep))
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        Box::pin(self.newest_marks(name, limit))
+    }
+}

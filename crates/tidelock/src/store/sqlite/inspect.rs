@@ -1,0 +1,83 @@
+//! What operators see of the rows.
+
+use crate::snapshot::{Holder, Mode, Snapshot};
+use crate::store::Page;
+use crate::store::fair_waiters::show_queue;
+use crate::store::glob::matches_glob;
+use crate::store::sqlite::records::LockTransaction;
+use crate::types::FencingToken;
+
+/// Bounds the rows that one page of a list reads.
+const PAGE_SIZE: i64 = 1000;
+
+fn fencing(token: i64) -> FencingToken {
+    FencingToken::new(token.unsigned_abs())
+}
+
+pub(crate) fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Result<Snapshot> {
+    let mut snapshot = Snapshot::free(name);
+    show_queue(&mut snapshot, view.queue(name)?);
+    snapshot.token = view.newest_token(name)?.map(fencing);
+    if view.has_sides_of(name)? {
+        return with_sides(view, name, snapshot);
+    }
+    let Some(row) = view.row(name)? else {
+        return Ok(snapshot);
+    };
+    let left = row.left(name, view.now, view.seen);
+    if !left.is_zero() {
+        snapshot.expires_in = Some(left);
+        snapshot
+            .holders
+            .push(holder(view, &row.owner, Mode::Exclusive)?);
+    }
+    Ok(snapshot)
+}
+
+/// A name whose read-write lock has holders or waiters. A lock without sides may have the lock meanwhile.
+fn with_sides(
+    view: &LockTransaction<'_>,
+    name: &str,
+    mut snapshot: Snapshot,
+) -> rusqlite::Result<Snapshot> {
+    let queue = view.side_queue(name)?;
+    snapshot.waiters = Some(queue.waiters.len() as u64);
+    snapshot.expires_in = queue.left();
+    for side in &queue.holders {
+        let one = holder(view, &side.owner, side.kind.into())?;
+        snapshot.holders.push(one);
+    }
+    if queue.held_without_sides.is_some()
+        && let Some(row) = view.row(name)?
+    {
+        snapshot
+            .holders
+            .push(holder(view, &row.owner, Mode::Exclusive)?);
+    }
+    Ok(snapshot)
+}
+
+fn holder(view: &LockTransaction<'_>, owner: &str, mode: Mode) -> rusqlite::Result<Holder> {
+    let mut holder = Holder::new(owner, 1);
+    holder.mode = mode;
+    holder.client = view.client(owner.split(':').next().unwrap_or_default())?;
+    Ok(holder)
+}
+
+pub(crate) fn page(
+    view: &LockTransaction<'_>,
+    pattern: &str,
+    after: Option<&str>,
+) -> rusqlite::Result<Page> {
+    let all = view.names(PAGE_SIZE, after.unwrap_or_default())?;
+    let full = i64::try_from(all.len()).is_ok_and(|len| len == PAGE_SIZE);
+    let next = all.last().filter(|_| full).cloned();
+    let mut names = Vec::new();
+    for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
+        let row = view.row(&name)?;
+        if row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero()) {
+            names.push(name);
+        }
+    }
+    Ok(Page { names, next })
+}

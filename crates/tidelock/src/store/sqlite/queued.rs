@@ -1,0 +1,136 @@
+//! Fair and read-write locks of this store: its part of [`fair_waiters`](crate::store::fair_waiters).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::store::fair_waiters::{FairPosition, QueueLook, QueueTable};
+use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
+use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::records::LockTransaction;
+use crate::store::sqlite::worker::Worker;
+use crate::store::{Name, OwnerId, Ticket};
+
+/// The queue table, on the connection of the steward.
+pub(crate) struct SqliteQueue {
+    pub(crate) worker: Arc<Worker>,
+}
+
+impl QueueTable for SqliteQueue {
+    async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
+        let (name, client) = (name.clone(), client.to_owned());
+        let job = move |database: &mut Database| {
+            let (name, client) = (name.as_str(), client.as_str());
+            if beat {
+                database.write(Durable::No, |view| view.show_alive(name, client))?;
+            }
+            let (look, due) = database.read(|view| view.look_at_queue(name, client))?;
+            if !due {
+                return Ok(look);
+            }
+            database.grow(Durable::No, |view| view.serve(name).map(drop))?;
+            let again = database.read(|view| view.look_at_queue(name, client))?;
+            Ok(again.0)
+        };
+        self.worker.call(job).await
+    }
+}
+
+/// An attempt for a fair lock or for a side of a read-write lock.
+///
+/// It reads before it writes: the attempt of a waiter that has its place does not need the write lock.
+pub(crate) fn attempt(
+    database: &mut Database,
+    ticket: &Ticket,
+    lease: Duration,
+    position: FairPosition,
+    downgrade_of: Option<&OwnerId>,
+) -> Result<Decision> {
+    let kept_out = match downgrade_of {
+        None => database.read(|view| view.kept_out(ticket, position))?,
+        Some(_) => None,
+    };
+    match kept_out {
+        Some((left, true)) => return Ok(Decision::Held(left)),
+        Some((_, false)) => {
+            // A place need not be on the disk: after a power failure no process waits any more.
+            let wait = |view: &LockTransaction<'_>| view.wait_for_turn(ticket, lease, position);
+            if let Some(left) = database.grow(Durable::No, wait)? {
+                return Ok(Decision::Held(left));
+            }
+        }
+        None => {}
+    }
+    database.grow(Durable::Yes, |view| {
+        if ticket.kind.is_read_write() {
+            view.attempt_side(ticket, lease, position, downgrade_of)
+        } else {
+            view.attempt_fair(ticket, lease, position)
+        }
+    })
+}
+
+impl LockTransaction<'_> {
+    /// The rest of the lease of the holders that keep this ticket out, and whether the ticket has the place in the queue
+    /// that it wants. `None` if it may enter.
+    fn kept_out(
+        &self,
+        ticket: &Ticket,
+        position: FairPosition,
+    ) -> rusqlite::Result<Option<(Duration, bool)>> {
+        if ticket.kind.is_read_write() {
+            return self.side_is_kept_out(ticket, position);
+        }
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let placed = position == FairPosition::None || self.has_place(owner)?;
+        Ok(self.held_by_other(name, owner)?.map(|left| (left, placed)))
+    }
+
+    /// Puts the ticket into the queue, and returns the rest of the lease, if a holder keeps it out. Otherwise changes
+    /// nothing.
+    fn wait_for_turn(
+        &self,
+        ticket: &Ticket,
+        lease: Duration,
+        position: FairPosition,
+    ) -> rusqlite::Result<Option<Duration>> {
+        if ticket.kind.is_read_write() {
+            self.wait_behind_holders(ticket, lease, position)
+        } else {
+            self.wait_behind_holder(ticket, lease, position)
+        }
+    }
+}
+
+/// Frees a lock by `change`, and lets in the waiters of fair and read-write locks that are next in the same transaction.
+/// Returns the owners of those grants.
+pub(crate) fn free<T>(
+    database: &mut Database,
+    name: &str,
+    change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T>,
+) -> Result<(T, Vec<String>)> {
+    let paths = Arc::clone(&database.setting.paths);
+    database.write(Durable::No, move |view| {
+        let freed = change(view)?;
+        // On a full disk nothing is granted. Otherwise the release could fail together with the grant.
+        let grants = view.has_waiters(name)? && !is_out_of_room(view, &paths)?;
+        let next = if grants {
+            view.serve(name)?
+        } else {
+            Vec::new()
+        };
+        Ok((freed, next))
+    })
+}
+
+/// Releases a grant whose caller stopped waiting. Otherwise the lock would stay held until the lease ends.
+pub(crate) fn give_back(database: &mut Database, ticket: &Ticket, decision: &Decision) {
+    if !matches!(decision, Decision::Granted(..)) {
+        return;
+    }
+    let name = ticket.name.as_str();
+    if let Err(error) = free(database, name, |view| view.release(ticket)) {
+        tracing::warn!(lock = %ticket.name, %error, "cannot release a lock whose caller has left; it stays held until its lease ends");
+    }
+    database.hide(name);
+}
