@@ -22,6 +22,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
     $completions = @(switch ($command) {
         'tidelock' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -37,6 +38,10 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
             [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
+            [CompletionResult]::new('once', 'once', [CompletionResultType]::ParameterValue, 'Run a command once per slot, on whichever machine comes first: the same crontab line on five machines runs once')
+            [CompletionResult]::new('history', 'history', [CompletionResultType]::ParameterValue, 'Show what the last slots of `once` did: when, where, and how they ended')
+            [CompletionResult]::new('lead', 'lead', [CompletionResultType]::ParameterValue, 'Run a command on one machine at a time: on the elected leader, and on a successor when it dies')
+            [CompletionResult]::new('leader', 'leader', [CompletionResultType]::ParameterValue, 'Show who leads an election, in which term and since when')
             [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
@@ -44,6 +49,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('token', 'token', [CompletionResultType]::ParameterValue, 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Show the settings in force, and the flag, variable or file that each comes from')
             [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with a lock, and with fencing')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: tidelock man run | man -l -')
@@ -53,12 +59,14 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;run' {
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; default: wait without a limit')
             [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
+            [CompletionResult]::new('--permits', '--permits', [CompletionResultType]::ParameterName, 'Hold permits of a semaphore, all or none: `2/5` holds two of the five that there are; a store without semaphores is an error')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
-            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
-            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -80,12 +88,14 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;try' {
             [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
+            [CompletionResult]::new('--permits', '--permits', [CompletionResultType]::ParameterName, 'Hold permits of a semaphore, all or none: `2/5` holds two of the five that there are; a store without semaphores is an error')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Terminate the command after it has held the lock for this time')
-            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
-            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -105,13 +115,108 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             break
         }
+        'tidelock;once' {
+            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'One run in each period of this length, by the store''s clock')
+            [CompletionResult]::new('--cron', '--cron', [CompletionResultType]::ParameterName, 'One run for each time of this crontab line, by the store''s clock')
+            [CompletionResult]::new('--slot', '--slot', [CompletionResultType]::ParameterName, 'One run for this text: a file, a date, a version')
+            [CompletionResult]::new('--tz', '--tz', [CompletionResultType]::ParameterName, 'Time zone of --cron, such as Europe/Berlin. The same on all machines; otherwise they disagree about the slots')
+            [CompletionResult]::new('--max-run', '--max-run', [CompletionResultType]::ParameterName, 'Terminate the command after this time, and count it as failed')
+            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'How many times a later call may run the command again in the same slot, after it has failed or its machine died')
+            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait')
+            [CompletionResult]::new('--keep', '--keep', [CompletionResultType]::ParameterName, 'Remember each slot for this time; longer than a slot')
+            [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when this call ran nothing, instead of 0')
+            [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when this call ran nothing, instead of 0')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;history' {
+            [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Maximum number of slots to print')
+            [CompletionResult]::new('--most', '--most', [CompletionResultType]::ParameterName, 'Maximum number of slots to print')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per slot')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;lead' {
+            [CompletionResult]::new('--identity', '--identity', [CompletionResultType]::ParameterName, 'How others see this candidate; default: host and process id')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--in-order', '--in-order', [CompletionResultType]::ParameterName, 'Lead in the order in which the candidates began; all candidates must choose the same')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;leader' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--watch', '--watch', [CompletionResultType]::ParameterName, 'Print every change until interrupted')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per line')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
         'tidelock;hold' {
             [CompletionResult]::new('--also', '--also', [CompletionResultType]::ParameterName, 'Hold this lock too; may be repeated. The locks are acquired together: nobody waits while holding a part of them, so two commands cannot block each other, whatever the order of the names')
+            [CompletionResult]::new('--permits', '--permits', [CompletionResultType]::ParameterName, 'Hold permits of a semaphore, all or none: `2/5` holds two of the five that there are; a store without semaphores is an error')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; default: wait as long as somebody holds the lock')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'Release the lock after it was held for this time, with exit code 76')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when the lock was not acquired, instead of 75; as `flock -E`')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -133,6 +238,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;show' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -152,6 +258,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;ls' {
             [CompletionResult]::new('--most', '--most', [CompletionResultType]::ParameterName, 'Maximum number of names to print')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -172,6 +279,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;watch' {
             [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Poll interval')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -190,6 +298,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;unlock' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -209,6 +318,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;token' {
             [CompletionResult]::new('--at-least', '--at-least', [CompletionResultType]::ParameterName, 'Give the next holders tokens of at least this number; never lowers them, and may be repeated')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -227,6 +337,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;doctor' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -243,11 +354,31 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             break
         }
+        'tidelock;config' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
         'tidelock;demo' {
             [CompletionResult]::new('--processes', '--processes', [CompletionResultType]::ParameterName, 'Number of selling processes')
             [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'Number of sellers in each process')
             [CompletionResult]::new('--stock', '--stock', [CompletionResultType]::ParameterName, 'Number of pieces to sell')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -266,6 +397,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;completions' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -283,6 +415,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;man' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -301,6 +434,10 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;help' {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: `flock` across machines')
             [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached')
+            [CompletionResult]::new('once', 'once', [CompletionResultType]::ParameterValue, 'Run a command once per slot, on whichever machine comes first: the same crontab line on five machines runs once')
+            [CompletionResult]::new('history', 'history', [CompletionResultType]::ParameterValue, 'Show what the last slots of `once` did: when, where, and how they ended')
+            [CompletionResult]::new('lead', 'lead', [CompletionResultType]::ParameterValue, 'Run a command on one machine at a time: on the elected leader, and on a successor when it dies')
+            [CompletionResult]::new('leader', 'leader', [CompletionResultType]::ParameterValue, 'Show who leads an election, in which term and since when')
             [CompletionResult]::new('hold', 'hold', [CompletionResultType]::ParameterValue, 'Hold a lock until standard input is closed: for scripts, and for programs in other languages')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
@@ -308,6 +445,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('token', 'token', [CompletionResultType]::ParameterValue, 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Show the settings in force, and the flag, variable or file that each comes from')
             [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with a lock, and with fencing')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print a shell''s completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: tidelock man run | man -l -')
@@ -318,6 +456,18 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;help;try' {
+            break
+        }
+        'tidelock;help;once' {
+            break
+        }
+        'tidelock;help;history' {
+            break
+        }
+        'tidelock;help;lead' {
+            break
+        }
+        'tidelock;help;leader' {
             break
         }
         'tidelock;help;hold' {
@@ -339,6 +489,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;help;doctor' {
+            break
+        }
+        'tidelock;help;config' {
             break
         }
         'tidelock;help;demo' {

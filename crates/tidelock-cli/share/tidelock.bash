@@ -19,6 +19,9 @@ _tidelock() {
             tidelock,completions)
                 cmd="tidelock__subcmd__completions"
                 ;;
+            tidelock,config)
+                cmd="tidelock__subcmd__config"
+                ;;
             tidelock,demo)
                 cmd="tidelock__subcmd__demo"
                 ;;
@@ -28,14 +31,26 @@ _tidelock() {
             tidelock,help)
                 cmd="tidelock__subcmd__help"
                 ;;
+            tidelock,history)
+                cmd="tidelock__subcmd__history"
+                ;;
             tidelock,hold)
                 cmd="tidelock__subcmd__hold"
+                ;;
+            tidelock,lead)
+                cmd="tidelock__subcmd__lead"
+                ;;
+            tidelock,leader)
+                cmd="tidelock__subcmd__leader"
                 ;;
             tidelock,ls)
                 cmd="tidelock__subcmd__ls"
                 ;;
             tidelock,man)
                 cmd="tidelock__subcmd__man"
+                ;;
+            tidelock,once)
+                cmd="tidelock__subcmd__once"
                 ;;
             tidelock,run)
                 cmd="tidelock__subcmd__run"
@@ -58,6 +73,9 @@ _tidelock() {
             tidelock__subcmd__help,completions)
                 cmd="tidelock__subcmd__help__subcmd__completions"
                 ;;
+            tidelock__subcmd__help,config)
+                cmd="tidelock__subcmd__help__subcmd__config"
+                ;;
             tidelock__subcmd__help,demo)
                 cmd="tidelock__subcmd__help__subcmd__demo"
                 ;;
@@ -67,14 +85,26 @@ _tidelock() {
             tidelock__subcmd__help,help)
                 cmd="tidelock__subcmd__help__subcmd__help"
                 ;;
+            tidelock__subcmd__help,history)
+                cmd="tidelock__subcmd__help__subcmd__history"
+                ;;
             tidelock__subcmd__help,hold)
                 cmd="tidelock__subcmd__help__subcmd__hold"
+                ;;
+            tidelock__subcmd__help,lead)
+                cmd="tidelock__subcmd__help__subcmd__lead"
+                ;;
+            tidelock__subcmd__help,leader)
+                cmd="tidelock__subcmd__help__subcmd__leader"
                 ;;
             tidelock__subcmd__help,ls)
                 cmd="tidelock__subcmd__help__subcmd__ls"
                 ;;
             tidelock__subcmd__help,man)
                 cmd="tidelock__subcmd__help__subcmd__man"
+                ;;
+            tidelock__subcmd__help,once)
+                cmd="tidelock__subcmd__help__subcmd__once"
                 ;;
             tidelock__subcmd__help,run)
                 cmd="tidelock__subcmd__help__subcmd__run"
@@ -101,13 +131,17 @@ _tidelock() {
 
     case "${cmd}" in
         tidelock)
-            opts="-v -h -V --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try hold show ls watch unlock token doctor demo completions man help"
+            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try once history lead leader hold show ls watch unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -147,13 +181,67 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__completions)
-            opts="-v -h -V --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version bash elvish fish powershell zsh"
+            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__config)
+            opts="-v -h -V --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -193,7 +281,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__demo)
-            opts="-v -h -V --processes --workers --stock --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --processes --workers --stock --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,6 +300,10 @@ _tidelock() {
                     return 0
                     ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -251,13 +343,17 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__doctor)
-            opts="-v -h -V --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -297,7 +393,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help)
-            opts="run try hold show ls watch unlock token doctor demo completions man help"
+            opts="run try once history lead leader hold show ls watch unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -311,6 +407,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__config)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -366,7 +476,49 @@ _tidelock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        tidelock__subcmd__help__subcmd__history)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         tidelock__subcmd__help__subcmd__hold)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__lead)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__leader)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -395,6 +547,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help__subcmd__man)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__once)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -492,14 +658,76 @@ _tidelock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        tidelock__subcmd__history)
+            opts="-n -v -h -V --most --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --most)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         tidelock__subcmd__hold)
-            opts="-E -v -h -V --read --write --also --fair --wait --max-hold --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --fair --permits --wait --max-hold --fenced --conflict-exit-code --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --also)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --permits)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -520,6 +748,122 @@ _tidelock() {
                     return 0
                     ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__lead)
+            opts="-v -h -V --identity --in-order --on-lost --grace --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --identity)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-lost)
+                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__leader)
+            opts="-v -h -V --watch --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -559,7 +903,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__ls)
-            opts="-v -h -V --most --modes --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --most --modes --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -570,6 +914,10 @@ _tidelock() {
                     return 0
                     ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -609,13 +957,115 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__man)
-            opts="-v -h -V --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__once)
+            opts="-E -v -h -V --every --cron --slot --tz --max-run --retries --wait --keep --conflict-exit-code --on-lost --grace --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cron)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tz)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conflict-exit-code)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-lost)
+                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -655,7 +1105,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__run)
-            opts="-E -v -h -V --wait --read --write --also --fair --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --wait --read --write --also --fair --permits --max-hold --fenced --conflict-exit-code --on-lost --grace --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -669,15 +1119,11 @@ _tidelock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --max-hold)
+                --permits)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --on-lost)
-                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
-                    return 0
-                    ;;
-                --grace)
+                --max-hold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -689,7 +1135,19 @@ _tidelock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --on-lost)
+                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -729,13 +1187,17 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__show)
-            opts="-v -h -V --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -775,7 +1237,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__token)
-            opts="-v -h -V --at-least --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --at-least --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -786,6 +1248,10 @@ _tidelock() {
                     return 0
                     ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -825,7 +1291,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__try)
-            opts="-E -v -h -V --read --write --also --fair --max-hold --on-lost --grace --fenced --conflict-exit-code --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-E -v -h -V --read --write --also --fair --permits --max-hold --fenced --conflict-exit-code --on-lost --grace --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -835,15 +1301,11 @@ _tidelock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --max-hold)
+                --permits)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --on-lost)
-                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
-                    return 0
-                    ;;
-                --grace)
+                --max-hold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -855,7 +1317,19 @@ _tidelock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --on-lost)
+                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -895,13 +1369,17 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__unlock)
-            opts="-v -h -V --force --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --force --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -941,7 +1419,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__watch)
-            opts="-v -h -V --every --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --every --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -952,6 +1430,10 @@ _tidelock() {
                     return 0
                     ;;
                 --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tidelock::{AcquireOptions, Client, ErrorKind, FencedGuard, FencingToken, Guard, Lock};
+use tidelock::once::SlotRun;
+use tidelock::{
+    AcquireOptions, Client, ErrorKind, FencedGuard, FencingToken, Guard, Lock, LockGuard, Permits,
+};
 
 use crate::args::StoreArgs;
 use crate::covers::Shown;
@@ -19,11 +22,22 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Held {
     pub(crate) guard: Guard,
     pub(crate) token: Option<FencingToken>,
+    /// The slot that the command runs, if it runs once per slot.
+    #[cfg_attr(windows, allow(dead_code))]
+    pub(crate) run: Option<SlotRun>,
+    /// The term that the command leads in, if it leads an election.
+    #[cfg_attr(windows, allow(dead_code))]
+    pub(crate) term: Option<u64>,
 }
 
 impl From<Guard> for Held {
     fn from(guard: Guard) -> Self {
-        Self { guard, token: None }
+        Self {
+            guard,
+            token: None,
+            run: None,
+            term: None,
+        }
     }
 }
 
@@ -32,7 +46,15 @@ impl From<FencedGuard> for Held {
         Self {
             token: Some(guard.token()),
             guard: guard.into(),
+            run: None,
+            term: None,
         }
+    }
+}
+
+impl From<Permits> for Held {
+    fn from(permits: Permits) -> Self {
+        Guard::from(permits).into()
     }
 }
 
@@ -66,7 +88,6 @@ pub(crate) struct Wanted<'a> {
 
 impl Wanted<'_> {
     pub(crate) async fn acquire(&self, store: &StoreArgs, client: &Client) -> Outcome<Held> {
-        let lock = self.which.lock(client, self.name)?;
         let mut options = AcquireOptions::new();
         if let Some(limit) = self.wait {
             options = options.wait(limit.saturating_sub(self.begun.elapsed()));
@@ -74,24 +95,45 @@ impl Wanted<'_> {
         if let Some(cap) = self.max_hold {
             options = options.max_hold(cap);
         }
+        if let Some(permits) = self.which.permits {
+            let permits = permits.lock(client, self.name).await?;
+            let acquired = async { permits.acquire_with(options).await.map(Held::from) };
+            return self.explained(store, &permits, acquired).await;
+        }
+        let lock = self.which.lock(client, self.name)?;
+        let acquired = acquire(&lock, self.fenced, options);
+        self.explained(store, &lock, acquired).await
+    }
+
+    /// Waits for the lock, says what it waits for, and why it was not acquired.
+    async fn explained<G: LockGuard>(
+        &self,
+        store: &StoreArgs,
+        lock: &Lock<G>,
+        acquired: impl Future<Output = tidelock::Result<Held>>,
+    ) -> Outcome<Held> {
         let acquired = tokio::select! {
             biased; // a grant ends the wait before anything is said about it
-            acquired = acquire(&lock, self.fenced, options) => acquired,
-            never = waiting::explain(store, &lock) => match never {},
+            acquired = acquired => acquired,
+            never = waiting::explain(store, lock) => match never {},
         };
         match acquired {
             Ok(held) => Ok(held),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
-                let message = self.not_acquired(store, &lock).await?;
+                let message = self.not_acquired(store, lock).await?;
                 let code = self.conflict_exit_code.unwrap_or(exit::NOT_ACQUIRED);
                 Err(Failure::new(code, message))
             }
-            Err(error) => Err(error.on_lock(lock.name()).into()),
+            Err(error) => Err(Failure::of_lock(error, lock.name())),
         }
     }
 
     /// Why the lock was not acquired: how long we waited, who holds it, in which store, and what to do next.
-    async fn not_acquired(&self, store: &StoreArgs, lock: &Lock) -> Outcome<String> {
+    async fn not_acquired<G: LockGuard>(
+        &self,
+        store: &StoreArgs,
+        lock: &Lock<G>,
+    ) -> Outcome<String> {
         let name = lock.name();
         let within = match self.wait {
             Some(limit) if !limit.is_zero() => {
@@ -100,7 +142,9 @@ impl Wanted<'_> {
             _ => String::new(),
         };
         let seen = match tokio::time::timeout(LOOK, lock.inspect()).await {
-            Ok(Ok(seen)) if seen.is_locked() => as_text(&seen),
+            Ok(Ok(seen)) if seen.is_locked() || seen.permits.is_some() || seen.latch.is_some() => {
+                as_text(&seen)
+            }
             Ok(Ok(_)) => format!("{name}: free by now"),
             _ => format!("{name}: the store does not say who holds it"),
         };

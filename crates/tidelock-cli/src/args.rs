@@ -17,8 +17,9 @@ use crate::which::Which;
 /// Runs a program under a lock that is shared by many machines, shows the holders and waiters of locks, and breaks a
 /// lock in an emergency. Shares its locks with Java's Redisson when the store is Redis or Valkey.
 ///
-/// Locks exclude each other only on the same store, so use the same --store or TIDELOCK_STORE everywhere. Without
-/// either, locks are in a file of the user who runs the command, and exclude neither other users nor other machines.
+/// Locks exclude each other only on the same store, so use the same --store or TIDELOCK_STORE everywhere, or name it in
+/// /etc/tidelock.toml of each machine: store = "redis://…". Without any, locks are in a file of the user who runs the
+/// command, and exclude neither other users nor other machines.
 /// For the users of one machine, root sets up --store sqlite:machine once, for a group:
 /// install -d -m 2770 -g GROUP /var/lib/tidelock
 ///
@@ -60,6 +61,15 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,
+    /// A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "TIDELOCK_CONFIG",
+        hide_env_values = true
+    )]
+    pub(crate) config: Option<PathBuf>,
     /// Length of the lease, which is renewed every third of it while the lock is held; default: 30s
     #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
     pub(crate) lease: Option<Duration>,
@@ -124,9 +134,38 @@ pub(crate) enum Command {
     /// The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached
     ///
     /// Excludes only runs that overlap. If several machines start a short command at the same time by their own clocks,
-    /// it may end on one machine before another one starts it, and then both run it. To run it once, keep the lock for
-    /// longer than the clocks differ: tidelock try nightly -- sh -c './report.sh; code=$?; sleep 60; exit $code'
+    /// it may end on one machine before another one starts it, and then both run it. To run it once: `tidelock once`
     Try(TryArgs),
+    /// Run a command once per slot, on whichever machine comes first: the same crontab line on five machines runs once
+    ///
+    /// Example: tidelock --store redis://locks.internal once --cron '0 3 * * *' --tz Europe/Berlin report -- ./report.sh
+    ///
+    /// The store remembers which slots have been run. A call for a slot that has been run, or that another machine is
+    /// running, runs nothing and exits with 0. A slot begins by the store's clock; a call up to 30 s too early belongs to
+    /// the slot that begins, because the clocks of machines differ. On etcd, which tells no time, the machine's own clock
+    /// counts.
+    ///
+    /// At least once per slot: a command that fails, or whose machine dies, is run again by the next call in the slot
+    /// (--retries), or by one that waits (--wait). At most once, unless its machine was declared dead while the command
+    /// still ran: TIDELOCK_TOKEN is larger for each attempt. The command also finds TIDELOCK_SLOT and TIDELOCK_ATTEMPT in
+    /// its environment. It is supervised as by `run`, and its lock is the fenced lock of the job's name.
+    Once(crate::once::OnceArgs),
+    /// Show what the last slots of `once` did: when, where, and how they ended
+    History(crate::once::HistoryArgs),
+    /// Run a command on one machine at a time: on the elected leader, and on a successor when it dies
+    ///
+    /// Example: tidelock --store redis://locks.internal lead billing --identity web-3 -- ./billing.sh
+    ///
+    /// Start the same line on every machine. One of them is elected and runs the command; the others wait. When the
+    /// leadership is lost, the command is terminated before another machine can lead, supervised as by `run`, and this
+    /// machine campaigns again. When the command ends by itself, or a signal ends it, this process resigns, so that a
+    /// successor is elected at once, and exits with the exit code of the command: let a service manager start it again.
+    ///
+    /// The command finds TIDELOCK_TERM in its environment: a number that is larger for each leadership, and the same as
+    /// TIDELOCK_TOKEN. The leader holds the fenced lock of the election's name.
+    Lead(crate::lead::LeadArgs),
+    /// Show who leads an election, in which term and since when
+    Leader(crate::lead::LeaderArgs),
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///
     /// Prints one line, `held NAME`, or `held NAME TOKEN` if the store has tokens, as soon as the lock is held. Releases
@@ -145,6 +184,11 @@ pub(crate) enum Command {
     Token(crate::token::TokenArgs),
     /// Check whether this store can keep its guarantees; exit code 1 if locks are in danger
     Doctor(DoctorArgs),
+    /// Show the settings in force, and the flag, variable or file that each comes from
+    ///
+    /// A flag wins over a variable of the environment, that over ~/.config/tidelock.toml, and that over
+    /// /etc/tidelock.toml. Prints no password, and sends nothing to the store.
+    Config(crate::config::ConfigArgs),
     /// Sell one stock from several processes: without a lock, with a lock, and with fencing
     Demo(DemoArgs),
     /// Print a shell's completions: tidelock completions bash > ~/.local/share/bash-completion/completions/tidelock
@@ -163,6 +207,22 @@ pub(crate) enum Command {
     /// Writes man pages and completions.
     #[command(name = "__pages", hide = true)]
     Pages(PagesArgs),
+}
+
+impl Command {
+    /// Whether this process reads the configuration files. The processes that we start get every setting from us.
+    pub(crate) fn reads_settings(&self) -> bool {
+        !matches!(
+            self,
+            Self::Config(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+                | Self::Supervise
+                | Self::Exec(_)
+                | Self::Seller(_)
+                | Self::Pages(_)
+        )
+    }
 }
 
 #[derive(Debug, Args)]
@@ -215,7 +275,7 @@ pub(crate) struct ManArgs {
     pub(crate) command: Option<String>,
 }
 
-/// The command, and how it is terminated.
+/// The lock of a command.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Name of the lock
@@ -225,18 +285,25 @@ pub(crate) struct JobArgs {
     /// Terminate the command after it has held the lock for this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// What to do when the lock is lost while the command runs
-    #[arg(long, value_name = "WHAT", default_value = "kill")]
-    pub(crate) on_lost: OnLost,
-    /// Time between TERM and KILL; shorter if the lease ends earlier
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) grace: Duration,
     /// Acquire a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error
     #[arg(long)]
     pub(crate) fenced: bool,
     /// Exit code when the lock was not acquired, instead of 75; as `flock -E`
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) child: CommandArgs,
+}
+
+/// A command that runs under a lock.
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    /// What to do when the lock is lost while the command runs
+    #[arg(long, value_name = "WHAT", default_value = "kill")]
+    pub(crate) on_lost: OnLost,
+    /// Time between TERM and KILL; shorter if the lease ends earlier
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) grace: Duration,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -364,7 +431,7 @@ pub(crate) struct PagesArgs {
 }
 
 /// A duration such as `10s`, `1m 30s` or `500ms`. A bare number is seconds, as in `flock`, `timeout` and `curl`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds)
             .map_err(|_| "a time is neither negative nor infinite".to_owned());

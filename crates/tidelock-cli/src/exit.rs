@@ -46,12 +46,22 @@ impl Failure {
     }
 
     /// Puts the name of the lock before the message.
-    #[cfg_attr(windows, allow(dead_code))]
     pub(crate) fn on_lock(self, name: &str) -> Self {
         if name.is_empty() {
             return self;
         }
         Self::new(self.code, format!("{name}: {}", self.message))
+    }
+
+    /// An error of an operation on this lock. Most errors name their lock; the others get the name here.
+    pub(crate) fn of_lock(error: tidelock::Error, name: &str) -> Self {
+        let is_named = error.lock_name().is_some();
+        let failure = Self::from(error);
+        if is_named {
+            failure
+        } else {
+            failure.on_lock(name)
+        }
     }
 
     pub(crate) fn usage(message: impl fmt::Display) -> Self {

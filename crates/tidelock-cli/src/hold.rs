@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tidelock::Escaped;
+use tidelock::{Escaped, LostReason};
 use tokio::sync::oneshot;
 
 use crate::acquire::{Held, Wanted};
@@ -46,23 +46,32 @@ pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
 
 /// Says that the lock is held, and releases it at the end of the input.
 async fn until_the_end(held: Held, signals: &mut Interrupts) -> Outcome {
-    let Held { guard, token } = held;
+    let Held { guard, token, .. } = held;
     let token = token.map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
     print_line(&Escaped(&held))?;
     let code = tokio::select! {
         biased; // a loss is reported, even if the input ends at the same moment
-        reason = guard.lost() => {
-            let _ = print_line(&Escaped(format_args!("lost {}", guard.name())));
-            return Err(Failure::new(exit::LOST, format!("{}: lost: {reason}", guard.name())));
-        }
+        reason = guard.lost() => return Err(lost(guard.name(), reason)),
         () = end_of_input() => ExitCode::SUCCESS,
         number = signals.next() => ExitCode::from(by_signal(number)),
     };
     let name = guard.name().to_owned();
-    guard.release().await.map_err(|error| error.on_lock(name))?;
-    Ok(code)
+    match guard.release().await {
+        Ok(()) => Ok(code),
+        // A process that was frozen may see the end of its input before it sees the loss.
+        Err(error) => Err(match error.lost_reason() {
+            Some(reason) => lost(&name, reason),
+            None => Failure::of_lock(error, &name),
+        }),
+    }
+}
+
+/// Says on stdout that the lock is lost.
+fn lost(name: &str, reason: LostReason) -> Failure {
+    let _ = print_line(&Escaped(format_args!("lost {name}")));
+    Failure::new(exit::LOST, format!("{name}: lost: {reason}"))
 }
 
 /// Resolves at the end of standard input. A thread reads it: tokio's own reader would keep the process from exiting

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidelock::{Client, Escaped, Holder, Mode, Severity, Snapshot};
+use tidelock::{Client, ClientInfo, Escaped, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
 use crate::covers::{self, Shown};
@@ -191,6 +191,11 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
 /// Prints an object on one line, together with its store.
 pub(crate) fn print_object(store: &Shown, mut object: Value) -> Outcome<()> {
     object["store"] = store.as_json();
+    print_json(&object)
+}
+
+/// Prints an object on one line.
+pub(crate) fn print_json(object: &Value) -> Outcome<()> {
     print_line(&json_for_terminal(&object.to_string()))
 }
 
@@ -231,6 +236,8 @@ pub(crate) fn as_json(seen: &Snapshot) -> Value {
         "token": seen.token.map(tidelock::FencingToken::get),
         "waiters": seen.waiters,
         "queue": seen.queue,
+        "permits": seen.permits.map(|count| json!({ "available": count.available, "total": count.total })),
+        "latch": seen.latch,
     })
 }
 
@@ -243,6 +250,7 @@ fn holder_as_json(holder: &Holder) -> Value {
         "host": client.map(|client| &client.host),
         "pid": client.map(|client| client.pid),
         "program": client.map(|client| &client.program),
+        "user": client.and_then(|client| client.user.as_ref()),
         "since": client.map(|client| humantime::format_rfc3339_seconds(client.since).to_string()),
     })
 }
@@ -261,8 +269,13 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
             Some(time) => format!("{} left", humantime::format_duration(rounded(time))),
             None => "without an end".to_owned(),
         });
-    } else {
+    } else if seen.latch.is_none() || seen.permits.is_some() {
         parts.push("free".to_owned());
+    }
+    parts.extend(permits_of(seen));
+    if let Some(count) = seen.latch {
+        let or = if seen.permits.is_some() { "or " } else { "" };
+        parts.push(format!("{or}a latch with the count {count}"));
     }
     if let Some(token) = seen.token {
         parts.push(format!("token {token}"));
@@ -279,16 +292,33 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
     Escaped(text).to_string()
 }
 
+/// How many permits of a semaphore are available.
+pub(crate) fn permits_of(seen: &Snapshot) -> Option<String> {
+    let count = seen.permits?;
+    Some(format!(
+        "{} of {} permits available",
+        count.available, count.total
+    ))
+}
+
+/// How many permits a holder has.
+pub(crate) fn permits_held(holder: &Holder) -> String {
+    match holder.holds {
+        1 => "1 permit".to_owned(),
+        many => format!("{many} permits"),
+    }
+}
+
 /// Rounds to tenths of a second, which is enough for people.
 pub(crate) fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
 }
 
-fn holder_as_text(holder: &Holder) -> String {
+pub(crate) fn holder_as_text(holder: &Holder) -> String {
     let who = match &holder.client {
         Some(client) => format!(
             "{} (pid {} on {}, connected since {})",
-            client.program,
+            program_of(client),
             client.pid,
             client.host,
             humantime::format_rfc3339_seconds(client.since)
@@ -298,6 +328,7 @@ fn holder_as_text(holder: &Holder) -> String {
     };
     let who = match holder.mode {
         Mode::Exclusive => who,
+        Mode::Permits => return format!("{who} with {}", permits_held(holder)),
         side => format!("{who} to {}", mode_of(side)),
     };
     match holder.holds {
@@ -307,11 +338,22 @@ fn holder_as_text(holder: &Holder) -> String {
     }
 }
 
+/// The program of a client and the user who runs it, not escaped.
+pub(crate) fn program_of(client: &ClientInfo) -> String {
+    match &client.user {
+        Some(user) => format!("{} as {user}", client.program),
+        None => client.program.clone(),
+    }
+}
+
 /// A plain lock and a read-write lock at the same key.
 const MIXED: &str = "mixed";
 
 /// The kind of the held lock, in one word. `None`: the lock is free.
 fn kind_of(seen: &Snapshot) -> Option<&'static str> {
+    if seen.holders.iter().any(|it| it.mode == Mode::Permits) {
+        return Some("semaphore");
+    }
     let sides = |holder: &Holder| holder.mode != Mode::Exclusive;
     let of_sides = seen.holders.iter().filter(|holder| sides(holder)).count();
     match (seen.holders.len(), of_sides) {
@@ -324,7 +366,7 @@ fn kind_of(seen: &Snapshot) -> Option<&'static str> {
 
 /// The mode of a lock over all its holders.
 fn mode_of_all(seen: &Snapshot) -> Option<&'static str> {
-    let modes = [Mode::Write, Mode::Read, Mode::Exclusive];
+    let modes = [Mode::Write, Mode::Read, Mode::Exclusive, Mode::Permits];
     let held = |mode: &Mode| seen.holders.iter().any(|holder| holder.mode == *mode);
     match kind_of(seen) {
         Some(MIXED) => Some(MIXED),
@@ -338,6 +380,7 @@ pub(crate) fn mode_of(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "read",
         Mode::Write => "write",
+        Mode::Permits => "permits",
         _ => "exclusive",
     }
 }

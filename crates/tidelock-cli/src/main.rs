@@ -2,14 +2,18 @@
 
 mod acquire;
 mod args;
+mod config;
 mod covers;
 mod demo;
 mod exit;
 mod hold;
 mod inspect;
+mod lead;
+mod once;
 mod pages;
 mod run;
 mod secret;
+mod settings;
 mod store;
 mod table;
 mod token;
@@ -18,6 +22,7 @@ mod watch;
 mod which;
 
 use std::future::Future;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,7 +39,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(told) => {
             // We ignore a failed write: a closed stdout must not change the exit code.
-            let _ = told.print();
+            let _ = match told.render().to_string().strip_prefix("error: ") {
+                // Every message begins with the name of the program, so that a log of several programs can be read.
+                Some(message) => write!(std::io::stderr(), "tidelock: {message}"),
+                None => told.print(),
+            };
             let wrong = told.use_stderr();
             return ExitCode::from(if wrong { exit::USAGE } else { 0 });
         }
@@ -49,10 +58,17 @@ fn main() -> ExitCode {
 }
 
 fn act(cli: Cli) -> Outcome {
-    let store = cli.store;
+    let mut store = cli.store;
+    if cli.command.reads_settings() {
+        settings::complete(&mut store)?;
+    }
     match cli.command {
         Command::Run(args) => run::run(&store, args.wait, &args.job),
         Command::Try(args) => run::run(&store, Some(std::time::Duration::ZERO), &args.job),
+        Command::Once(args) => run::once(&store, &args),
+        Command::Lead(args) => run::lead(&store, &args),
+        Command::Leader(args) => block_on(lead::leader(&store, args)),
+        Command::History(args) => block_on(once::history(&store, args)),
         Command::Hold(args) => block_on(hold::hold(&store, args)),
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
@@ -60,6 +76,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
+        Command::Config(args) => block_on(async { config::config(&store, &args) }),
         Command::Demo(args) => block_on(demo::demo(&store, args)),
         Command::Completions(args) => pages::completions(args.shell),
         Command::Man(args) => pages::man(args.command.as_deref()),

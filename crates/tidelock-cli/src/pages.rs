@@ -12,8 +12,12 @@ use crate::args::Cli;
 use crate::exit::{Failure, Outcome};
 
 /// What every page ends with.
-const ENVIRONMENT: [(&str, &str); 12] = [
+const ENVIRONMENT: [(&str, &str); 13] = [
     ("TIDELOCK_STORE", "The URL of the store, as --store."),
+    (
+        "TIDELOCK_CONFIG",
+        "A configuration file instead of the ones below, as --config.",
+    ),
     ("TIDELOCK_USER", "The user name for the store, as --user."),
     (
         "TIDELOCK_PASSWORD",
@@ -57,7 +61,13 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ),
 ];
 
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
+    (
+        "~/.config/tidelock.toml, /etc/tidelock.toml",
+        "Settings of a user and of a machine: store, lease, prefix, user, password-file, tls-ca, tls-cert and tls-key, \
+         each with a text in quotes. A flag or a variable wins, then the file of the user. The login of a file is used \
+         for the store that the files name, and for no other.",
+    ),
     (
         "~/.local/state/tidelock/locks.db",
         "The default store: locks of one user on one machine.",

@@ -24,8 +24,8 @@ pub(crate) async fn connect_as(
     limit: Duration,
 ) -> Outcome<Client> {
     make_default(args)?;
-    let program = format!("{program} as {}", user());
-    connect_by(args, builder(args)?.connect_within(limit).program(program)).await
+    let builder = builder(args)?.connect_within(limit);
+    connect_by(args, builder.program(program).os_user(user())).await
 }
 
 /// The name of the user who runs this process, or the number of a user without a name.
@@ -154,17 +154,41 @@ fn default_folder() -> Outcome<PathBuf> {
         .map(|state| state.join("tidelock"))
         .ok_or_else(|| {
             Failure::usage(
-                "no store: neither --store nor TIDELOCK_STORE is set, and the system knows no home folder of this user",
+                "no store: neither --store nor TIDELOCK_STORE nor a configuration file names one, and the system knows no home folder of this user",
             )
         })
 }
 
-/// Reads the home folder from the system's user database and ignores `HOME` and `XDG_STATE_HOME`.
 #[cfg(unix)]
 fn state_of_user() -> Option<PathBuf> {
+    home_of_user().map(|home| home.join(".local/state"))
+}
+
+/// Reads the home folder from the system's user database and ignores `HOME`, `XDG_STATE_HOME` and `XDG_CONFIG_HOME`.
+#[cfg(unix)]
+fn home_of_user() -> Option<PathBuf> {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
     let home = user.ok()??.dir;
-    home.is_absolute().then(|| home.join(".local/state"))
+    home.is_absolute().then_some(home)
+}
+
+/// The configuration files of the user and of the machine. Like the default store they depend on the user alone.
+#[cfg(unix)]
+pub(crate) fn configuration_files() -> Vec<PathBuf> {
+    let of_user = home_of_user().map(|home| home.join(".config/tidelock.toml"));
+    of_user
+        .into_iter()
+        .chain([PathBuf::from("/etc/tidelock.toml")])
+        .collect()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn configuration_files() -> Vec<PathBuf> {
+    let folder = state_of_user();
+    folder
+        .map(|folder| folder.join("tidelock.toml"))
+        .into_iter()
+        .collect()
 }
 
 #[cfg(not(unix))]

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tidelock::{Escaped, Lock, Snapshot};
+use tidelock::{Escaped, Lock, LockGuard, Snapshot};
 
 use crate::args::StoreArgs;
 use crate::covers;
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Explains the wait for a lock until it is dropped.
-pub(crate) async fn explain(store: &StoreArgs, lock: &Lock) -> Infallible {
+pub(crate) async fn explain<G: LockGuard>(store: &StoreArgs, lock: &Lock<G>) -> Infallible {
     tokio::time::sleep(QUIET).await;
     if !covers::is_watched(store) {
         return std::future::pending().await;

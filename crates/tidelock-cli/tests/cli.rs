@@ -14,16 +14,22 @@ mod alone;
 mod bench;
 #[path = "cli/codes.rs"]
 mod codes;
+#[path = "cli/config.rs"]
+mod config;
 #[path = "cli/covers.rs"]
 mod covers;
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/fair.rs"]
+mod fair;
 #[path = "cli/faults.rs"]
 mod faults;
 #[path = "cli/hold.rs"]
 mod hold;
 #[path = "cli/inspect.rs"]
 mod inspect;
+#[path = "cli/lead.rs"]
+mod lead;
 #[path = "cli/moving.rs"]
 mod moving;
 #[path = "cli/pages.rs"]
@@ -36,5 +42,7 @@ mod secrets;
 mod stores;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/tutorial.rs"]
+mod tutorial;
 #[path = "cli/which.rs"]
 mod which;

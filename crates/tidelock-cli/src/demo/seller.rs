@@ -231,7 +231,7 @@ impl Shop {
         loop {
             let asked = Instant::now();
             let options = AcquireOptions::new().cancel(&self.sold_out);
-            let Held { guard, token } = match acquire(&self.lock, self.fenced, options).await {
+            let Held { guard, token, .. } = match acquire(&self.lock, self.fenced, options).await {
                 Ok(held) => held,
                 Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(sales),
                 Err(error) => return Err(error.into()),

@@ -18,7 +18,11 @@ mod events;
 #[cfg(unix)]
 mod group;
 #[cfg(unix)]
+mod lead;
+#[cfg(unix)]
 mod link;
+#[cfg(unix)]
+mod once;
 #[cfg(unix)]
 mod orders;
 #[cfg(unix)]
@@ -37,7 +41,7 @@ mod terminal;
 mod wrapper;
 
 #[cfg(unix)]
-pub(crate) use {shim::exec, supervisor::supervise, wrapper::run};
+pub(crate) use {lead::lead, once::once, shim::exec, supervisor::supervise, wrapper::run};
 
 #[cfg(not(unix))]
 mod elsewhere {
@@ -45,6 +49,8 @@ mod elsewhere {
 
     use crate::args::{ExecArgs, JobArgs, StoreArgs};
     use crate::exit::{Failure, Outcome};
+    use crate::lead::LeadArgs;
+    use crate::once::OnceArgs;
 
     fn unsupported() -> Failure {
         Failure::usage(
@@ -53,6 +59,14 @@ mod elsewhere {
     }
 
     pub(crate) fn run(_: &StoreArgs, _: Option<Duration>, _: &JobArgs) -> Outcome {
+        Err(unsupported())
+    }
+
+    pub(crate) fn once(_: &StoreArgs, _: &OnceArgs) -> Outcome {
+        Err(unsupported())
+    }
+
+    pub(crate) fn lead(_: &StoreArgs, _: &LeadArgs) -> Outcome {
         Err(unsupported())
     }
 
@@ -65,4 +79,4 @@ mod elsewhere {
     }
 }
 #[cfg(not(unix))]
-pub(crate) use elsewhere::{exec, run, supervise};
+pub(crate) use elsewhere::{exec, lead, once, run, supervise};

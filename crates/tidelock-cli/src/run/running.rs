@@ -17,7 +17,7 @@ use super::signals::Signals;
 use super::terminal::Turn;
 use super::{boot, supervisor};
 use crate::acquire::Held;
-use crate::args::{JobArgs, OnLost};
+use crate::args::{CommandArgs, OnLost};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 
 /// Poll interval while the wrapper terminates a group itself.
@@ -47,7 +47,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(held: &Held, job: &JobArgs) -> Outcome<Self> {
+    pub(crate) fn start(held: &Held, job: &CommandArgs) -> Outcome<Self> {
         let name = held.guard.name().to_owned();
         let failed = |error: io::Error| Failure::internal(format!("{name}: {error}"));
         let terminal = Turn::at_start();

@@ -30,8 +30,19 @@ const DEADLY: [Number; 6] = [
     Number::SIGUSR2,
 ];
 
+/// The signals that ask a process to end. The others that terminate by default may have a meaning for the command.
+const ENDING: [Number; 4] = [
+    Number::SIGINT,
+    Number::SIGTERM,
+    Number::SIGHUP,
+    Number::SIGQUIT,
+];
+
 /// The caught signals of this process.
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+pub(crate) struct Signals {
+    caught: Vec<(i32, Signal)>,
+    ended_by: Option<i32>,
+}
 
 impl Signals {
     /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored.
@@ -42,20 +53,32 @@ impl Signals {
                 caught.push((number, signal(SignalKind::from_raw(number))?));
             }
         }
-        Ok(Self(caught))
+        Ok(Self {
+            caught,
+            ended_by: None,
+        })
     }
 
     /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> i32 {
-        std::future::poll_fn(|cx| {
-            for (number, signal) in &mut self.0 {
+        let number = std::future::poll_fn(|cx| {
+            for (number, signal) in &mut self.caught {
                 if Pin::new(signal).poll_recv(cx).is_ready() {
                     return std::task::Poll::Ready(*number);
                 }
             }
             std::task::Poll::Pending
         })
-        .await
+        .await;
+        if ENDING.iter().any(|ending| *ending as i32 == number) {
+            self.ended_by = Some(number);
+        }
+        number
+    }
+
+    /// The signal that has asked this process to end, if one came.
+    pub(crate) fn ended_by(&self) -> Option<i32> {
+        self.ended_by
     }
 
     /// Waits for the next signal that terminates a process by default. For the time before the command runs.

@@ -18,14 +18,14 @@ use super::running::Running;
 use super::signals::Signals;
 use super::{boot, supervisor};
 use crate::acquire::{Held, Wanted};
-use crate::args::{JobArgs, OnLost, StoreArgs};
+use crate::args::{CommandArgs, JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, covers, secret, store};
 
 /// Bounds how long we retry a store that cannot be reached, for callers that wait without a limit. A held lock is worth
 /// any wait, but a store that is down for good must be reported. A store that goes down during a wait is also reported
 /// after a lease of this length.
-const OUTAGE: Duration = Duration::from_secs(30);
+pub(super) const OUTAGE: Duration = Duration::from_secs(30);
 
 /// Runs a command under a lock.
 pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> Outcome {
@@ -35,7 +35,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
     block_on(async {
         let mut signals = Signals::catch().map_err(Failure::internal)?;
         let begun = Instant::now();
-        let program = program_of(job);
+        let program = program_of(&job.child);
         let patience = wait.unwrap_or(OUTAGE);
         let client = tokio::select! {
             client = store::connect_as(&program, store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
@@ -58,7 +58,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             Err(failure) => (Err(failure), None),
         };
         match leave(&client, guard).await {
-            Left::Lost if job.on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
+            Left::Lost if job.child.on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
             _ => result,
         }
     })
@@ -66,14 +66,14 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
 
 /// The file name of the command's program. Not its arguments: they may contain secrets, and all users of the store see
 /// this name.
-fn program_of(job: &JobArgs) -> String {
+pub(super) fn program_of(job: &CommandArgs) -> String {
     let program = job.command.first().map(Path::new);
     let file = program.and_then(|path| path.file_name().or(Some(path.as_os_str())));
     file.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Reports after a second that the store cannot be reached yet.
-async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Infallible {
+pub(super) async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Infallible {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if covers::is_watched(store) && !patience.is_zero() {
         say(format!(
@@ -96,13 +96,13 @@ async fn with_lock(
         held = wanted.acquire(store, client) => held?,
         number = signals.deadly() => return Ok((by_signal(number), None)),
     };
-    let running = Running::start(&held, job)?;
+    let running = Running::start(&held, &job.child)?;
     let code = running.until_it_ends(&held.guard, signals).await;
     Ok((code, Some(held.guard)))
 }
 
 /// The result of the release.
-enum Left {
+pub(super) enum Left {
     InOrder,
     /// The lock was lost before, and only the store knew. Another holder may have entered the critical section while
     /// the command ran.
@@ -111,7 +111,7 @@ enum Left {
 
 /// Releases and closes at the same time. Closing waits for one answer of the store, and we wait for no second one: the
 /// command has ended, and its caller waits for the exit code.
-async fn leave(client: &Client, guard: Option<Guard>) -> Left {
+pub(super) async fn leave(client: &Client, guard: Option<Guard>) -> Left {
     let mut closed = pin!(client.close(Duration::ZERO));
     let Some(guard) = guard else {
         closed.await;
@@ -149,7 +149,7 @@ async fn leave(client: &Client, guard: Option<Guard>) -> Left {
 /// Starts a supervisor. Returns the socket to it, and the pipe for its job description.
 pub(super) fn spawn(
     held: &Held,
-    job: &JobArgs,
+    job: &CommandArgs,
     terminal: bool,
 ) -> io::Result<(UnixStream, Child, OwnedFd)> {
     let (link, theirs) = UnixStream::pair()?;
@@ -168,9 +168,20 @@ pub(super) fn spawn(
         .env("TIDELOCK_OWNER", guard.owner_id())
         // A token of an outer run does not belong to this lock, and the command must not see the password.
         .env_remove("TIDELOCK_TOKEN")
+        .env_remove("TIDELOCK_SLOT")
+        .env_remove("TIDELOCK_ATTEMPT")
+        .env_remove("TIDELOCK_TERM")
         .env_remove("TIDELOCK_PASSWORD");
     if let Some(token) = held.token {
         command.env("TIDELOCK_TOKEN", token.to_string());
+    }
+    if let Some(term) = held.term {
+        command.env("TIDELOCK_TERM", term.to_string());
+    }
+    if let Some(run) = &held.run {
+        command
+            .env("TIDELOCK_SLOT", run.slot())
+            .env("TIDELOCK_ATTEMPT", run.attempt().to_string());
     }
     if let Ok(url) = std::env::var("TIDELOCK_STORE") {
         // We remove the password but keep the store. Otherwise a nested `tidelock` would silently use another store.

@@ -54,7 +54,10 @@ fn wrong_usage_is_64() {
         &["demo", "--processes", "1", "--workers", "1"],
         &["frobnicate"],
     ] {
-        assert_eq!(bench.code(wrong), 64, "{wrong:?}");
+        let output = bench.output(wrong);
+        assert_eq!(output.status.code(), Some(64), "{wrong:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("tidelock: "), "{wrong:?}: {said}");
     }
     assert_eq!(bench.code(&["--help"]), 0);
     assert_eq!(bench.code(&["--version"]), 0);
@@ -104,7 +107,7 @@ fn a_lock_that_is_held_is_75() {
         "{told}"
     );
     assert_eq!(
-        bench.code(&["run", "--wait", "50ms", "job", "--", "true"]),
+        bench.code(&["run", "--wait", "1s", "job", "--", "true"]),
         75
     );
     drop(holder.child.stdin.take());

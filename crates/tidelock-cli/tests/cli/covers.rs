@@ -110,7 +110,7 @@ fn verbose_tells_a_wait_a_renewal_and_a_loss() {
     assert_eq!(code, Some(76));
     assert!(messages.contains("tidelock: job: lost: "), "{messages}");
 
-    let mut renewed = Run::start(bench.tidelock(&["-v", "--lease", "300ms", "hold", "job"]));
+    let mut renewed = Run::start(bench.tidelock(&["-v", "--lease", "3s", "hold", "job"]));
     let messages = renewed.child.stderr.take().unwrap();
     let mut lines = BufReader::new(messages).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("renewed")));

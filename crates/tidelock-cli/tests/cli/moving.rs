@@ -8,7 +8,7 @@ use crate::bench::Bench;
 const PAGE: &str = include_str!("../../../../docs/moving.md");
 
 /// Each command of the page, and the lines that it prints.
-fn commands(page: &str) -> Vec<(String, String)> {
+pub(crate) fn commands(page: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut console = false;
     for line in page.lines() {

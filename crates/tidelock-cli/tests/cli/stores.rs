@@ -55,7 +55,7 @@ fn options_in_the_path_are_refused() {
 }
 
 /// Runs a script in separate namespaces, and returns its output. `None`: this machine does not allow that.
-fn in_a_namespace(bench: &Bench, own: &[&str], script: &str) -> Option<String> {
+pub(crate) fn in_a_namespace(bench: &Bench, own: &[&str], script: &str) -> Option<String> {
     let able = Command::new("unshare").args(own).arg("true").status();
     if !able.is_ok_and(|status| status.success()) {
         let why = format!("this machine does not allow `unshare {}`", own.join(" "));
@@ -188,7 +188,14 @@ fn a_server_that_is_down_is_named_once_with_its_scheme() {
             "postgres://127.0.0.1:PORT/d: ",
         ),
         ("mysql://127.0.0.1:PORT/d", "mysql://127.0.0.1:PORT: "),
-        ("zookeeper://127.0.0.1:PORT", "zookeeper://127.0.0.1:PORT: "),
+        (
+            "zookeeper://127.0.0.1:PORT",
+            "zookeeper://127.0.0.1:PORT: Connection refused",
+        ),
+        (
+            "zookeeper://127.0.0.1:PORT,nowhere.invalid/base",
+            "; nowhere.invalid:2181: failed to lookup",
+        ),
         ("etcd://127.0.0.1:PORT", "etcd://127.0.0.1:PORT: "),
         ("memcached://127.0.0.1:PORT", "memcached://127.0.0.1:PORT: "),
     ] {

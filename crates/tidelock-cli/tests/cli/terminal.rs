@@ -165,13 +165,29 @@ fn at_a_terminal_locks_are_a_table_with_colours_unless_no_color_is_set() {
     let mut shell = Shell::open(&bench);
     shell.write("stty cols 200; $tidelock show; $tidelock ls --modes\n");
     shell.until_containing("held by");
-    let row = shell.until_containing("sh as ");
+    let process = format!("{} on ", holder.child.id());
+    let row = shell.until_containing(&process);
     assert!(row.contains("job") && row.contains('\u{1b}'), "{row:?}");
+    assert!(row.contains(&crate::inspect::user()), "{row:?}");
     shell.until_containing("holders");
     shell.until_containing("exclusive");
     shell.write("NO_COLOR=1 $tidelock show | cat; NO_COLOR=1 $tidelock show\n");
     shell.until("job: held by sh as ");
     shell.until_containing("held by");
-    let row = shell.until_containing("sh as ");
+    let row = shell.until_containing(&process);
     assert!(row.contains("job") && !row.contains('\u{1b}'), "{row:?}");
+}
+
+/// A terminal of a script or of a container may say that it has no columns.
+#[test]
+fn a_table_keeps_its_words_whole_at_a_narrow_terminal() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let mut shell = Shell::open(&bench);
+    for columns in [0, 20] {
+        shell.write(&format!("stty cols {columns}; $tidelock show\n"));
+        shell.until_containing("held by");
+        shell.until_containing(&holder.child.id().to_string());
+    }
 }

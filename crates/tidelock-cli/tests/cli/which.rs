@@ -1,5 +1,4 @@
-//! `run` and `hold` on several locks at once. The sides of read-write locks need a store that has them; those tests are
-//! with the real servers.
+//! `run` and `hold` on several locks at once, and on a side of a read-write lock.
 
 use crate::bench::{Bench, Run};
 
@@ -72,9 +71,32 @@ fn flags_that_contradict_each_other_are_refused() {
         let args = [&["run", "a"], flags, &["--", "true"]].concat();
         assert_eq!(bench.code(&args), 64, "{flags:?}");
     }
-    // A file has no read-write locks.
-    let refused = bench.output(&["run", "a", "--read", "--", "true"]);
-    assert_eq!(refused.status.code(), Some(64));
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("read"), "{said}");
+}
+
+#[test]
+fn commands_that_read_share_and_one_that_writes_is_alone() {
+    let bench = Bench::new();
+    let out = |args: &[&str]| String::from_utf8(bench.output(args).stdout).unwrap();
+    let read = ["a", "--read", "--", "true"];
+    let write = ["a", "--write", "--", "true"];
+    let with = |verb, args: &[&str]| bench.code(&[&[verb], args].concat());
+    let mut readers = [(); 2].map(|()| start(&bench, &["hold", "a", "--read"]));
+    for reader in &mut readers {
+        assert!(reader.line().starts_with("held a"));
+    }
+    assert_eq!(out(&["ls", "--modes"]), "a\tread\t2\n");
+    assert_eq!(out(&["show", "a"]).matches(" to read").count(), 2);
+    assert_eq!((with("run", &read), with("try", &write)), (0, 75));
+    assert_eq!(bench.code(&["try", "a", "--", "true"]), 75);
+    for mut reader in readers {
+        drop(reader.child.stdin.take());
+        assert_eq!(reader.end().0, Some(0));
+    }
+    let mut writer = start(&bench, &["hold", "a", "--write"]);
+    assert!(writer.line().starts_with("held a"));
+    assert_eq!(out(&["ls", "--modes"]), "a\twrite\t1\n");
+    assert_eq!((with("try", &read), with("try", &write)), (75, 75));
+    drop(writer.child.stdin.take());
+    assert_eq!(writer.end().0, Some(0));
+    assert_eq!((with("try", &read), with("try", &write)), (0, 0));
 }

@@ -1,0 +1,86 @@
+//! `tidelock once`: runs a command for its slot, and marks how it ended.
+
+use std::process::ExitCode;
+
+use tidelock::once::{Begun, OnceAttempt};
+
+use super::boot;
+use super::running::Running;
+use super::signals::Signals;
+use super::wrapper::{OUTAGE, explain_delay, program_of};
+use crate::acquire::Held;
+use crate::args::StoreArgs;
+use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::inspect::holder_as_text;
+use crate::once::{OnceArgs, why_done};
+use crate::{block_on, covers, store};
+
+/// Runs the command, unless its slot has been run or is running.
+pub(crate) fn once(store: &StoreArgs, job: &OnceArgs) -> Outcome {
+    // As for `run`.
+    boot::adopt_orphans();
+    block_on(async {
+        let mut signals = Signals::catch().map_err(Failure::internal)?;
+        let program = program_of(&job.child);
+        let patience = job.wait.unwrap_or(OUTAGE);
+        let client = tokio::select! {
+            client = store::connect_as(&program, store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
+            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+            never = explain_delay(store, &job.name, patience) => match never {},
+        };
+        covers::tell(store)?;
+        let begun = job.job(&client);
+        let begun = tokio::select! {
+            begun = begun.begin() => begun?,
+            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+        };
+        let result = match begun {
+            Begun::Attempt(attempt) => run(attempt, job, &mut signals).await,
+            Begun::Done(mark) => Ok(job.ran_nothing(store, &why_done(&mark))),
+            Begun::Running(holder) => {
+                let holder = holder.as_ref().map(holder_as_text);
+                let holder = holder.unwrap_or_else(|| "another process".to_owned());
+                Ok(job.ran_nothing(store, &format!("its lock is held by {holder}")))
+            }
+        };
+        client.close(std::time::Duration::ZERO).await;
+        result
+    })
+}
+
+async fn run(attempt: OnceAttempt, job: &OnceArgs, signals: &mut Signals) -> Outcome {
+    let held = Held {
+        guard: attempt.guard().reenter().into(),
+        token: Some(attempt.run().token()),
+        run: Some(attempt.run().clone()),
+        term: None,
+    };
+    let running = match Running::start(&held, &job.child) {
+        Ok(running) => running,
+        Err(failure) => {
+            drop(held);
+            attempt.fail(&failure.message).await?;
+            return Err(failure);
+        }
+    };
+    let code = running.until_it_ends(&held.guard, signals).await;
+    let is_lost = !held.guard.is_held();
+    drop(held);
+    let marked = match code {
+        0 => attempt.succeed().await,
+        exit::LOST if is_lost => {
+            attempt
+                .fail("it ran for too long, or its lock was lost")
+                .await
+        }
+        code => attempt.fail(format!("exit code {code}")).await,
+    };
+    match marked {
+        Err(error) if code == 0 => Err(error.into()),
+        Err(error) => {
+            say(&error);
+            Ok(ExitCode::from(code))
+        }
+        Ok(()) => Ok(ExitCode::from(code)),
+    }
+}

@@ -1,0 +1,126 @@
+//! `tidelock lead` and `tidelock leader`: a command on the elected machine.
+
+use rustix::process::Signal;
+
+use crate::bench::{Bench, Run};
+
+const SCRIPT: &str = "echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600";
+
+fn lead(bench: &Bench, identity: &str, script: &str) -> Run {
+    let args = ["lead", "billing", "--identity", identity, "--"];
+    Run::start(bench.tidelock(&[&args[..], &["sh", "-c", script]].concat()))
+}
+
+/// The term of a line `in TERM TOKEN`.
+fn term(line: &str) -> u64 {
+    let mut words = line.split(' ');
+    assert_eq!(words.next(), Some("in"), "{line}");
+    let (term, token) = (words.next().unwrap(), words.next().unwrap());
+    assert_eq!(term, token, "{line}");
+    term.parse().unwrap()
+}
+
+fn leader(bench: &Bench) -> String {
+    let said = bench.output(&["leader", "billing"]);
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8(said.stdout).unwrap()
+}
+
+#[test]
+fn a_successor_leads_when_the_leader_is_terminated() {
+    let bench = Bench::new();
+    let mut first = lead(&bench, "web-1", SCRIPT);
+    let old = term(&first.line());
+    assert!(leader(&bench).starts_with("billing: web-1 leads"));
+    let mut second = lead(&bench, "web-2", SCRIPT);
+    second.process().await_handler(Signal::TERM);
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, Some(143));
+    assert!(term(&second.line()) > old);
+    assert!(leader(&bench).starts_with("billing: web-2 leads"));
+    second.signal(Signal::TERM);
+    assert_eq!(second.end().0, Some(143));
+    assert_eq!(leader(&bench), "billing: nobody leads\n");
+}
+
+#[test]
+fn a_leader_that_loses_its_lock_starts_its_command_again() {
+    let bench = Bench::new();
+    let mut only = lead(
+        &bench,
+        "web-1",
+        "trap 'echo out; exit' TERM; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600 & wait",
+    );
+    let old = term(&only.line());
+    assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
+    // The old command has ended before the new one begins.
+    assert_eq!(only.line(), "out");
+    assert!(term(&only.line()) > old);
+    only.signal(Signal::TERM);
+    only.end();
+}
+
+#[test]
+fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
+    let bench = Bench::new();
+    let mut args = vec!["--lease", "2s", "lead", "billing", "--", "sh", "-c"];
+    args.push("echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600");
+    let mut first = Run::start(bench.tidelock(&args));
+    let old = term(&first.line());
+    let mut second = Run::start(bench.tidelock(&args));
+    second.process().await_handler(Signal::TERM);
+    let frozen = first.process().freeze();
+    assert!(term(&second.line()) > old);
+    drop(frozen);
+    // It campaigns again: when the second one goes, it leads.
+    let new = {
+        second.signal(Signal::TERM);
+        second.end();
+        term(&first.line())
+    };
+    assert!(new > old + 1);
+    first.signal(Signal::TERM);
+    first.end();
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let bench = Bench::new();
+    let (code, said) = lead(&bench, "web-1", "exit 7").end();
+    assert_eq!(code, Some(7), "{said}");
+    assert_eq!(leader(&bench), "billing: nobody leads\n");
+}
+
+#[test]
+fn leader_shows_a_holder_that_is_no_candidate() {
+    let bench = Bench::new();
+    let mut held = Run::start(bench.tidelock(&["hold", "billing"]));
+    assert!(held.line().starts_with("held"));
+    let json = bench.output(&["leader", "billing", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let user = json["leader"]["user"].as_str().unwrap();
+    let shown = "billing: no candidate leads: its lock is held by tidelock as";
+    assert!(
+        leader(&bench).starts_with(&format!("{shown} {user}, pid ")),
+        "{}",
+        leader(&bench)
+    );
+    assert!(json["leader"]["identity"].is_null() && json["leader"]["owner"].is_string());
+}
+
+#[test]
+fn watch_prints_the_leader_and_nobody() {
+    let bench = Bench::new();
+    bench.code(&["try", "x", "--", "true"]); // makes the store
+    let mut watch = Run::start(bench.tidelock(&["leader", "billing", "--watch"]));
+    assert!(watch.line().ends_with("billing: nobody leads"));
+    let mut led = lead(&bench, "web-1", SCRIPT);
+    term(&led.line());
+    let line = watch.line();
+    assert!(line.contains("billing: web-1 leads"), "{line}");
+    led.signal(Signal::TERM);
+    led.end();
+    while !watch.line().ends_with("billing: nobody leads") {}
+    watch.signal(Signal::INT);
+    assert_eq!(watch.end().0, Some(0));
+}
