@@ -21,19 +21,27 @@ import org.redisson.config.Config;
 
 /**
  * Redisson, with its own defaults, as a side of the bench: takes locks under load and notes when. Its words are in
- * {@code interop/README.md}. Argument: the Redis URL.
+ * {@code interop/README.md}. Arguments: the Redis URL, and
+ * {@code fair} for fair locks.
  */
 public final class Bench {
     private final RedissonClient redisson;
+    private final boolean fair;
 
-    private Bench(RedissonClient redisson) {
+    private Bench(RedissonClient redisson, boolean fair) {
         this.redisson = redisson;
+        this.fair = fair;
     }
 
     public static void main(String[] args) throws Exception {
         Config config = new Config();
-        config.useSingleServer().setAddress(args[0]);
-        Bench bench = new Bench(Redisson.create(config));
+        var server = config.useSingleServer().setAddress(args[0]);
+        boolean fair = args.length > 1 && args[1].equals("fair");
+        if (fair) {
+            // Each waiter of a fair lock has a channel of its own. The default allows 250 of them.
+            server.setSubscriptionsPerConnection(100);
+        }
+        Bench bench = new Bench(Redisson.create(config), fair);
         System.out.println("ready");
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -68,7 +76,8 @@ public final class Bench {
             CyclicBarrier ready = new CyclicBarrier(tasks);
             List<Callable<List<String>>> jobs = new ArrayList<>();
             for (int t = 0; t < tasks; t++) {
-                RLock lock = redisson.getLock(one ? name : name + " " + t);
+                String own = one ? name : name + " " + t;
+                RLock lock = fair ? redisson.getFairLock(own) : redisson.getLock(own);
                 jobs.add(new Task(t, lock, order, ready));
             }
             List<String> stamps = new ArrayList<>();

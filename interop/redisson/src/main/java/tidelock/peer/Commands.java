@@ -40,6 +40,15 @@ final class Commands {
             Soak.stop();
             return null;
         }
+        if (request.get("kind").getAsString().equals("permits")) {
+            return new Permits(redisson, request).run(command);
+        }
+        if (request.get("kind").getAsString().equals("semaphore")) {
+            return new CountingSemaphores(redisson, request).run(command);
+        }
+        if (request.get("kind").getAsString().equals("latch")) {
+            return new Latches(redisson, request).run(command);
+        }
         RLock lock = lock(request);
         return switch (command) {
             case "lock" -> take(lock, lease(request));
