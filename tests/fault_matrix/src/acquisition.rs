@@ -16,6 +16,9 @@ pub(crate) struct Acquisition {
     pub(crate) token: Option<u64>,
     /// Each time the holder acted, with the time up to which the guard was valid then.
     pub(crate) steps: Vec<(Duration, Duration)>,
+    /// The slot of a job that it runs, and when the store confirmed that the slot has been run.
+    pub(crate) slot: Option<String>,
+    pub(crate) done: Option<Duration>,
     pub(crate) over: Option<Duration>,
     pub(crate) lost: Option<(Duration, String)>,
     pub(crate) left: Option<Duration>,
@@ -53,6 +56,8 @@ impl Acquisition {
                 (self.granted, self.token) = (Some(at), *token);
                 self.steps.push((at, *until));
             }
+            What::Slot { slot } => self.slot = Some(slot.clone()),
+            What::Done => self.done = Some(at),
             What::Step { until } => self.steps.push((at, *until)),
             What::Over => self.over = Some(at),
             What::Lost { reason } => self.lost = Some((at, reason.clone())),

@@ -12,7 +12,8 @@ use testkit::process::{FakeClock, Spawned};
 
 use crate::acquisition::Histories;
 use crate::history::{Line, Reader, What};
-use crate::worker::{Plan, Role};
+use crate::role::Role;
+use crate::worker::Plan;
 
 /// The limit of one process start, generous enough for a busy machine.
 const START: Duration = Duration::from_secs(40);
@@ -132,7 +133,7 @@ impl Crew {
         Ok(())
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&Member, &[Line])> {
+    fn lines(&self) -> impl Iterator<Item = (&Member, &[Line])> + Clone {
         let read = |member| Member::lines(member).map(|lines| (member, lines));
         self.members.iter().filter_map(read)
     }
@@ -172,17 +173,27 @@ impl Crew {
         newest.map(|(_, number)| number)
     }
 
-    /// Whether every live process got a lock of each role after `since`. A keeper may instead still hold its lock.
+    /// The roles of which every live process must get the lock.
+    fn roles(&self) -> &'static [Role] {
+        if self.plan.crowd > 0 {
+            &[Role::Crowd]
+        } else if self.plan.no_tokens {
+            &[Role::Trader, Role::Relay, Role::Keeper]
+        } else {
+            &[Role::Trader, Role::Relay, Role::Keeper, Role::Candidate]
+        }
+    }
+
+    /// Whether every live process got a lock of each role after `since`, and one of them ran a slot. A keeper may instead
+    /// still hold its lock.
     fn all_served_since(&self, since: Duration) -> bool {
-        let alive = self.lines().filter(|(member, _)| member.alive);
-        alive.map(|(_, lines)| lines).all(|lines| {
-            let roles: &[Role] = if self.plan.crowd > 0 {
-                &[Role::Crowd]
-            } else {
-                &[Role::Trader, Role::Relay, Role::Keeper]
-            };
-            roles.iter().all(|role| served(lines, *role, since))
-        })
+        let mut alive = self.lines().filter(|(member, _)| member.alive);
+        let each = alive.clone().map(|(_, lines)| lines).all(|lines| {
+            let mut roles = self.roles().iter();
+            roles.all(|role| served(lines, *role, since))
+        });
+        let runs_jobs = self.plan.crowd == 0 && !self.plan.no_tokens;
+        each && (!runs_jobs || alive.any(|(_, lines)| served(lines, Role::Ticker, since)))
     }
 
     /// Waits until every live process got its locks after `since`.
@@ -205,8 +216,8 @@ impl Crew {
     fn unserved(&self, since: Duration) -> String {
         let mut missing = Vec::new();
         for (member, lines) in self.lines().filter(|(member, _)| member.alive) {
-            for role in [Role::Trader, Role::Relay, Role::Keeper, Role::Crowd] {
-                if !served(lines, role, since) {
+            for role in self.roles().iter().chain([&Role::Ticker]) {
+                if !served(lines, *role, since) {
                     missing.push(format!("{} {role:?}", member.number));
                 }
             }
@@ -289,6 +300,8 @@ fn served(lines: &[Line], role: Role, since: Duration) -> bool {
         Role::Relay => "-relay",
         Role::Keeper => "-keep-",
         Role::Crowd => "-crowd",
+        Role::Candidate => "-elect",
+        Role::Ticker => "-job",
     };
     let mut recent = lines.iter().rev().take_while(|line| line.at > since);
     recent.any(|line| {

@@ -19,6 +19,10 @@ pub(crate) enum What {
     Asked,
     /// The store granted it; the guard is valid until `until`.
     Granted { token: Option<u64>, until: Duration },
+    /// The hold runs this slot of a job.
+    Slot { slot: String },
+    /// The store confirmed that the slot has been run.
+    Done,
     /// The holder acted, after it had checked its guard.
     Step { until: Duration },
     /// The holder checked its guard, and the lock was over.
@@ -62,6 +66,8 @@ impl Line {
                 let token = token.map_or_else(|| "none".to_owned(), |token| token.to_string());
                 put("granted", &[("token", token), ("until", nanos(until))]);
             }
+            What::Slot { slot } => put("slot", &[("slot", slot.clone())]),
+            What::Done => put("done", &[]),
             What::Step { until } => put("step", &[("until", nanos(until))]),
             What::Over => put("over", &[]),
             What::Lost { reason } => put("lost", &[("reason", reason.clone())]),
@@ -92,6 +98,10 @@ impl Line {
                 token: get("token")?.parse().ok(),
                 until: nanos(get("until")?)?,
             },
+            "slot" => What::Slot {
+                slot: owned("slot")?,
+            },
+            "done" => What::Done,
             "step" => What::Step {
                 until: nanos(get("until")?)?,
             },
@@ -196,6 +206,10 @@ mod tests {
             What::Lost {
                 reason: "Taken".to_owned(),
             },
+            What::Slot {
+                slot: "2026-11-20T03:00:00Z".to_owned(),
+            },
+            What::Done,
             What::Left,
             What::Released,
             What::Unreleased {

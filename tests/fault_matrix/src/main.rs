@@ -14,6 +14,7 @@ mod matrix;
 mod named;
 mod notes;
 mod report;
+mod role;
 mod stage;
 mod store;
 mod stories;

@@ -40,10 +40,11 @@ const HEAD: &str = "# The fault matrix
 
 Written by `cargo xtask faults --write docs/faults.md`. A row is a fault, a column a store; `cargo xtask faults --store redis --row T05` runs one of them.
 
-A *story* is a run of three processes on a server of its own. Each has tasks that hold a lock for a moment, for about a lease, or always, and writes down
+A *story* is a run of three processes on a server of its own. Each has tasks that hold a lock for a moment, for about a lease, or always,
+that campaign in an election, and that run a job once per slot (the last two where the store has tokens), and writes down
 on the boot clock when it asked, was granted a lock and with which token, acted on it, was told of a loss, gave it back. In the middle the fault is made; then every process must
 get its locks again. Their histories are put together and checked: no two acted on one lock at once (unless the store forgot it, and then the first was told within a third of its lease
-and half a second); tokens grew; no lock was free for longer than a lease and a second while somebody waited; nobody acted on what was no longer proved, and every loss was told;
+and half a second); tokens grew; no slot was run again after it was done; no lock was free for longer than a lease and a second while somebody waited; nobody acted on what was no longer proved, and every loss was told;
 nothing was left in the store after a lease, nor more files open. Each check is itself tested with a lock that breaks its promise (`cargo test -p fault_matrix`).
 Other rows are answered by *tests* of their own, which are named below.
 

@@ -14,8 +14,9 @@ use crate::acquisition::Histories;
 use crate::check::{self, Breach, Promise, Terms};
 use crate::crew::Crew;
 use crate::notes::{Harm, Notes, Outage, Span};
+use crate::role::Role;
 use crate::store::Store;
-use crate::worker::{Plan, Role};
+use crate::worker::Plan;
 use crate::world::{self, On, World};
 
 /// The bound on the time from a fault until every process is served again. Failovers are the slowest.
@@ -125,6 +126,14 @@ impl Stage<'_> {
         role.name(&self.base, "")
     }
 
+    /// Those of these roles that the store can play: without tokens it has neither elections nor jobs that run once.
+    pub(crate) fn roles(&self, roles: &[Role]) -> Vec<Role> {
+        let needs_tokens = |role: &Role| matches!(role, Role::Candidate | Role::Ticker);
+        let mut roles = roles.to_vec();
+        roles.retain(|role| self.store.has_tokens() || !needs_tokens(role));
+        roles
+    }
+
     /// Lets the run continue for this time.
     #[allow(clippy::unused_self, reason = "a stage direction like the others")]
     pub(crate) fn pass(&self, time: Duration) {
@@ -142,8 +151,15 @@ impl Stage<'_> {
         self.crew.by_number(number)?.process.freeze()?;
         self.pass(time);
         self.crew.by_number(number)?.process.thaw()?;
-        let to = boot_time();
-        self.notes.frozen.push((number, Span { from, to }));
+        let when = Span {
+            from,
+            to: boot_time(),
+        };
+        self.notes.frozen.push((number, when));
+        if self.store == Store::Sqlite {
+            // It may stand still in the middle of a transaction, which locks the whole file.
+            self.notes.outages.push(Outage { when, mute: false });
+        }
         Ok(())
     }
 

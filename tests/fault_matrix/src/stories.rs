@@ -9,8 +9,8 @@ use testkit::process::boot_time;
 use testkit::proxy::{Mode, Proxy, Then, Way, When};
 
 use crate::notes::Span;
+use crate::role::Role;
 use crate::stage::{RECOVERY, Stage, Story};
-use crate::worker::Role;
 use crate::world::{Deed, On};
 
 pub(crate) use self::ground::{
@@ -41,7 +41,7 @@ pub(crate) const CROWD: Story = {
 };
 
 pub(crate) const HOLDER_KILLED: Story = Story::new("holder killed", |stage| {
-    for role in [Role::Relay, Role::Trader] {
+    for role in stage.roles(&[Role::Relay, Role::Trader, Role::Candidate, Role::Ticker]) {
         let number = stage.holder(role)?;
         let member = stage.crew.by_number(number)?;
         member.alive = false;
@@ -53,8 +53,11 @@ pub(crate) const HOLDER_KILLED: Story = Story::new("holder killed", |stage| {
 });
 
 pub(crate) const HOLDER_FROZEN: Story = Story::new("holder frozen", |stage| {
-    let number = stage.holder(Role::Relay)?;
-    stage.freeze(number, stage.lease * 2)
+    for role in stage.roles(&[Role::Relay, Role::Candidate, Role::Ticker]) {
+        let number = stage.holder(role)?;
+        stage.freeze(number, stage.lease * 2)?;
+    }
+    Ok(())
 });
 
 /// A waiting process is frozen for longer than a lease, several times. The random pause makes some freezes hit a

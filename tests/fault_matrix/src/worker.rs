@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::history::{Recorder, What};
+use crate::role::Role;
 use crate::world;
 
 /// The settings of a process, from its command line.
@@ -54,56 +55,6 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
-    }
-}
-
-/// The way in which a task uses its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Holds for a moment, again and again; several tasks compete.
-    Trader,
-    /// Holds for about a lease, so that it needs renewals, then lets another task have it.
-    Relay,
-    /// Holds all the time; no other task wants this lock.
-    Keeper,
-    /// Holds for a moment; very many tasks compete.
-    Crowd,
-}
-
-impl Role {
-    /// The name of the lock of this role. A keeper has its own lock.
-    pub(crate) fn name(self, base: &str, owner: &str) -> String {
-        match self {
-            Self::Trader => format!("{base}-trade"),
-            Self::Relay => format!("{base}-relay"),
-            Self::Keeper => format!("{base}-keep-{owner}"),
-            Self::Crowd => format!("{base}-crowd"),
-        }
-    }
-
-    fn hold(self, lease: Duration, rng: &mut Rng) -> Duration {
-        match self {
-            Self::Trader => Duration::from_millis(rng.u64(1..30)),
-            Self::Relay => lease.mul_f64(0.2 + rng.f64() * 0.6),
-            Self::Keeper => Duration::from_secs(3600),
-            Self::Crowd => Duration::from_millis(10),
-        }
-    }
-
-    /// The pause from the release to the next request. Without it, the same task would get the lock again and again,
-    /// and a missed wake of the others would go unnoticed.
-    fn rest(self, lease: Duration, rng: &mut Rng) -> Duration {
-        match self {
-            Self::Trader => Duration::from_millis(rng.u64(1..20)),
-            Self::Relay => lease / 3,
-            Self::Keeper => Duration::ZERO,
-            Self::Crowd => Duration::from_millis(50),
-        }
-    }
-
-    /// The interval between two checks of the guard.
-    fn pace(self) -> Duration {
-        Duration::from_millis(if self == Self::Keeper { 20 } else { 4 })
     }
 }
 
@@ -168,6 +119,7 @@ impl Task {
 
     async fn hold(&mut self, id: &str, guard: AnyGuard) {
         let (at, valid) = (boot_time(), guard.valid_for());
+        let slot = guard.slot().map(str::to_owned);
         if valid.is_zero() {
             // The grant came so late that its lease was over, and the guard says so.
             let kind = "Over".to_owned();
@@ -176,6 +128,9 @@ impl Task {
         let token = guard.token().map(tidelock::FencingToken::get);
         let until = at + valid;
         self.note_at(at, id, What::Granted { token, until });
+        if let Some(slot) = slot.clone() {
+            self.note_at(at, id, What::Slot { slot });
+        }
         let told = self.listen(id, &guard);
         let end = boot_time() + self.role.hold(self.lease, &mut self.rng);
         let held = self.work(id, &guard, end).await;
@@ -186,7 +141,12 @@ impl Task {
             let _ = tokio::time::timeout(self.lease * 2, told).await;
         }
         let outcome = match guard.release().await {
-            Ok(()) => What::Released,
+            Ok(()) => {
+                if slot.is_some() {
+                    self.note(id, What::Done);
+                }
+                What::Released
+            }
             Err(error) => What::Unreleased {
                 kind: format!("{:?}", error.kind()),
             },
@@ -268,14 +228,19 @@ pub(crate) fn tasks(
     number: u32,
     recorder: &Recorder,
     stop: &watch::Receiver<bool>,
-    lock: impl Fn(&str) -> AnyLock,
+    lock: impl Fn(Role, &str, &str) -> AnyLock,
 ) -> Vec<Task> {
-    let usual = [Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
-    let crowd = vec![Role::Crowd; plan.crowd as usize];
-    let roles = if plan.crowd > 0 { crowd } else { usual.into() };
+    let mut roles = vec![Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
+    // A store without tokens has neither elections nor jobs that run once.
+    if !plan.no_tokens {
+        roles.extend([Role::Candidate, Role::Ticker]);
+    }
+    if plan.crowd > 0 {
+        roles = vec![Role::Crowd; plan.crowd as usize];
+    }
     let owner = format!("{}-{number}", plan.process);
     let task = |(task, role): (usize, Role)| Task {
-        lock: lock(&role.name(&plan.name, &owner)),
+        lock: lock(role, &role.name(&plan.name, &owner), &owner),
         role,
         id: format!("{}.{}", plan.process, task + 1 + number as usize * 100),
         lease: plan.lease(),
@@ -295,8 +260,8 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     let mut running = JoinSet::new();
     for number in 0..plan.clients.max(1) {
         let connected = connect(&plan).await?;
-        let found = tasks(&plan, number, &recorder, &stop, |name| {
-            connected.lock(name, &plan)
+        let found = tasks(&plan, number, &recorder, &stop, |role, name, id| {
+            connected.lock(role, name, id, &plan)
         });
         for task in found {
             running.spawn(task.run());
@@ -342,10 +307,10 @@ struct Connected {
 }
 
 impl Connected {
-    fn lock(&self, name: &str, plan: &Plan) -> AnyLock {
+    fn lock(&self, role: Role, name: &str, id: &str, plan: &Plan) -> AnyLock {
         match &self.majority {
             Some(majority) => majority.lock(name).into(),
-            None => AnyLock::new(self.clients[0].lock(name), !plan.no_tokens),
+            None => role.lock(&self.clients[0], name, id, !plan.no_tokens),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The fair lock's hand-over: without a bug every promise holds in every state, and each bug is found.
 
 use model_checking::{
-    ALIVE_STAYS, HandOver, HandOverBug, HandOverFaults, Kind, NOTHING_REMAINS, OWNER_OWNS, SEEN,
-    check_hand_over, every_wait_ends,
+    ALIVE_STAYS, HandOver, HandOverBug, HandOverFaults, Kind, NOTHING_REMAINS, ONE_OWNER,
+    OWNER_OWNS, SEEN, check_hand_over, every_wait_ends,
 };
 
-use HandOverBug::{BelievesLateMessage, EvictsDeaf, GrantsAgain, GrantsJava, NeverLooks};
-use Kind::{Java, Tidelock};
+use HandOverBug::{
+    BelievesLateMessage, BelievesStaleMessage, CountsFromLaterBeat, EvictsDeaf, GrantsAgain,
+    GrantsJava, NeverLooks, TurnsBehindTheHead,
+};
+use Kind::{Java, OldJava, Tidelock};
 
 const NONE: HandOverFaults = HandOverFaults::NONE;
 
@@ -72,4 +75,35 @@ fn a_waiter_whose_message_was_lost_looks_for_itself() {
     let relies = run.clone().bug(NeverLooks);
     assert!(every_wait_ends(relies.name, &relies).hopeless > 0);
     assert_eq!(every_wait_ends(run.name, &run).hopeless, 0);
+}
+
+/// Refused, it sleeps until it is told. A clean run has the same clients and faults.
+#[test]
+fn a_waiter_of_redisson_that_has_its_turn_is_the_head() {
+    let faults = HandOverFaults { deaf: 1, ..NONE };
+    let clients = [Tidelock, Tidelock, OldJava];
+    let run = HandOver::new("a turn behind the head", &clients, 1).faults(faults);
+    let behind = run.bug(TurnsBehindTheHead);
+    assert!(every_wait_ends(behind.name, &behind).hopeless > 0);
+}
+
+#[test]
+fn a_message_is_counted_from_the_beat_that_it_names() {
+    let run = HandOver::new("a later beat is counted from", &[Tidelock; 2], 1).direct();
+    breaks(run.bug(CountsFromLaterBeat), OWNER_OWNS, 9);
+}
+
+#[test]
+fn a_message_for_an_earlier_wait_is_believed_by_nobody() {
+    let run = HandOver::new("a stale message is believed", &[Tidelock; 2], 2).direct();
+    breaks(run.bug(BelievesStaleMessage), OWNER_OWNS, 9);
+}
+
+/// The clean runs show that a waiter that asks is safe from it.
+#[test]
+fn a_waiter_that_does_not_ask_believes_a_forged_message() {
+    let faults = HandOverFaults { forged: 1, ..NONE };
+    let run = HandOver::new("a message is forged", &[Tidelock; 2], 1).faults(faults);
+    assert_eq!(check_hand_over(run.clone()).first(), None);
+    breaks(run.direct(), ONE_OWNER, 9);
 }

@@ -1,4 +1,4 @@
-//! Promises about a server that does not answer: one test for each store.
+//! Promises about a server that does not answer, and about what operators see: one test for each store.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -151,6 +151,8 @@ macro_rules! on_every_store {
 on_every_store! {
     a_store_that_hangs_is_no_lock_in_demand
     a_ping_writes_nothing_and_notices_a_server_that_hangs
+    an_acquire_of_a_lazy_client_waits_for_its_server
+    a_holder_is_named_with_its_program_and_user
 }
 
 /// The default. The waits below are shorter.
@@ -203,6 +205,73 @@ mod promises {
         Ok(())
     }
 
+    /// The client is made while the server is frozen. One of its tasks gives up in the middle of the connecting.
+    pub(super) async fn an_acquire_of_a_lazy_client_waits_for_its_server(
+        store: Store,
+    ) -> Result<()> {
+        (store.freeze)()?;
+        let answer = ANSWER / 3;
+        let builder = Client::builder().response_timeout(answer);
+        let client = builder.connect_lazy(&store.url)?;
+        ensure!(!client.status().is_connected);
+        let begun = Instant::now();
+        let error = client.ping().await.err();
+        ensure!(begun.elapsed() < answer * 3 / 2, "{:?}", begun.elapsed());
+        let kind = error.as_ref().map(tidelock::Error::kind);
+        ensure!(kind == Some(ErrorKind::Unavailable), "{error:?}");
+        let leaves = client.lock("left").acquire_timeout(answer / 3).await;
+        ensure!(
+            leaves.as_ref().is_err_and(|error| !error.is_timeout()),
+            "nobody holds it: {leaves:?}"
+        );
+        let mut waits = tokio::task::JoinSet::new();
+        for name in ["till", "till", "alone"] {
+            let lock = client.lock(name);
+            waits.spawn(async move { lock.acquire_timeout(ANSWER * 7).await?.release().await });
+        }
+        let done = tokio::time::timeout(answer, waits.join_next()).await;
+        ensure!(done.is_err(), "it waits: {done:?}");
+        (store.thaw)()?;
+        while let Some(done) = waits.join_next().await {
+            done??;
+        }
+        ensure!(client.status().is_connected);
+        let other = Client::connect(&store.url).await?;
+        let left = other.lock("left").acquire_timeout(ANSWER * 5).await?;
+        left.release().await?;
+        ensure!(client.close(ANSWER).await == 0);
+        Ok(())
+    }
+
+    /// An advisory lock of PostgreSQL has no process info.
+    pub(super) async fn a_holder_is_named_with_its_program_and_user(store: Store) -> Result<()> {
+        let viewer = Client::connect(&store.url).await?;
+        for user in [Some("deploy"), None] {
+            let mut builder = Client::builder().program("report.sh");
+            if let Some(user) = user {
+                builder = builder.os_user(user);
+            }
+            let holder = builder.connect(&store.url).await?;
+            let begun = Instant::now();
+            let seen = loop {
+                // The details are written in the background. ZooKeeper keeps them with each hold.
+                let guard = holder.lock("till").acquire().await?;
+                let seen = viewer.lock("till").inspect().await?.holders.remove(0);
+                guard.release().await?;
+                if seen.client.is_some() || store.url.contains("session") {
+                    break seen;
+                }
+                ensure!(begun.elapsed() < ANSWER * 5, "{seen:?}");
+            };
+            let Some(client) = &seen.client else { continue };
+            let found = (client.pid, &*client.program, client.user.as_deref());
+            ensure!(found == (std::process::id(), "report.sh", user), "{seen:?}");
+            let shown = user.map_or("report.sh (pid ", |_| "report.sh as deploy (pid ");
+            ensure!(seen.to_string().starts_with(shown), "{seen}");
+        }
+        Ok(())
+    }
+
     pub(super) async fn a_ping_writes_nothing_and_notices_a_server_that_hangs(
         store: Store,
     ) -> Result<()> {
@@ -243,4 +312,42 @@ mod promises {
         ensure!(client.status().is_connected);
         Ok(())
     }
+}
+
+/// The error names the server, the database, and what to write instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_exist_is_told_with_its_server() -> Result<()> {
+    let (redis, postgres) = (RedisServer::start()?, PostgresServer::start()?);
+    let mysql = MariaDb::start()?;
+    // To a user without rights on it, the server would not say that it does not exist.
+    mysql.query("GRANT ALL ON shop.* TO tide@'127.0.0.1'")?;
+    let other = |url: String, database: &str| {
+        let (server, _) = url.rsplit_once('/').unwrap_or_default();
+        format!("{server}/{database}")
+    };
+    for (url, address, words) in [
+        (
+            format!("redis://{}/99", redis.addr()),
+            redis.addr(),
+            ["no database 99", "it has 0 to 15", "/0"],
+        ),
+        (
+            other(postgres.url(), "shop"),
+            postgres.addr(),
+            ["postgres://", "\"shop\"", "a database that exists"],
+        ),
+        (
+            other(mysql.url(), "shop"),
+            mysql.addr(),
+            ["mysql://", "'shop'", "one that exists"],
+        ),
+    ] {
+        let error = Client::connect(&url).await.unwrap_err();
+        let said = error.to_string();
+        for word in words.into_iter().chain([&*address.to_string()]) {
+            assert!(said.contains(word), "{word} in {said}");
+        }
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{said}");
+    }
+    Ok(())
 }

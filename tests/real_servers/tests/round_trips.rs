@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
@@ -57,10 +57,12 @@ impl Shop {
         Ok(shop)
     }
 
-    /// The counts of all commands except the heartbeats of a subscription, for which nobody waits.
+    /// The counts of all commands except those for which nobody waits: the heartbeats of a subscription, and its end, some
+    /// time after its last waiter has left. On a busy machine that time is over before the test is.
     fn spent(&self) -> BTreeMap<String, u64> {
         let mut counts = self.proxy.counts();
         counts.remove("PING");
+        counts.remove("UNSUBSCRIBE");
         counts
     }
 
@@ -293,25 +295,24 @@ async fn a_batch_of_renewals_costs_one() -> Result<()> {
             shop.server
                 .admin(&["SCRIPT", "LOAD", redis_scripts::renew()])?;
             let names = (0..locks).map(|n| shop.counted.lock(&format!("lock {n}")));
+            let begun = Instant::now();
             let guards = try_join_all(names.map(|lock| lock.acquire())).await?;
             shop.proxy.reset_counts();
             let scripts = batches.len() * PERIODS as usize;
             let reached = |proxy: &Proxy| proxy.count("EVALSHA") >= scripts as u64;
             shop.proxy.until(reached).await;
             let mut log = shop.proxy.log();
-            // Nobody waits for the heartbeats of a subscription.
-            log.retain(|logged| logged.name != "PING");
+            // Nobody waits for the heartbeats of a subscription, nor for its end.
+            log.retain(|logged| logged.name != "PING" && logged.name != "UNSUBSCRIBE");
             assert!(log.iter().all(|logged| logged.name == "EVALSHA"), "{log:?}");
             for period in log[..scripts].chunks(batches.len()) {
                 let mut sizes: Vec<usize> = period.iter().map(locks_in).collect();
                 sizes.sort_unstable();
                 assert_eq!(sizes, batches);
             }
-            let took = log[scripts - 1].at - log[0].at;
-            assert!(
-                took >= (lease / 3 * (PERIODS - 1)).mul_f64(0.95),
-                "{took:?}"
-            );
+            // We count from the acquisition: a busy machine may send the first renewal late.
+            let took = log[scripts - 1].at - begun;
+            assert!(took >= (lease / 3 * PERIODS).mul_f64(0.95), "{took:?}");
             assert!(guards.iter().all(Guard::is_held));
             Ok(())
         })

@@ -26,6 +26,9 @@ impl Actor {
             self.pause(self.lease / 4).await;
             if let Some(guard) = self.take(&name, &lock).await {
                 let turn = self.referee.granted(&name, &self.who, guard.token());
+                if let Some(slot) = guard.slot() {
+                    self.referee.begun(&name, &self.who, slot);
+                }
                 self.hold(&name, guard, turn).await;
             }
         }
@@ -72,7 +75,10 @@ impl Actor {
                     ErrorKind::Unavailable,
                     ErrorKind::OutcomeUnknown,
                 ];
-                if expected.contains(&error.kind()) {
+                // The lock of a job may be lost between its grant and the mark of the attempt.
+                let is_early_loss =
+                    matches!(lock, AnyLock::Job(..)) && error.kind() == ErrorKind::Lost;
+                if is_early_loss || expected.contains(&error.kind()) {
                     self.referee
                         .note(format_args!("{} has no {name}: {error}", self.who));
                 } else {
@@ -127,9 +133,13 @@ impl Actor {
                     .note(format_args!("{} {word} {name}", self.who));
             }
             _ => {
+                let slot = guard.slot().map(str::to_owned);
                 let released = guard.release().await;
                 self.referee
                     .note(format_args!("{} releases {name}: {released:?}", self.who));
+                if let Some(slot) = slot.filter(|_| released.is_ok()) {
+                    self.referee.done(name, slot);
+                }
             }
         }
     }

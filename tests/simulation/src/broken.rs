@@ -1,10 +1,11 @@
 //! Stores with a bug, to verify that the referee detects it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidelock::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Renewal, Renewed, Store,
-    Ticket, ready,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, LockKind, Marks, Name, Released,
+    Renewal, Renewed, Store, Ticket, ready,
 };
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
@@ -30,6 +31,13 @@ struct Broken(
 );
 
 impl Twist for Broken {
+    fn marks<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
+        match self.0 {
+            Flaw::ForgetsMarks => Some(self),
+            _ => inner.extensions().marks,
+        }
+    }
+
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
@@ -44,6 +52,15 @@ impl Twist for Broken {
                 let mut short = ask.clone();
                 short.lease = ask.lease.mul_f64(0.8);
                 inner.attempt(&short).await
+            }),
+            Flaw::ForgetsTheOrder => Box::pin(async move {
+                let mut plain = ask.clone();
+                plain.ticket.kind = match ask.ticket.kind {
+                    LockKind::Fair => LockKind::Mutex,
+                    LockKind::FairFenced => LockKind::Fenced,
+                    other => other,
+                };
+                inner.attempt(&plain).await
             }),
             _ => inner.attempt(ask),
         }
@@ -86,5 +103,39 @@ impl Twist for Broken {
             Flaw::ForgetsWithdrawals => inner.release(ticket),
             _ => inner.withdraw(ticket),
         }
+    }
+}
+
+/// Confirms every write and keeps none. Its clock stands still, so all calls belong to one slot.
+impl Marks for Broken {
+    fn now<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        ready(Ok(UNIX_EPOCH))
+    }
+
+    fn read<'a>(
+        &'a self,
+        _name: &'a Name,
+        _slot: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        ready(Ok(None))
+    }
+
+    fn replace<'a>(
+        &'a self,
+        _name: &'a Name,
+        _slot: &'a str,
+        _before: Option<&'a str>,
+        _after: &'a str,
+        _keep: Duration,
+    ) -> BoxFuture<'a, Result<bool>> {
+        ready(Ok(true))
+    }
+
+    fn history<'a>(
+        &'a self,
+        _name: &'a Name,
+        _limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        ready(Ok(Vec::new()))
     }
 }

@@ -6,6 +6,7 @@
 //! freezes for a while. A referee checks every step.
 
 mod actor;
+mod arrivals;
 pub mod broken;
 mod referee;
 mod story;

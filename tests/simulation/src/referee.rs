@@ -1,7 +1,7 @@
 //! Checks every step and records the first violation.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidelock::FencingToken;
@@ -13,6 +13,9 @@ use crate::Outcome;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(usize);
 
+/// Longer than an operator needs to free a lock.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// The state of one lock.
 #[derive(Debug, Default)]
 struct Known {
@@ -23,6 +26,8 @@ struct Known {
     /// Set when an operator frees the lock: until this instant, holders may not have learned of it. That includes a
     /// client that learns only later of a grant from before.
     forced_until: Option<Instant>,
+    /// The slots of a job that were marked as done.
+    done: BTreeSet<String>,
 }
 
 impl Known {
@@ -88,6 +93,28 @@ impl Referee {
             ));
         }
         turn
+    }
+
+    /// An attempt of a job's slot begins. Nobody may begin one of a slot that has been run.
+    pub(crate) fn begun(&self, job: &str, who: &str, slot: &str) {
+        let all = self.known.borrow();
+        let is_done = all.get(job).is_some_and(|known| known.done.contains(slot));
+        drop(all);
+        if is_done {
+            self.blame(format!("{who} runs {slot} of {job}, which is done"));
+        }
+    }
+
+    /// The store has confirmed that the slot has been run.
+    pub(crate) fn done(&self, job: &str, slot: String) {
+        let mut all = self.known.borrow_mut();
+        all.entry(job.to_owned()).or_default().done.insert(slot);
+    }
+
+    /// An operator begins to free the lock. Some servers of a set may have done so long before the others.
+    pub(crate) fn begins_to_force(&self, lock: &str) {
+        let mut all = self.known.borrow_mut();
+        all.entry(lock.to_owned()).or_default().forced_until = Some(Instant::now() + LONG);
     }
 
     /// An operator has freed the lock. Its holder learns of that within this time.

@@ -12,6 +12,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{advance, sleep, timeout};
 
 use crate::actor::Actor;
+use crate::arrivals::Arrivals;
 use crate::broken;
 use crate::referee::Referee;
 use crate::{Failure, Outcome};
@@ -29,6 +30,10 @@ pub enum Flaw {
     FreesForAnybody,
     /// A renewal is confirmed regardless of the owner.
     ConfirmsEverything,
+    /// A fair lock is granted to any waiter that asks when it is free.
+    ForgetsTheOrder,
+    /// A slot that was marked as done has no mark.
+    ForgetsMarks,
 }
 
 /// How many leases a holder may continue after its lock was freed by force. It learns of that at its next renewal. If
@@ -52,6 +57,8 @@ struct Cast {
     clients: Vec<(Client, Plug)>,
     /// For each client, its locks and their names.
     locks: Vec<Vec<(String, AnyLock)>>,
+    /// The order of the fair locks.
+    arrivals: Arrivals,
 }
 
 pub(crate) fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
@@ -95,20 +102,27 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     let world = TOLD.fetch_add(1, Ordering::Relaxed);
     let lease = Duration::from_secs(dice.u64(3..=30));
-    // 0: a majority of three stores; 1: all of two stores; otherwise one store.
-    let shape = dice.u8(..10);
+    // 0: a majority of three stores; 1: all of two stores; otherwise one store: from 10 on with fair locks, from 14 on with
+    // elections, from 16 on with jobs that run once per slot.
+    let shape = dice.u8(..18);
     let stores: u8 = match shape {
         0 => 3,
         1 => 2,
         _ => 1,
     };
     let (mut clients, mut locks) = (Vec::new(), Vec::new());
-    for _ in 0..dice.usize(2..=4) {
+    let arrivals = Arrivals::default();
+    for number in 0..dice.usize(2..=4) {
         let mut parts = Vec::new();
         for store in 0..stores {
             let url = format!("memory:story {world} {store}");
             let faults = faults(dice, lease, stores);
-            parts.push(client(url, plan.flaw, faults, lease, dice).await?);
+            let store = Behind {
+                flaw: plan.flaw,
+                faults,
+                arrivals: arrivals.clone(),
+            };
+            parts.push(client(url, store, lease, dice).await?);
         }
         let names = ["till", "ledger"];
         locks.push(match shape {
@@ -127,6 +141,23 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
                 let simple = |name: &str| (name.to_owned(), parts[0].0.lock(name).into());
                 names.map(simple).to_vec()
             }
+            10..12 => {
+                let fair = |name: &str| (name.to_owned(), parts[0].0.fair_lock(name).into());
+                names.map(fair).to_vec()
+            }
+            12..14 => {
+                let fair = |name: &str| parts[0].0.fair_lock(name).fenced().into();
+                names.map(|name| (name.to_owned(), fair(name))).to_vec()
+            }
+            14..16 => {
+                let identity = number.to_string();
+                let election = |name: &str| AnyLock::election(&parts[0].0, name, &identity);
+                names.map(|name| (name.to_owned(), election(name))).to_vec()
+            }
+            16.. => {
+                let job = |name: &str| AnyLock::job(&parts[0].0, name, lease * 3);
+                names.map(|name| (name.to_owned(), job(name))).to_vec()
+            }
             _ => {
                 let fenced = |name: &str| (name.to_owned(), parts[0].0.lock(name).fenced().into());
                 names.map(fenced).to_vec()
@@ -139,14 +170,21 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
         single: stores == 1,
         clients,
         locks,
+        arrivals,
     })
+}
+
+/// What lies between a client and its store.
+struct Behind {
+    flaw: Option<Flaw>,
+    faults: Faults,
+    arrivals: Arrivals,
 }
 
 /// A client of one store, and the plug that cuts it off.
 async fn client(
     url: String,
-    flaw: Option<Flaw>,
-    faults: Faults,
+    behind: Behind,
     lease: Duration,
     dice: &mut Rng,
 ) -> tidelock::Result<(Client, Plug)> {
@@ -154,8 +192,9 @@ async fn client(
     let hand = plug.clone();
     let open = async move |env: &Env| -> tidelock::Result<Store> {
         let store = tidelock::testing::open(&url, env).await?;
-        let store = broken::with(store, flaw);
-        Ok(Chaos::wrap(store, env, faults, hand))
+        let store = broken::with(store, behind.flaw);
+        let store = behind.arrivals.watch(store, lease);
+        Ok(Chaos::wrap(store, env, behind.faults, hand))
     };
     // From no hand-off at all to more hand-offs than there are waiters.
     let hand_off = HandOff::default()
@@ -216,6 +255,9 @@ async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
     }
     drop(fate);
     actors.shutdown().await;
+    if let Some(why) = cast.arrivals.overtaken() {
+        referee.blame(why);
+    }
     tidy(cast, referee).await;
 }
 
@@ -225,9 +267,11 @@ async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
         sleep(cast.lease.mul_f64(dice.f64() * 2.0)).await;
         match dice.u8(..10) {
             0..3 => {
+                // Some are cut off for longer than a waiter keeps its place, like a process that was killed.
+                let most = if dice.u8(..4) == 0 { 5.0 } else { 1.5 };
                 let (number, length) = (
                     dice.usize(..cast.clients.len()),
-                    cast.lease.mul_f64(dice.f64() * 1.5),
+                    cast.lease.mul_f64(dice.f64() * most),
                 );
                 referee.note(format_args!("connection {number} is cut for {length:?}"));
                 let (_, plug) = &cast.clients[number];
@@ -247,6 +291,7 @@ async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
             6 => {
                 let locks = &cast.locks[dice.usize(..cast.locks.len())];
                 let (name, lock) = &locks[dice.usize(..locks.len())];
+                referee.begins_to_force(name);
                 let forced = lock.force_release().await;
                 referee.forced(name, cast.lease * FORCED, &forced);
             }
@@ -293,6 +338,12 @@ async fn nothing_is_held(cast: &Cast, referee: &Referee) {
             left => {
                 referee.blame(format!("nobody is left, and something is held: {left:?}"));
             }
+        }
+    }
+    for (name, lock) in cast.locks.iter().flatten().filter(|_| cast.single) {
+        match lock.inspect().await {
+            Ok(seen) if seen.queue.is_empty() => {}
+            left => referee.blame(format!("nobody is left, and {name} has a queue: {left:?}")),
         }
     }
 }

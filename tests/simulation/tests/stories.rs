@@ -59,3 +59,13 @@ fn a_release_that_frees_for_anybody_is_caught() {
 fn a_renewal_that_is_always_confirmed_is_caught() {
     assert!(caught(Flaw::ConfirmsEverything).contains("two holders"));
 }
+
+#[test]
+fn a_fair_lock_without_an_order_is_caught() {
+    assert!(caught(Flaw::ForgetsTheOrder).contains("came earlier"));
+}
+
+#[test]
+fn a_store_that_forgets_marks_is_caught() {
+    assert!(caught(Flaw::ForgetsMarks).contains("which is done"));
+}

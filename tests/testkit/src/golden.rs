@@ -17,7 +17,7 @@ use serde_json::Value;
 
 pub use mask::Mask;
 pub use observer::{Observed, Observer};
-pub use remains::{Key, Remains};
+pub use remains::{Content, Key, Remains};
 
 use crate::java::{JavaPeer, PeerOptions, RedissonVersion};
 use crate::servers::{Flavour, RedisServer};

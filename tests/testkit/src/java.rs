@@ -5,15 +5,21 @@
 //! [`Pending`] from a `begin_` method and wait for it later.
 
 mod build;
+mod counting_semaphore;
 mod curator;
+mod latch;
 mod lock;
+mod permits;
 mod soak;
 mod turns;
 mod wire;
 mod word_file;
 
+pub use counting_semaphore::JavaCountingSemaphore;
 pub use curator::curator_peer;
+pub use latch::JavaLatch;
 pub use lock::{HammerPlan, HammerReport, JavaLock};
+pub use permits::{JavaPermits, PermitsReport};
 pub use soak::{SoakPlan, SoakReport};
 pub use turns::{TurnsPlan, TurnsReport};
 pub use wire::{Answer, JavaError, Pending};
@@ -75,6 +81,11 @@ impl RedissonVersion {
         self != Self::V3_12_5
     }
 
+    /// Whether a permit of this version is 16 bytes, as its id says: since 3.17. Before, it is the text of the id.
+    pub fn has_short_permits(self) -> bool {
+        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
+    }
+
     /// Whether this version writes a latch when it unlocks, and deletes it afterwards: since 3.24.
     pub fn has_unlock_latch(self) -> bool {
         !matches!(self, Self::V3_22_0 | Self::V3_15_6 | Self::V3_12_5)
@@ -98,7 +109,7 @@ impl PeerOptions {
             version,
             url: url.into(),
             watchdog: Duration::from_secs(30),
-            answer_within: Duration::from_secs(120),
+            answer_within: Duration::from_secs(240),
             quiet: false,
         }
     }
@@ -218,6 +229,24 @@ impl JavaPeer {
     /// `getSpinLock(name)` for this worker. Since 3.15.
     pub fn spin_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "spin", name)
+    }
+
+    /// `getPermitExpirableSemaphore(name)` for this worker.
+    pub fn permits(&self, worker: &str, name: &str) -> JavaPermits {
+        let link = Arc::clone(&self.link);
+        JavaPermits::new(JavaLock::new(link, worker, "permits", name))
+    }
+
+    /// `getSemaphore(name)` for this worker.
+    pub fn counting_semaphore(&self, worker: &str, name: &str) -> JavaCountingSemaphore {
+        let link = Arc::clone(&self.link);
+        JavaCountingSemaphore::new(JavaLock::new(link, worker, "semaphore", name))
+    }
+
+    /// `getCountDownLatch(name)` for this worker.
+    pub fn latch(&self, worker: &str, name: &str) -> JavaLatch {
+        let link = Arc::clone(&self.link);
+        JavaLatch::new(JavaLock::new(link, worker, "latch", name))
     }
 
     /// `RedissonMultiLock` over these locks, for this worker; a `+` separates the names.

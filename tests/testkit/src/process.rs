@@ -43,7 +43,9 @@ pub fn freeze(pid: u32) -> Result<()> {
 /// Fails when there is no such process.
 pub fn thaw(pid: u32) -> Result<()> {
     send(pid, Signal::CONT)?;
-    wait_state(pid, |state| state != 'T')
+    let continued = wait_state(pid, |state| state != 'T');
+    // It may end at once, if it was told to while it was frozen.
+    continued.or_else(|error| if is_alive(pid) { Err(error) } else { Ok(()) })
 }
 
 /// Kills `pid` (SIGKILL), frozen or not.

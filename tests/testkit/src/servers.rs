@@ -16,6 +16,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod prometheus;
 mod redis;
 mod replicated;
 mod sentinels;
@@ -37,10 +38,19 @@ pub use memcached::MemcachedServer;
 pub use pgbouncer::Pgbouncer;
 pub use postgres::PostgresServer;
 pub use process::ServerProcess;
+pub use prometheus::Prometheus;
 pub use redis::RedisServer;
 pub use replicated::Replicated;
 pub use sentinels::{Sentinels, SentinelsBuilder};
 pub use zookeeper::ZooKeeperServer;
+
+/// A free loopback port that this process has not handed out before, for a server that is not of this kit.
+///
+/// # Errors
+/// Fails when there is none.
+pub fn free_port() -> Result<u16> {
+    port::free()
+}
 
 /// `127.0.0.1:P1,127.0.0.1:P2,…`
 fn hosts<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {

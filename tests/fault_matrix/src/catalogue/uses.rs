@@ -16,10 +16,12 @@ pub(super) const ROWS: [Row; 25] = [
     row(
         43,
         "two clients whose clocks differ, in a fair lock",
-        |_| {
-            Answer::no(
+        |store| match store {
+            Redis => Answer::own(),
+            Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
+            _ => Answer::no(
                 "no clock of a client decides about a place: places and turns are timed by the store",
-            )
+            ),
         },
     ),
     row(44, "the machine is suspended", |store| {
@@ -59,11 +61,12 @@ pub(super) const ROWS: [Row; 25] = [
             Memory => Answer::no(ONE_PROCESS),
             Zookeeper | Etcd => Answer::no("all its locks have a queue; the other rows show it"),
             Redis | Replicas | Sentinel | Cluster => only(store, &[Redis], SAME_SERVER),
+            Sqlite | Postgres | Mariadb => Answer::own(),
             _ => Answer::no(NO_KIND),
         },
     ),
     row(50, "a writer among endless readers", |store| match store {
-        Redis | Memory | Zookeeper => Answer::tested(&[
+        Redis | Memory | Zookeeper | Sqlite | Postgres => Answer::tested(&[
             "a_writer_is_not_starved_by_readers",
             "the_first_to_come_is_the_first_to_go",
         ]),
@@ -73,11 +76,30 @@ pub(super) const ROWS: [Row; 25] = [
     row(
         51,
         "permits: a holder dies, one too many comes back",
-        |_| Answer::no(NO_KIND),
+        |store| match store {
+            Redis | Memory => Answer::tested(&[
+                "permits_of_a_process_that_vanished_come_back_once",
+                "no_request_makes_a_permit_too_many",
+                "no_counted_request_counts_twice",
+                "t51_an_acquire_goes_on_after_an_outage",
+            ]),
+            Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
+            _ => Answer::no(NO_KIND),
+        },
     ),
-    row(52, "a latch: counted down while it is waited for", |_| {
-        Answer::no(NO_KIND)
-    }),
+    row(
+        52,
+        "a latch: counted down while it is waited for",
+        |store| match store {
+            Redis | Memory => Answer::tested(&[
+                "all_waiters_go_on_at_zero_and_not_before",
+                "calls_at_the_same_time_each_count_once",
+                "t52_a_waiter_goes_on_after_an_outage",
+            ]),
+            Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
+            _ => Answer::no(NO_KIND),
+        },
+    ),
     row(
         53,
         "sets of locks in opposite order, one part hangs",

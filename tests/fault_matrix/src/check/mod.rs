@@ -2,6 +2,7 @@
 
 mod exclusion;
 mod loss;
+mod slots;
 mod tokens;
 mod waits;
 mod wake;
@@ -19,6 +20,8 @@ pub(crate) enum Promise {
     Exclusion,
     /// Tokens grow with every grant.
     Tokens,
+    /// A slot of a job is not run again after it was done.
+    Slots,
     /// A free lock goes to a waiter.
     Wake,
     /// A wait fails only because of the store.
@@ -81,6 +84,7 @@ pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Brea
     let slack = slack(history, notes);
     let mut found = exclusion::check(history, notes, terms, slack);
     found.extend(tokens::check(history, notes, terms, slack));
+    found.extend(slots::check(history, notes));
     found.extend(wake::check(history, notes, terms, slack));
     found.extend(waits::check(history, notes));
     found.extend(loss::check(history, notes, terms, slack));

@@ -60,8 +60,8 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         let recorder = Recorder::create(&file).unwrap();
         let client = client(store.clone(), flaw).await;
         let plan = plan(process, &store, &file, name);
-        for mut task in tasks(&plan, 0, &recorder, &stop, |name| {
-            client.lock(name).fenced().into()
+        for mut task in tasks(&plan, 0, &recorder, &stop, |role, name, id| {
+            role.lock(&client, name, id, true)
         }) {
             task.lie = lie;
             running.spawn(task.run());
@@ -290,6 +290,47 @@ fn a_loss_without_need_is_caught() {
         ..Notes::default()
     };
     caught(&all(&history, &notes, &terms()), Promise::Loss);
+}
+
+#[test]
+fn a_slot_that_is_run_again_is_caught() {
+    let slot = |text: &str| What::Slot {
+        slot: text.to_owned(),
+    };
+    let history = |second: &str| {
+        story(&[
+            (1.0, "1.1.1", What::Asked),
+            (1.0, "1.1.1", granted(1, 1.5)),
+            (1.0, "1.1.1", slot("a")),
+            (1.1, "1.1.1", What::Left),
+            (1.1, "1.1.1", What::Done),
+            (1.1, "1.1.1", What::Released),
+            (1.2, "2.1.1", What::Asked),
+            (1.2, "2.1.1", granted(2, 1.7)),
+            (1.2, "2.1.1", slot(second)),
+            (1.3, "2.1.1", What::Left),
+            (1.3, "2.1.1", What::Released),
+        ])
+    };
+    let mut notes = Notes {
+        ended: Duration::from_secs(2),
+        ..Notes::default()
+    };
+    caught(&all(&history("a"), &notes, &terms()), Promise::Slots);
+    let found = all(&history("b"), &notes, &terms());
+    assert!(found.is_empty(), "{found:?}");
+    let when = Span {
+        from: Duration::from_secs_f64(1.15),
+        to: Duration::from_secs_f64(1.15),
+    };
+    notes.harms.push(Harm {
+        when,
+        name: None,
+        tokens: true,
+        sure: true,
+    });
+    let found = all(&history("a"), &notes, &terms());
+    assert!(found.is_empty(), "the store forgot its marks: {found:?}");
 }
 
 #[test]

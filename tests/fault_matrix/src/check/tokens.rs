@@ -55,7 +55,12 @@ fn handed_on(one: &Acquisition, notes: &Notes, terms: &Terms, slack: Duration) -
 }
 
 fn forgotten(before: &Acquisition, after: &Acquisition, notes: &Notes) -> bool {
-    let between = |from, to| before.granted <= Some(to) && Some(from) <= after.granted;
+    // A job has its lock before it marks its attempt, and is granted only then: the store may forget the lock in between.
+    let made = match before.slot {
+        Some(_) => Some(before.asked),
+        None => before.granted,
+    };
+    let between = |from, to| made <= Some(to) && Some(from) <= after.granted;
     notes.harms.iter().any(|harm| {
         harm.tokens && harm.concerns(&after.name) && between(harm.when.from, harm.when.to)
     })

@@ -24,9 +24,14 @@ pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
 
 /// Whether a fault of the store or a kill of the process explains the failure.
 fn is_excused(one: &Acquisition, notes: &Notes) -> bool {
-    let Some((until, _)) = one.failed else {
+    let Some((until, kind)) = &one.failed else {
         return false;
     };
+    let until = *until;
+    // A job has the lock before it marks its attempt, and may lose it to a freeze in between.
+    if kind == "Lost" && notes.stood_still(one.process, one.asked, until) {
+        return true;
+    }
     let harmed = |harm: &crate::notes::Harm| harm.when.meets(one.asked, until);
     notes.outage_until(one.asked, until).is_some()
         || notes.harms.iter().any(harmed)

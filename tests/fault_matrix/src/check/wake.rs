@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
+use crate::role::is_marked;
 
 /// The bound on a waiter's retry after a lease has ended.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -64,9 +65,15 @@ fn gap(
     // Without an orderly release, the lock ends with its lease, counted from the last renewal. After an orderly
     // release, a grant that reached no client may still hold the lock for one lease.
     let vanished = before.believed_until()? + terms.lease + terms.grace;
+    // A candidate writes its mark first, and a job reads one: after an outage each of the two requests comes at its retry.
+    let again = if is_marked(&before.name) {
+        AGAIN * 2
+    } else {
+        AGAIN
+    };
     let (free, bound) = match before.released {
-        Some(at) => (at, terms.lease + terms.grace + AGAIN),
-        None => (vanished, AGAIN),
+        Some(at) => (at, terms.lease + terms.grace + again),
+        None => (vanished, again),
     };
     let taken = next.and_then(|next| next.granted).unwrap_or(notes.ended);
     // A request that gave up without an answer may still be queued or granted in the store until its lease ends.

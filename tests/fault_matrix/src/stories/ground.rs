@@ -5,9 +5,9 @@ use testkit::process::boot_time;
 
 use super::{all, operate};
 use crate::notes::Span;
+use crate::role::Role;
 use crate::stage::{Stage, Story};
 use crate::store::Store;
-use crate::worker::Role;
 use crate::world::{Deed, On};
 
 /// One minute in seconds, far more than any lease here.

@@ -14,7 +14,7 @@ pub use properties::{ALIVE_STAYS, NOTHING_REMAINS, ONE_OWNER, OWNER_OWNS, SEEN};
 pub use state::{Kind, Queue};
 
 use crate::progress::Waiting;
-use state::{Life, Phase};
+use state::{Life, Phase, UNCONFIRMED};
 
 /// A bug of a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,16 @@ pub enum HandOverBug {
     EvictsDeaf,
     /// The message is believed for a whole grant, however late it comes.
     BelievesLateMessage,
+    /// A message says how long the grant lasts as of the last beat. The waiter counts that from its newest beat, which
+    /// may be a later one.
+    CountsFromLaterBeat,
+    /// A message is not matched with the acquisition that it is for: the next one of the same client believes it.
+    BelievesStaleMessage,
     /// The message is the only way in: a waiter never asks again by itself, and no beat looks for a grant.
     NeverLooks,
+    /// A waiter of Redisson behind waiters that nobody can tell has its turn there, where Redisson refuses it, and loses
+    /// its place without a message.
+    TurnsBehindTheHead,
 }
 
 /// How often each fault may happen.
@@ -46,6 +54,8 @@ pub struct HandOverFaults {
     pub deaf: u8,
     /// A caller leaves before it has the lock.
     pub leaves: u8,
+    /// Another client of the server publishes a message to a waiter that was not granted the lock.
+    pub forged: u8,
 }
 
 impl HandOverFaults {
@@ -57,6 +67,7 @@ impl HandOverFaults {
         freezes: 0,
         deaf: 0,
         leaves: 0,
+        forged: 0,
     };
 }
 
@@ -88,6 +99,7 @@ pub enum Step {
     AskWithoutReply(usize),
     Hear(usize),
     LoseMessage(usize),
+    Forge(usize),
     Beat(usize),
     Renew(usize),
     Release(usize),
@@ -143,7 +155,7 @@ impl HandOver {
 
     /// The configurations without a bug.
     pub fn clean() -> Vec<Self> {
-        use Kind::{Java, Tidelock};
+        use Kind::{Java, OldJava, Tidelock};
         let faults = HandOverFaults {
             losses: 1,
             late: 1,
@@ -151,6 +163,11 @@ impl HandOver {
             freezes: 1,
             deaf: 1,
             leaves: 1,
+            forged: 1,
+        };
+        let trusted = HandOverFaults {
+            forged: 0,
+            ..faults
         };
         let run = |name, clients: &[Kind], turns| Self::new(name, clients, turns);
         vec![
@@ -158,11 +175,33 @@ impl HandOver {
             run("hand-over: two waiters, twice", &[Tidelock; 2], 2),
             run("hand-over: beside Java", &[Tidelock, Tidelock, Java], 1),
             run("hand-over: beside Java, twice", &[Tidelock, Java], 2),
+            run(
+                "hand-over: beside old Java",
+                &[Tidelock, Tidelock, OldJava],
+                1,
+            )
+            .faults(HandOverFaults {
+                deaf: 1,
+                ..HandOverFaults::NONE
+            }),
+            run(
+                "hand-over: beside old Java that freezes",
+                &[Tidelock, OldJava],
+                2,
+            )
+            .faults(HandOverFaults {
+                freezes: 1,
+                ..HandOverFaults::NONE
+            }),
             run("hand-over: every fault", &[Tidelock; 2], 1).faults(faults),
             run("hand-over: every fault, beside Java", &[Tidelock, Java], 1).faults(faults),
-            run("hand-over: every fault, direct", &[Tidelock; 2], 1)
-                .faults(faults)
-                .direct(),
+            run(
+                "hand-over: every fault but a forged message, direct",
+                &[Tidelock; 2],
+                1,
+            )
+            .faults(trusted)
+            .direct(),
         ]
     }
 
@@ -178,7 +217,7 @@ impl HandOver {
         let looks = !self.has(HandOverBug::NeverLooks);
         match client.phase {
             Phase::Idle if client.number < self.turns => steps.push(Step::Ask(c)),
-            Phase::Waiting if looks => steps.push(Step::Ask(c)),
+            Phase::Waiting if looks && !client.sleeps => steps.push(Step::Ask(c)),
             Phase::Idle | Phase::Waiting => {}
             Phase::Unsure => steps.push(Step::Ask(c)),
             Phase::Holding { .. } => steps.extend([Step::Release(c), Step::Renew(c)]),
@@ -188,6 +227,9 @@ impl HandOver {
         if waits && client.message.is_some() {
             steps.push(Step::Hear(c));
             steps.extend((faults.losses > 0).then_some(Step::LoseMessage(c)));
+        }
+        if waits && client.listens {
+            steps.extend((ours && faults.forged > 0).then_some(Step::Forge(c)));
         }
         if !client.listens {
             steps.push(Step::Listen(c));
@@ -219,6 +261,10 @@ impl HandOver {
                 state.faults.losses = state.faults.losses.checked_sub(1)?;
                 state.clients[c].message = None;
             }
+            Step::Forge(c) => {
+                state.faults.forged = state.faults.forged.checked_sub(1)?;
+                state.clients[c].message = Some(UNCONFIRMED);
+            }
             Step::Beat(c) => state.beat(self, c),
             Step::Renew(c) => state.renew(c),
             Step::Release(c) => state.release(self, c),
@@ -242,7 +288,7 @@ impl HandOver {
                 state.clients[c].listens = false;
                 state.clients[c].message = None;
             }
-            Step::Listen(c) => state.clients[c].listens = true,
+            Step::Listen(c) => state.listen(c),
             Step::Tick => state.tick(),
         }
         Some(())

@@ -51,7 +51,7 @@ impl Queue {
             }
         } else if self.waiters.first().is_none_or(|head| *head == ticket) {
             self.waiters.retain(|one| *one != ticket);
-            self.clients[usize::from(ticket.client)].turn = None;
+            self.forget_turns();
             self.held = Some(Held {
                 owner: ticket,
                 count: 1,
@@ -71,16 +71,23 @@ impl Queue {
     fn clean(&mut self) {
         while let Some(head) = self.waiters.first() {
             let client = &self.clients[usize::from(head.client)];
-            if client.turn != Some(0) && (client.life != Life::Dead || client.alive > 0) {
+            if client.life != Life::Dead || client.alive > 0 {
                 return;
             }
             self.waiters.remove(0);
         }
     }
 
+    /// Each grant ends all turns: one of tidelock is noted in the same key, one of Redisson changes all deadlines.
+    fn forget_turns(&mut self) {
+        for client in &mut self.clients {
+            client.turn = None;
+        }
+    }
+
     /// Ends a ticket: a release or a withdrawal.
     pub(super) fn end(&mut self, run: &HandOver, ticket: Ticket) {
-        let java = self.kind(ticket) == Kind::Java;
+        let java = self.kind(ticket) != Kind::Tidelock;
         self.waiters.retain(|one| *one != ticket);
         if let Some(held) = &mut self.held
             && held.owner == ticket
@@ -119,17 +126,23 @@ impl Queue {
         let mut place = 0;
         while let Some(ticket) = self.waiters.get(place).copied() {
             let c = usize::from(ticket.client);
-            if self.kind(ticket) == Kind::Java && !run.has(HandOverBug::GrantsJava) {
-                if self.clients[c].turn == Some(0) {
+            if self.kind(ticket) != Kind::Tidelock && !run.has(HandOverBug::GrantsJava) {
+                let over = self.clients[c].turn == Some(0);
+                if !(over && run.has(HandOverBug::TurnsBehindTheHead)) {
+                    self.tell(ticket, 0);
+                }
+                if over {
                     self.waiters.remove(place);
                     continue;
                 }
-                self.tell(ticket, 0);
-                let turn = self.clients[c].turn.unwrap_or(TURN);
-                self.clients[c].turn = Some(turn.min(TURN));
+                self.clients[c].turn.get_or_insert(TURN);
+                if !run.has(HandOverBug::TurnsBehindTheHead) {
+                    self.waiters.remove(place);
+                    self.waiters.insert(0, ticket);
+                }
                 return;
             }
-            let alive = self.clients[c].alive > 0 || self.kind(ticket) == Kind::Java;
+            let alive = self.clients[c].alive > 0 || self.kind(ticket) != Kind::Tidelock;
             let hears = asks == Some(ticket) || self.clients[c].listens;
             if alive && hears {
                 self.grant(place, asks);
@@ -153,6 +166,7 @@ impl Queue {
             confirmed: false,
         });
         self.handed_over = true;
+        self.forget_turns();
         if asks != Some(owner) {
             self.tell(owner, UNCONFIRMED);
         }

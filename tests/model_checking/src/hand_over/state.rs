@@ -1,6 +1,6 @@
 //! The state of a run: the lock, its queue, and the clients.
 
-use crate::hand_over::HandOverFaults;
+use crate::hand_over::{HandOverBug, HandOverFaults};
 
 /// How long a lease, a grant that nobody has confirmed, a sign of life and the turn of a Java waiter last, in ticks.
 pub(crate) const LEASE: u8 = 2;
@@ -15,6 +15,8 @@ pub enum Kind {
     Tidelock,
     /// A client with Redisson.
     Java,
+    /// Redisson before 3.32: a waiter that is refused after it has subscribed sleeps until a message wakes it.
+    OldJava,
 }
 
 /// One acquisition of a client.
@@ -56,6 +58,8 @@ pub(crate) struct Client {
     /// A request of this ticket was never answered.
     pub(crate) in_doubt: bool,
     pub(crate) listens: bool,
+    /// A waiter of [`Kind::OldJava`] does not ask until it is told.
+    pub(crate) sleeps: bool,
     /// A message is on its way. The value is how long the grant in it lasts from now; 0 is a message without one.
     pub(crate) message: Option<u8>,
     /// What the server knows: how long the process counts as alive.
@@ -103,7 +107,9 @@ impl Queue {
             phase: Phase::Idle,
             number: 0,
             in_doubt: false,
-            listens: true,
+            // Redisson subscribes after its first attempt.
+            listens: *kind != Kind::OldJava,
+            sleeps: false,
             message: None,
             alive: 0,
             turn: None,
@@ -128,12 +134,14 @@ impl Queue {
     }
 
     /// The acquisition is over, and the next one has another ticket.
-    fn over(&mut self, c: usize) {
+    fn over(&mut self, run: &super::HandOver, c: usize) {
         let client = &mut self.clients[c];
         client.phase = Phase::Idle;
         client.number += 1;
         client.in_doubt = false;
-        client.message = None;
+        if !run.has(HandOverBug::BelievesStaleMessage) {
+            client.message = None;
+        }
     }
 
     pub(crate) fn ask(&mut self, run: &super::HandOver, c: usize) {
@@ -141,8 +149,9 @@ impl Queue {
         let queued = self.clients[c].phase == Phase::Waiting;
         let granted = match self.clients[c].kind {
             Kind::Tidelock => self.attempt(run, ticket, queued),
-            Kind::Java => self.attempt_of_java(ticket),
+            Kind::Java | Kind::OldJava => self.attempt_of_java(ticket),
         };
+        self.clients[c].sleeps = !granted && self.clients[c].kind == Kind::OldJava;
         self.clients[c].phase = if granted {
             Phase::Holding { proved: LEASE }
         } else {
@@ -162,7 +171,7 @@ impl Queue {
     pub(crate) fn hear(&mut self, run: &super::HandOver, c: usize) {
         let left = self.clients[c].message.take().unwrap_or(0);
         if run.direct && left > 0 {
-            let late = run.has(super::HandOverBug::BelievesLateMessage);
+            let late = run.has(HandOverBug::BelievesLateMessage);
             let proved = if late { UNCONFIRMED } else { left };
             self.clients[c].phase = Phase::Holding { proved };
         } else {
@@ -170,9 +179,19 @@ impl Queue {
         }
     }
 
+    /// A waiter asks again after it has subscribed.
+    pub(crate) fn listen(&mut self, c: usize) {
+        self.clients[c].listens = true;
+        self.clients[c].sleeps = false;
+    }
+
     pub(crate) fn beat(&mut self, run: &super::HandOver, c: usize) {
         self.clients[c].alive = ALIVE;
-        let again = run.has(super::HandOverBug::GrantsAgain)
+        if run.has(HandOverBug::CountsFromLaterBeat) {
+            let message = &mut self.clients[c].message;
+            *message = message.map(|_| UNCONFIRMED);
+        }
+        let again = run.has(HandOverBug::GrantsAgain)
             && self.held.as_ref().is_some_and(|held| !held.confirmed);
         if self.held.is_none() || again {
             self.hand_over(run, None);
@@ -200,7 +219,7 @@ impl Queue {
             self.withdrawn.dedup();
         }
         self.end(run, ticket);
-        self.over(c);
+        self.over(run, c);
     }
 
     pub(crate) fn release_without_reply(&mut self, c: usize) -> Option<()> {

@@ -1,9 +1,9 @@
 //! Takes and releases one lock in a loop, and checks in a shared file that no other holder is inside: the Rust
 //! counterpart of the Java peer's hammer. The report has the same format as the Java one.
 //!
-//! Arguments: the store, or several separated by spaces; `plain`, `fenced`, `multi` (the name is several names joined
-//! by `+`), `majority` or `sides` (a read-write lock: two of three holds are a reader's); then name, rounds per task,
-//! tasks, word file, microseconds per hold, and optionally the milliseconds between connecting and the first round.
+//! Arguments: the store, or several separated by spaces; `plain`, `fair`, `fenced`, `multi` (the name is several names
+//! joined by `+`), `majority` or `sides` (a read-write lock: two of three holds are a reader's); then name, rounds per
+//! task, tasks, word file, microseconds per hold, and optionally the milliseconds between connecting and the first round.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -50,6 +50,7 @@ async fn main() -> Result<()> {
     }
     let client = &clients[0];
     let lock: AnyLock = match &*plan.kind {
+        "fair" => client.fair_lock(&plan.name).into(),
         "fenced" => client.lock(&plan.name).fenced().into(),
         "multi" => {
             let parts = plan.name.split('+').map(|name| client.lock(name));
@@ -60,11 +61,11 @@ async fn main() -> Result<()> {
             let settings = RedLock::builder(clients.clone()).restart_guard(false);
             settings.build()?.lock(&plan.name).into()
         }
-        "sides" => client.read_write_lock(&plan.name)?.write().fenced().into(),
+        "sides" => client.read_write_lock(&plan.name).write().fenced().into(),
         _ => client.lock(&plan.name).into(),
     };
     let read = match &*plan.kind {
-        "sides" => Some(client.read_write_lock(&plan.name)?.read().fenced().into()),
+        "sides" => Some(client.read_write_lock(&plan.name).read().fenced().into()),
         _ => None,
     };
     tokio::time::sleep(plan.rest).await;

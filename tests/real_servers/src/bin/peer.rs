@@ -4,12 +4,12 @@
 //!
 //! | command | answers |
 //! | --- | --- |
-//! | `acquire NAME [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `acquire NAME [fair\|read\|write] [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
 //! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
 //! | `write NAME FILE` | writes even if not held: `written NAME …`, or `refused NAME …` if FILE has a larger token |
-//! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `hammer NAME ROUNDS [fair\|read\|write] [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
 //! | `clocks` | `clocks wall=… monotonic=…`: as this process reads them, in seconds since 1970 and in nanoseconds |
 //! | `block MS` | blocks the executor, then `unblocked` |
 //!
@@ -99,7 +99,17 @@ impl Peer {
     }
 
     fn lock(&self, name: &str, options: &[&str]) -> AnyLock {
-        AnyLock::new(self.client.lock(name), options.contains(&"fenced"))
+        let (client, wants) = (&self.client, |word| options.contains(&word));
+        let lock = if wants("fair") {
+            client.fair_lock(name)
+        } else if wants("read") {
+            client.read_write_lock(name).read()
+        } else if wants("write") {
+            client.read_write_lock(name).write()
+        } else {
+            client.lock(name)
+        };
+        AnyLock::new(lock, options.contains(&"fenced"))
     }
 
     fn with(&self, name: &str, look: impl FnOnce(&AnyGuard) -> Result<()>) -> Result<()> {

@@ -37,13 +37,13 @@ async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
     let error = error.map(drop).unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
     ensure!(error.to_string().contains("CLUSTERDOWN"), "{error}");
-    ensure!((ms(700)..ms(1100)).contains(&took), "{took:?}");
+    ensure!((ms(700)..ms(800) + lease / 2).contains(&took), "{took:?}");
     let waiter = tokio::spawn(client.lock("{shop}stock").acquire());
     for other in &others {
         other.thaw()?;
     }
     cluster.await_ok()?;
-    let guard = within(ms(1000), "the cluster is up", waiter).await???;
+    let guard = within(SOON, "the cluster is up", waiter).await???;
     guard.release().await?;
     Ok(())
 }

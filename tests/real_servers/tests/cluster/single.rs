@@ -1,7 +1,7 @@
 //! A cluster node given as a single server. It owns only some of the locks, so the client refuses it, however it is
 //! addressed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use testkit::proxy::Proxy;
@@ -11,6 +11,9 @@ use tidelock::{Error, ErrorKind};
 
 use crate::shared;
 use real_servers::{builder, eventually, ms, within};
+
+/// A lease whose tenth a refusal does not take, even on a busy machine.
+const PATIENT: Duration = Duration::from_secs(30);
 
 /// A node that does not own the lock "stock".
 fn elsewhere() -> Result<usize> {
@@ -46,11 +49,11 @@ async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
     ];
     for url in urls {
         let began = Instant::now();
-        let Err(error) = builder(ms(2000)).connect(&url).await else {
+        let Err(error) = builder(PATIENT).connect(&url).await else {
             anyhow::bail!("{url}: let in");
         };
         is_refused(&error)?;
-        ensure!(began.elapsed() < ms(500), "{url}: not at once");
+        ensure!(began.elapsed() < PATIENT / 10, "{url}: not at once");
     }
     let parts = [
         Topology::one(node.addr().to_string()),
@@ -58,7 +61,7 @@ async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
         Topology::socket(node.socket()),
     ];
     for servers in parts {
-        let Err(error) = servers.clone().connect(builder(ms(2000))).await else {
+        let Err(error) = servers.clone().connect(builder(PATIENT)).await else {
             anyhow::bail!("{servers:?}: let in");
         };
         is_refused(&error)?;
@@ -76,7 +79,7 @@ async fn t70_a_node_of_a_cluster_that_sentinels_name_is_refused() -> Result<()> 
         sentinel.admin(&["SENTINEL", "MONITOR", "shop", "127.0.0.1", &port, "2"])?;
     }
     let url = sentinels.url().replace("/mymaster", "/shop");
-    let Err(error) = builder(ms(2000)).connect(&url).await else {
+    let Err(error) = builder(PATIENT).connect(&url).await else {
         anyhow::bail!("let in");
     };
     is_refused(&error)
@@ -134,13 +137,13 @@ async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
         anyhow::bail!("one node has all slots");
     };
     for choice in ["", "?locks=plain"] {
-        let client = builder(ms(2000))
+        let client = builder(PATIENT)
             .connect(&format!("{}{choice}", node.url()))
             .await?;
         let began = Instant::now();
         let error = client.lock("stock").acquire().await.map(drop).unwrap_err();
         is_refused(&error)?;
-        ensure!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+        ensure!(began.elapsed() < PATIENT / 10, "{:?}", began.elapsed());
         let error = client
             .lock("stock")
             .try_acquire()
@@ -169,7 +172,7 @@ async fn forward(listener: tokio::net::TcpListener, to: std::net::SocketAddr) {
 #[tokio::test]
 async fn t70_a_server_in_the_place_of_a_node_grants_nothing() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;
-    let client = builder(ms(2000)).connect(&cluster.url()).await?;
+    let client = builder(PATIENT).connect(&cluster.url()).await?;
     client.lock("stock").acquire().await?.release().await?;
     let node = cluster.node_of("stock")?;
     node.kill()?;

@@ -21,9 +21,8 @@ fn show_and_ls_tell_who_holds_what() -> Result<()> {
     let held_by = &lock["holders"][0];
     ensure!(
         held_by["pid"] == holder.pid()
-            && held_by["program"]
-                .as_str()
-                .is_some_and(|it| it.starts_with("sh as "))
+            && held_by["program"] == "sh"
+            && held_by["user"].is_string()
             && held_by["holds"] == 1,
         "{held_by}"
     );

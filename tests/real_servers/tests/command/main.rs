@@ -9,6 +9,7 @@ mod keys;
 mod leaving;
 mod looking;
 mod mysql;
+mod once;
 mod postgres;
 mod running;
 mod secrets;

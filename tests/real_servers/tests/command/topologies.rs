@@ -24,9 +24,7 @@ fn works_on(url: &str) -> Result<()> {
     say(url, &["try", "job", "--", "true"])?.must(75, "job")?;
     let seen = say(url, &["show", "job", "--json"])?.objects()?;
     ensure!(
-        seen[0]["holders"][0]["program"]
-            .as_str()
-            .is_some_and(|it| it.starts_with("sh as ")),
+        seen[0]["holders"][0]["program"] == "sh" && seen[0]["holders"][0]["user"].is_string(),
         "{seen:?}"
     );
     let listed = say(url, &["ls"])?;

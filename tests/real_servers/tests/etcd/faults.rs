@@ -88,7 +88,8 @@ async fn t60_a_compaction_hides_no_release() {
         let begun = Instant::now();
         guard.release().await.unwrap();
         let (next, taken) = soon("the waiter", waiter).await.unwrap();
-        assert!(taken - begun < ms(500), "{:?}", taken - begun);
+        // Without the watch, the waiter would get it when the two seconds of its lease have passed.
+        assert!(taken - begun < ms(1500), "{:?}", taken - begun);
         next.release().await.unwrap();
     }
 }
@@ -134,7 +135,8 @@ async fn t60_a_frozen_server_loses_the_lock_in_time() {
     let begun = Instant::now();
     server.freeze().unwrap();
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
-    assert!(begun.elapsed() <= ms(2200), "{:?}", begun.elapsed());
+    // The lease is 2 s. The frozen server grants nothing; a busy machine may be late to tell.
+    assert!(begun.elapsed() <= ms(3000), "{:?}", begun.elapsed());
     server.thaw().unwrap();
     drop(guard);
     let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();

@@ -25,11 +25,14 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
     tidelock::conformance!(fair: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(once with faults: super::fixture().through_chaos());
 }
 
 mod threads {

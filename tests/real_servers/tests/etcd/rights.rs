@@ -1,6 +1,9 @@
 //! T27: users without all the rights that locks need.
 
+use std::convert::Infallible;
+
 use testkit::servers::EtcdServer;
+use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, Severity};
 
 use crate::world::{client, soon};
@@ -39,7 +42,15 @@ async fn t27_a_right_that_is_missing_is_named_and_found() {
         assert!(error.to_string().contains("permission"), "{error}");
     }
 
+    let job = reader.once("report").slot(Slot::id("Monday"));
+    let refused = job.run(|_| async { Ok::<_, Infallible>(()) }).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Refused);
+    let refused = reader.election("billing").campaign().await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Refused);
+
     assert!(held.is_held());
     held.release().await.unwrap();
     assert!(server.keys().unwrap().is_empty());
+    real_servers::runs_once(&clerk, "report").await.unwrap();
+    real_servers::leads(&clerk, "billing").await.unwrap();
 }

@@ -1,9 +1,11 @@
 //! Java's `RFairLock` and tidelock's fair lock in one queue.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::java::{HammerPlan, RedissonVersion, WordFile, monotonic_now_ns};
+use testkit::process::Spawned;
 
 use crate::topologies::until;
 use crate::world::{WAKE_BOUND, World, between};
@@ -13,9 +15,11 @@ with_every_redisson!(
     t73_a_fair_queue_of_both_never_overlaps,
     t73_a_java_holder_counts_once_after_a_hand_over,
     t73_a_java_try_does_not_overtake_a_rust_waiter,
+    t73_a_java_waiter_behind_a_killed_rust_waiter_has_its_turn,
 );
 
 const NAME: &str = "turns";
+const SOON: Duration = Duration::from_secs(20);
 
 fn queue(world: &World) -> Vec<String> {
     let key = "redisson_lock_queue:{turns}";
@@ -153,4 +157,38 @@ fn t73_a_java_try_does_not_overtake_a_rust_waiter(version: RedissonVersion) {
     println!("Java to Rust: {took:?}");
     assert!(took < WAKE_BOUND, "{took:?}");
     world.run(guard.release()).unwrap();
+}
+
+/// Redisson grants the lock only to the head, and the process that was killed still counts as alive.
+fn t73_a_java_waiter_behind_a_killed_rust_waiter_has_its_turn(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.fair_lock(NAME);
+    let guard = world.acquire(&lock);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
+    command.arg(world.server.url()).arg("30000");
+    let mut peer = Spawned::start(command).unwrap();
+    peer.wait_line("ready client=", SOON).unwrap();
+    peer.write_line(&format!("hammer {NAME} 1 fair")).unwrap();
+    until(|| queue(&world).len() == 1);
+    let waiting = world
+        .java
+        .fair_lock("a", NAME)
+        .begin_lock_when_free()
+        .unwrap();
+    until(|| queue(&world).len() == 2);
+    peer.kill().unwrap();
+    let channels = ["PUBSUB", "CHANNELS", "redisson_lock__channel:*"];
+    until(|| {
+        world
+            .server
+            .query::<Vec<String>, _>(&channels)
+            .unwrap()
+            .len()
+            == 1
+    });
+    let released = monotonic_now_ns();
+    world.run(guard.release()).unwrap();
+    let took = between(released, waiting.wait().unwrap().done_at_ns);
+    println!("behind a killed waiter: {took:?}");
+    assert!(took < WAKE_BOUND, "{took:?}");
 }

@@ -80,6 +80,7 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     std::thread::sleep(rest);
     let java = peers.each_ref().map(|peer| {
         let lock = match kind {
+            "fair" => peer.fair_lock("h", "load"),
             "fenced" => peer.fenced_lock("h", "load"),
             // The reverse of the order in which Rust acquires.
             "multi" => peer.multi_lock("h", "load 2+load 1"),
@@ -89,14 +90,14 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
         };
         lock.begin_hammer(&plan).unwrap()
     });
-    let reports: Vec<HammerReport> = java
-        .into_iter()
-        .map(|pending| pending.value().unwrap())
-        .chain(rust.into_iter().map(report))
-        .collect();
-    println!("{reports:#?}");
+    let java = java.map(|pending| pending.value().unwrap());
+    let rust = rust.map(report);
+    println!("{java:#?} {rust:#?}");
+    check(&java, woken_in_java(kind));
+    // Redisson publishes nothing when a set is free: tidelock's waiters retry after some seconds.
+    check(&rust, woken_in_java(kind) || kind == "sides");
+    let reports = [java, rust].concat();
     let holds = reports.iter().map(|report| report.acquisitions).sum();
-    check(&reports, kind);
     // Readers only look at the counter.
     let written = word.counter().unwrap();
     assert!(
@@ -116,8 +117,14 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     }
 }
 
-/// Nobody saw two holders or a token that did not grow, and nobody waited for the end of a lease.
-fn check(reports: &[HammerReport], kind: &str) {
+/// Whether Redisson wakes its own waiters. It does not for its sets, and its write release forgets a thread that is about
+/// to sleep.
+fn woken_in_java(kind: &str) -> bool {
+    matches!(kind, "plain" | "fair" | "fenced")
+}
+
+/// Nobody saw two holders or a token that did not grow, and no waiter that is woken waited for the end of a lease.
+fn check(reports: &[HammerReport], woken: bool) {
     for report in reports {
         assert_eq!(
             (report.overlaps, report.token_faults),
@@ -125,8 +132,6 @@ fn check(reports: &[HammerReport], kind: &str) {
             "{reports:#?}"
         );
         let longest = Duration::from_nanos(report.wait_max_ns);
-        // Redisson does not wake the waiters of its sets: they retry after some seconds.
-        let woken = matches!(kind, "plain" | "fenced" | "sides");
         assert!(
             !woken || longest < LEASE / 2,
             "a wake-up was lost: {reports:#?}"

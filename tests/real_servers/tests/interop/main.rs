@@ -8,15 +8,19 @@
 #[macro_use]
 mod world;
 
+mod counting;
 mod counts;
 mod fair;
+mod fair_load;
 mod fair_queue;
 mod fenced;
 mod force;
 mod generations;
+mod latches;
 mod leases;
 mod load;
 mod mixed;
+mod permits;
 mod remains;
 mod sets;
 mod sides;

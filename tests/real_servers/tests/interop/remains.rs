@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::golden::{self, Mask, Observed, Observer, Recording, Remains};
+use testkit::golden::{self, Content, Mask, Observed, Observer, Recording, Remains};
 use testkit::java::RedissonVersion;
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, Result};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
+use crate::topologies::until;
 use crate::world::rust;
 
 const NAMES: [&str; 3] = ["{tag}:order", "half{brace", "schlüssel 漢字"];
@@ -17,6 +19,7 @@ with_each_redisson!(
     a_waiter_leaves_what_redisson_leaves,
     any_name_is_written_as_redisson_writes_it,
     a_renewal_leaves_what_redisson_leaves,
+    a_fair_queue_leaves_what_redisson_leaves,
 );
 
 #[test]
@@ -75,15 +78,8 @@ fn a_waiter_leaves_what_redisson_leaves(version: RedissonVersion) {
         .observer
         .look(&["script", "SUBSCRIBE", "script"])
         .unwrap();
-    let recorded = stage.recorded("a waiter subscribes");
     stage.compare("a waiter subscribes", &seen, stage.begun.elapsed());
-    // tidelock also counts its own waiters, on a channel of its own.
-    let ours = |channel: &&String| channel.starts_with("tidelock:");
-    let shared = seen.subscribed.iter().filter(|channel| !ours(channel));
-    assert_eq!(
-        shared.collect::<Vec<_>>(),
-        recorded.subscribed.iter().collect::<Vec<_>>()
-    );
+    stage.same_channels("a waiter subscribes", &seen);
     stage.release(holder);
     let guard = stage.runtime.block_on(waiter).unwrap().unwrap();
     stage.shown(&guard, "<client>:<thread b>");
@@ -114,8 +110,42 @@ fn a_renewal_leaves_what_redisson_leaves(version: RedissonVersion) {
     stage.same("watchdog of 3 s: unlock");
 }
 
+/// A holder and two waiters. Redisson has one step more: a waiter that is woken asks for the lock.
+fn a_fair_queue_leaves_what_redisson_leaves(version: RedissonVersion) {
+    let mut stage = Stage::new(version, 30);
+    for name in ["turns", "{tag}:turns"] {
+        let step = |what: &str| format!("fair: {what} {name}");
+        let lock = stage.client.fair_lock(name);
+        stage.begins();
+        let held = stage.runtime.block_on(lock.acquire()).unwrap();
+        stage.same_with(&step("lock"), &held);
+        let refused = stage.runtime.block_on(lock.try_acquire()).unwrap();
+        assert!(refused.is_none());
+        let shown = held.reenter();
+        stage.runtime.block_on(shown.release()).unwrap();
+        stage.same(&step("unlock, not the last"));
+        let first = stage.queues(&lock, "b", &step("a waiter queues"));
+        let second = stage.queues(&lock, "c", &step("another waiter queues"));
+        stage.release(held);
+        let first = stage.runtime.block_on(first).unwrap().unwrap();
+        stage.same(&step("unlock wakes the first waiter"));
+        stage.begins();
+        assert!(stage.runtime.block_on(lock.force_release()).unwrap());
+        let second = stage.runtime.block_on(second).unwrap().unwrap();
+        stage.same(&step("forceUnlock wakes the second waiter"));
+        stage.runtime.block_on(first.release()).unwrap_err();
+        let soon = AcquireOptions::new().wait(Duration::from_millis(200));
+        let left = stage.runtime.block_on(lock.acquire_with(soon));
+        assert_eq!(left.unwrap_err().kind(), ErrorKind::TimedOut);
+        stage.same_when_withdrawn(&step("a waiter leaves"));
+        stage.release(second);
+        stage.same(&step("unlock, the last"));
+    }
+}
+
 /// tidelock alone on an observed server.
 struct Stage {
+    server: &'static RedisServer,
     recording: Recording,
     runtime: Runtime,
     client: Client,
@@ -131,6 +161,7 @@ impl Stage {
         let (runtime, client) = rust(&server.url(), Duration::from_secs(lease_s));
         let observer = Observer::new(server, Mask::default()).unwrap();
         Self {
+            server,
             recording: golden::kept(version).unwrap(),
             runtime,
             client,
@@ -168,6 +199,49 @@ impl Stage {
         self.same(step);
     }
 
+    /// Starts a waiter, and compares when it has its place in the queue.
+    fn queues(&mut self, lock: &Lock, thread: &str, step: &str) -> JoinHandle<Result<Guard>> {
+        let before = self.queue(lock).len();
+        let ten = AcquireOptions::new().expires_after(Duration::from_secs(10));
+        let waiting = self.runtime.spawn(lock.acquire_with(ten));
+        until(|| self.queue(lock).len() > before);
+        let owner = self.queue(lock).pop().unwrap();
+        let shown = format!("<client>:<thread {thread}>");
+        self.observer.mask().owner(owner, shown);
+        let seen = self.observer.look(&["SUBSCRIBE", "script"]).unwrap();
+        self.compare(step, &seen, self.begun.elapsed());
+        self.same_channels(step, &seen);
+        waiting
+    }
+
+    /// tidelock has more: it counts its own waiters on channels of its own, and a subscription outlives its waiter for
+    /// a while.
+    fn same_channels(&self, step: &str, seen: &Observed) {
+        for channel in self.recorded(step).subscribed {
+            assert!(seen.subscribed.contains(&channel), "{step}: {channel}");
+        }
+    }
+
+    fn queue(&self, lock: &Lock) -> Vec<String> {
+        self.runtime.block_on(lock.inspect()).unwrap().queue
+    }
+
+    /// As [`same`](Self::same), for a wait that ends: its withdrawal comes in the background and leaves a tombstone.
+    fn same_when_withdrawn(&mut self, step: &str) {
+        let withdrawn = |name: &&String| name.starts_with("tidelock:withdrawn:");
+        until(|| {
+            self.server
+                .keys()
+                .unwrap()
+                .iter()
+                .any(|name| withdrawn(&name))
+        });
+        for name in self.server.keys().unwrap().iter().filter(withdrawn) {
+            self.server.admin(&["DEL", name]).unwrap();
+        }
+        self.same(step);
+    }
+
     fn same(&mut self, step: &str) {
         let seen = self.observer.look(&[]).unwrap();
         self.compare(step, &seen, self.begun.elapsed());
@@ -176,8 +250,12 @@ impl Stage {
     /// Compares with the recording. Times to live may be shorter by at most `age`, because a slow machine delays the
     /// observation.
     fn compare(&self, step: &str, seen: &Observed, age: Duration) {
-        let (mut keys, messages) = shared(seen);
+        let (mut keys, mut messages) = shared(seen);
         let (recorded_keys, recorded_messages) = shared(&self.recorded(step));
+        if step.starts_with("fair: ") {
+            // tidelock also tells the waiters for a lock without a queue, under the same name.
+            messages.retain(|message| message.channel.ends_with('>'));
+        }
         // The server counts whole milliseconds, on another clock.
         let waited = (age + Duration::from_millis(20)).as_secs();
         for (name, key) in &mut keys {
@@ -200,7 +278,20 @@ fn shared(observed: &Observed) -> (Remains, Vec<golden::Message>) {
         !observed.keys.keys().any(withdrawn),
         "nothing was unclear: {observed:?}"
     );
+    (foreign(observed), observed.messages.clone())
+}
+
+/// The keys that are not tidelock's own. A deadline of a fair queue counts as equal: Redisson adds the rest of the
+/// holder's lease, tidelock does not.
+fn foreign(observed: &Observed) -> Remains {
     let mut keys = observed.keys.clone();
     keys.retain(|name, _| !name.starts_with("tidelock:"));
-    (keys, observed.messages.clone())
+    for key in keys.values_mut() {
+        if let Content::Times(deadlines) = &mut key.content {
+            for left in deadlines.values_mut() {
+                *left = 0;
+            }
+        }
+    }
+    keys
 }

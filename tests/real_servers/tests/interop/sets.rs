@@ -19,10 +19,10 @@ fn with_sets_of_both_nobody_overlaps(version: RedissonVersion) {
     let load = Load {
         version,
         kind: "multi",
-        rounds: 320,
+        rounds: 120,
         rest: Duration::ZERO,
     };
-    assert_eq!(hammer_on(&server.url(), load).holds, 2_560);
+    assert_eq!(hammer_on(&server.url(), load).holds, 960);
 }
 
 fn with_majorities_of_both_nobody_overlaps(version: RedissonVersion) {
@@ -30,10 +30,10 @@ fn with_majorities_of_both_nobody_overlaps(version: RedissonVersion) {
     let load = Load {
         version,
         kind: "majority",
-        rounds: 320,
+        rounds: 120,
         rest: Duration::ZERO,
     };
-    assert_eq!(hammer_on(&servers.urls().join(" "), load).holds, 2_560);
+    assert_eq!(hammer_on(&servers.urls().join(" "), load).holds, 960);
 }
 
 /// A plain lock of the other language cannot take a name that a set holds.

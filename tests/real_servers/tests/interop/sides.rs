@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use testkit::java::{JavaLock, JavaPeer, PeerOptions, RedissonVersion, monotonic_now_ns};
-use tidelock::{Lock, ReadWriteLock};
+use testkit::proxy::{Proxy, Then, When};
+use tidelock::{Lock, LostReason, ReadWriteLock};
 
 use crate::load::hammer;
 use crate::world::{WAKE_BOUND, World, between};
@@ -16,12 +17,14 @@ with_every_redisson!(
     a_side_has_the_keys_of_redisson,
     a_reader_of_java_that_died_keeps_no_writer_out,
     readers_and_writers_of_both_languages_never_meet,
+    a_downgrade_lets_java_readers_in_and_no_java_writer,
+    a_java_waiter_about_to_sleep_hears_that_its_lock_is_free,
 );
 
 const NAME: &str = "prices";
 
 fn sides(world: &World) -> ReadWriteLock {
-    world.client.read_write_lock(NAME).unwrap()
+    world.client.read_write_lock(NAME)
 }
 
 fn java_sides(world: &World, worker: &str) -> [JavaLock; 2] {
@@ -137,13 +140,9 @@ fn a_side_has_the_keys_of_redisson(version: RedissonVersion) {
     }
 }
 
-/// The keys, except tidelock's own, the token counter and latches that Redisson deletes later.
+/// The keys, except tidelock's own and latches that Redisson deletes later.
 fn keys(world: &World, owner: &str) -> Vec<String> {
-    let of_others = [
-        "tidelock:",
-        "redisson_unlock_latch:",
-        "redisson_lock_token:",
-    ];
+    let of_others = ["tidelock:", "redisson_unlock_latch:"];
     let mut keys = Vec::new();
     for key in world.server.keys().unwrap() {
         if of_others.iter().any(|prefix| key.starts_with(prefix)) {
@@ -199,7 +198,70 @@ fn readers_and_writers_of_both_languages_never_meet(version: RedissonVersion) {
     assert_eq!(done.holds, 1_200);
 }
 
-/// No keys of the lock are left, except the token counter.
+/// A writer of tidelock becomes a reader: Java's waiting reader is woken and enters, and Java's writer waits until all have
+/// released.
+fn a_downgrade_lets_java_readers_in_and_no_java_writer(version: RedissonVersion) {
+    let world = World::new(version);
+    let prices = sides(&world);
+    let [java_read, java_write] = java_sides(&world, "a");
+    drop(world.acquire(&prices.read())); // loads the scripts, so that each request below is one call
+    let writer = world.acquire(&prices.write());
+    let mut observer = world.observer();
+    let waiter = java_read.begin_lock_when_free().unwrap();
+    observer.look(&["script", "SUBSCRIBE", "script"]).unwrap();
+    let begun = monotonic_now_ns();
+    let reader = world.run(prices.downgrade(writer)).unwrap();
+    let took = between(begun, waiter.wait().unwrap().done_at_ns);
+    assert!(took < WAKE_BOUND, "{took:?}");
+    assert!(!java_write.try_lock().unwrap().value);
+    assert!(java_read.try_lock().unwrap().value);
+    world.run(reader.release()).unwrap();
+    assert!(java_read.is_held().unwrap().value);
+    assert!(!world.is_free_for_rust(&prices.write()));
+    java_read.unlock().unwrap();
+    assert!(java_write.try_lock().unwrap().value);
+    java_write.unlock().unwrap();
+    assert_nothing_is_left(&world);
+}
+
+/// Java takes the write lock of a name that tidelock holds as a lock, and releases it without a message. When tidelock
+/// releases, it removes what is left and tells Java's waiters, also one whose last attempt has been refused and that does
+/// not sleep yet.
+fn a_java_waiter_about_to_sleep_hears_that_its_lock_is_free(version: RedissonVersion) {
+    let world = World::new(version);
+    let proxy = Proxy::start(world.server.addr()).unwrap();
+    let delayed = JavaPeer::start(version, proxy.url()).unwrap();
+    let warm = delayed.write_lock("b", "warm");
+    warm.lock().unwrap(); // loads the script, so that each attempt below is one request
+    warm.unlock().unwrap();
+    let guard = world.acquire(&world.client.lock(NAME));
+    let java = world.java.write_lock("a", NAME);
+    java.lock().unwrap();
+    let script = match proxy.count("EVALSHA") {
+        0 => "EVAL",
+        _ => "EVALSHA",
+    };
+    let second = When::command(script, ":write").skip(1);
+    let refused = proxy.on(second, Then::HoldReply);
+    let message = proxy.on(When::push("redisson_rwlock"), Then::Hold);
+    let waiter = delayed.write_lock("b", NAME);
+    let waiter = waiter.begin_lock_when_free().unwrap();
+    let soon = |what| tokio::time::timeout(WAKE_BOUND, what);
+    world.run(async { soon(refused.fired()).await }).unwrap();
+    java.unlock().unwrap();
+    let lost = world.run(guard.release()).unwrap_err();
+    assert_eq!(lost.lost_reason(), Some(LostReason::WrongType), "{lost}");
+    world.run(async { soon(message.fired()).await }).unwrap();
+    message.release();
+    std::thread::sleep(Duration::from_millis(300)); // Redisson has no event for a message that it has taken in
+    let answered = monotonic_now_ns();
+    refused.release();
+    let took = between(answered, waiter.wait().unwrap().done_at_ns);
+    assert!(took < WAKE_BOUND, "{took:?}");
+    assert_nothing_is_left(&world);
+}
+
+/// No keys of the lock are left.
 fn assert_nothing_is_left(world: &World) {
     let end = Instant::now() + WAKE_BOUND;
     loop {

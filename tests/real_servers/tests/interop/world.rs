@@ -46,6 +46,16 @@ macro_rules! with_every_redisson {
     };
 }
 
+/// A connection that waits for each reply: on a busy machine one takes longer than the driver's default of half a second.
+pub(crate) async fn patient(url: &str) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(url).unwrap();
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&patient);
+    connection.await.unwrap()
+}
+
 pub(crate) struct World {
     runtime: Runtime,
     pub(crate) client: Client,

@@ -22,6 +22,8 @@ fn fixture() -> Fixture {
 
 mod promises {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(no once: super::fixture());
+    tidelock::conformance!(no election: super::fixture());
 }
 
 mod chaos {

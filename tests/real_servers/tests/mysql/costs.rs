@@ -1,72 +1,19 @@
 //! The number of round trips of each verb, counted on the wire, and the cost of waiting.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use real_servers::requests::{Protocol, RequestCounter};
 use real_servers::waiting::{A_MINUTE, cost_next_to_nothing, hand_overs};
 use testkit::process::cpu_time;
 use testkit::servers::MariaDb;
 use tidelock::Client;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::soon;
 
-/// A proxy that counts the first packet of each command from the client: one such packet is one round trip.
-struct Counter {
-    addr: SocketAddr,
-    commands: Arc<AtomicU64>,
-}
-
-impl Counter {
-    async fn before(server: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let addr = listener.local_addr()?;
-        let commands = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&commands);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, server, Arc::clone(&counted)));
-            }
-        });
-        Ok(Self { addr, commands })
-    }
-
-    /// The total number of round trips.
-    fn total(&self) -> u64 {
-        self.commands.load(Ordering::SeqCst)
-    }
-
-    /// The number of round trips since the previous call.
-    fn spent(&self) -> u64 {
-        self.commands.swap(0, Ordering::SeqCst)
-    }
-}
-
-async fn relay(client: TcpStream, server: SocketAddr, counted: Arc<AtomicU64>) -> Result<()> {
-    let server = TcpStream::connect(server).await?;
-    server.set_nodelay(true)?;
-    client.set_nodelay(true)?;
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
-    loop {
-        // The packet header: three bytes of length, and a sequence number that restarts at 0 with each command.
-        let mut head = [0; 4];
-        from_client.read_exact(&mut head).await?;
-        if head[3] == 0 {
-            counted.fetch_add(1, Ordering::SeqCst);
-        }
-        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
-        let mut packet = head.to_vec();
-        packet.resize(4 + usize::try_from(length)?, 0);
-        from_client.read_exact(&mut packet[4..]).await?;
-        to_server.write_all(&packet).await?;
-    }
+async fn counter(server: &MariaDb) -> Result<RequestCounter> {
+    RequestCounter::before(server.addr(), Protocol::Mysql).await
 }
 
 async fn client(url: &str) -> Result<Client> {
@@ -80,7 +27,7 @@ async fn client(url: &str) -> Result<Client> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_verb_costs_one_trip() -> Result<()> {
     let server = MariaDb::start()?;
-    let counter = Counter::before(server.addr()).await?;
+    let counter = counter(&server).await?;
     let a = client(&server.url_at(counter.addr, "tide")).await?;
     let lock = a.lock("stock").fenced();
     // The dropped guard is released on the second connection. After this, both connections are open.
@@ -114,7 +61,7 @@ async fn each_verb_costs_one_trip() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_renewals_cost_one_trip() -> Result<()> {
     let server = MariaDb::start()?;
-    let counter = Counter::before(server.addr()).await?;
+    let counter = counter(&server).await?;
     let builder = Client::builder()
         .publish_process_info(false)
         .lease(Duration::from_secs(6));
@@ -140,7 +87,7 @@ async fn a_hundred_renewals_cost_one_trip() -> Result<()> {
 async fn a_crowd_of_waiters_costs_little() -> Result<()> {
     const SECONDS: u64 = 10;
     let server = MariaDb::start()?;
-    let counter = Counter::before(server.addr()).await?;
+    let counter = counter(&server).await?;
     let holder = client(&server.url()).await?;
     let held = holder.lock("stock").acquire().await?;
     let crowd = client(&server.url_at(counter.addr, "tide")).await?;
@@ -171,7 +118,7 @@ async fn a_crowd_of_waiters_costs_little() -> Result<()> {
 #[ignore = "a minute: `cargo xtask full` runs it"]
 async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
     let server = MariaDb::start()?;
-    let counter = Counter::before(server.addr()).await?;
+    let counter = counter(&server).await?;
     let held = client(&server.url()).await?.lock("stock").acquire().await?;
     let url = server.url_at(counter.addr, "tide");
     let peer = (env!("CARGO_BIN_EXE_peer"), &*url);
@@ -189,5 +136,47 @@ async fn a_hand_over_takes_half_a_pause() -> Result<()> {
     let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
     println!("hand-over: median {median:?}, worst {worst:?}");
     ensure!(median <= Duration::from_millis(50), "{median:?}");
+    Ok(())
+}
+
+/// Waits until this many wait for a fair lock.
+async fn queued(server: &MariaDb, count: &str) -> Result<()> {
+    let begun = Instant::now();
+    while server.query("SELECT COUNT(*) FROM locks.tidelock_waiters")? != count {
+        ensure!(begun.elapsed() < Duration::from_secs(30), "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// A free fair lock costs one request and one, as a lock without a queue does. A turn of a waiter costs one that
+/// confirms the grant and one that releases the lock; the looks of its process come on top, because nobody is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_a_fair_lock_costs_two_trips_and_a_look() -> Result<()> {
+    let server = MariaDb::start()?;
+    let counter = counter(&server).await?;
+    let watched = client(&server.url_at(counter.addr, "tide")).await?;
+    let (watched, other) = (
+        watched.fair_lock("till"),
+        client(&server.url()).await?.fair_lock("till"),
+    );
+    watched.acquire().await?.release().await?;
+    counter.spent();
+    let guard = watched.acquire().await?;
+    assert_eq!(counter.spent(), 1, "acquire");
+    guard.release().await?;
+    assert_eq!(counter.spent(), 1, "release");
+    let mut fewest = u64::MAX;
+    for _ in 0..20 {
+        let held = other.acquire().await?;
+        let waiting = tokio::spawn(watched.acquire());
+        queued(&server, "1").await?;
+        counter.spent();
+        held.release().await?;
+        soon("the turn", waiting).await??.release().await?;
+        fewest = fewest.min(counter.spent());
+    }
+    // How many looks there were before the release depends on the moment.
+    ensure!((2..=3).contains(&fewest), "{fewest}");
     Ok(())
 }

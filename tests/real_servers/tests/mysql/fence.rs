@@ -1,79 +1,13 @@
 //! The fencing check in the user's own transaction: which transactions pass, and which are refused.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testkit::servers::MariaDb;
-use tidelock::{AcquireOptions, ErrorKind, FencedGuard};
+use tidelock::{AcquireOptions, Client, ErrorKind, SqlFence};
 
+use super::session::Session;
 use super::{LEASE, client, soon};
-
-/// The user's own connection: a `mysql` process that reads statements and prints results.
-struct Session {
-    child: Child,
-    stdin: ChildStdin,
-    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
-}
-
-impl Session {
-    fn open(server: &MariaDb) -> Result<Self> {
-        let mut command = server.client();
-        let command = command.arg("--force").stdin(Stdio::piped());
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().context("a pipe")?;
-        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let readers: [Option<Box<dyn std::io::Read + Send>>; 2] = [
-            out.map(|out| Box::new(out) as _),
-            err.map(|err| Box::new(err) as _),
-        ];
-        for reader in readers.into_iter().flatten() {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(reader).lines().map_while(Result::ok) {
-                    let _ = sender.send(line);
-                }
-            });
-        }
-        Ok(Self {
-            child,
-            stdin,
-            lines,
-        })
-    }
-
-    /// Runs statements and returns the first line of the result.
-    async fn ask(&mut self, sql: &str) -> Result<String> {
-        writeln!(self.stdin, "{sql};")?;
-        self.stdin.flush()?;
-        soon("an answer", self.lines.recv())
-            .await
-            .context("no answer")
-    }
-
-    /// Begins a transaction with the fencing check. Returns the server's result.
-    async fn begin(&mut self, guard: &FencedGuard) -> Result<String> {
-        let fence = guard.sql_fence()?;
-        let (name, token) = (fence.name.replace('\'', "''"), fence.token);
-        self.ask(&format!(
-            "SET @name = '{name}', @token = {token}; PREPARE fence FROM '{}'; START TRANSACTION; EXECUTE fence USING @name, @token",
-            fence.statement
-        ))
-        .await
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 const PASSES: &str = "18446744073709551615";
 
@@ -99,6 +33,43 @@ async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
+/// The queue of a fair lock waits for the fence too. The release does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_holds_up_the_next_waiter_and_no_release() -> Result<()> {
+    let server = MariaDb::start()?;
+    let long = Client::builder()
+        .lease(LEASE * 10)
+        .publish_process_info(false);
+    let (a, b) = (
+        long.clone().connect(&server.url()).await?,
+        long.connect(&server.url()).await?,
+    );
+    let mut session = Session::open(&server)?;
+    let guard = a.fair_lock("stock").fenced().acquire().await?;
+    let token = guard.token();
+    let waiting = tokio::spawn(b.fair_lock("stock").fenced().acquire());
+    let placed = async {
+        while b.fair_lock("stock").inspect().await?.queue.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        anyhow::Ok(())
+    };
+    soon("a place", placed).await?;
+    assert_eq!(session.begin(&guard).await?, PASSES);
+    let released = Instant::now();
+    guard.release().await?;
+    // A statement that waits for the fence gives up after a second.
+    assert!(released.elapsed() < LEASE, "{:?}", released.elapsed());
+    tokio::time::sleep(LEASE / 2).await;
+    assert!(!waiting.is_finished());
+    assert!(a.fair_lock("stock").try_acquire().await?.is_none());
+    session.ask("COMMIT; SELECT 'done'").await?;
+    let next = soon("its turn", waiting).await??;
+    assert!(next.token() > token);
+    next.release().await?;
+    Ok(())
+}
+
 /// An older token is an error: while the newer one is held, after its release, and after its row was removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_token_fails_the_transaction() -> Result<()> {
@@ -113,27 +84,19 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
     session.ask("ROLLBACK; SELECT 'done'").await?;
     let new = soon("the next holder", b.lock("stock").fenced().acquire()).await?;
     let refused = session.begin(&old).await?;
-    assert!(
-        refused.contains("a_newer_tidelock_token_exists"),
-        "{refused}"
-    );
+    assert!(refused.contains("1690 (22003)"), "{refused}");
+    assert!(SqlFence::is_refusal(Some("22003"), &refused), "{refused}");
     session.ask("ROLLBACK; SELECT 'done'").await?;
     assert_eq!(session.begin(&new).await?, PASSES);
     session.ask("ROLLBACK; SELECT 'done'").await?;
     new.release().await?;
     let refused = session.begin(&old).await?;
-    assert!(
-        refused.contains("a_newer_tidelock_token_exists"),
-        "{refused}"
-    );
+    assert!(SqlFence::is_refusal(Some("22003"), &refused), "{refused}");
     session
         .ask("ROLLBACK; DELETE FROM tidelock_locks; SELECT 'done'")
         .await?;
     let refused = session.begin(&old).await?;
-    assert!(
-        refused.contains("a_newer_tidelock_token_exists"),
-        "{refused}"
-    );
+    assert!(SqlFence::is_refusal(Some("22003"), &refused), "{refused}");
     Ok(())
 }
 

@@ -1,11 +1,17 @@
 //! The MySQL store on a real server: its promises, its costs, and the faults it survives.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 mod connecting;
 mod costs;
+mod fair;
 mod faults;
 mod fence;
 mod promises;
+mod session;
 mod tables;
 mod tls;
 

@@ -20,12 +20,29 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(once with faults: super::fixture().through_chaos());
 }
 
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
+}
+
+/// A fair lock is a lock like any other, and has an order.
+mod fair {
+    tidelock::conformance!(shown fair: super::fixture());
+}
+
+mod fair_locks {
+    tidelock::conformance!(blocking: super::fixture().as_fair());
+    tidelock::conformance!(cancel: super::fixture().as_fair());
+}
+
+mod fair_chaos {
+    tidelock::conformance!(shown fair: super::fixture().through_chaos());
 }

@@ -1,9 +1,11 @@
 //! The tables: which user creates them, which privileges are needed, and when old rows are removed.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
+use tidelock::once::Slot;
 use tidelock::{ErrorKind, LostReason};
 
 use super::{client, soon};
@@ -88,6 +90,18 @@ async fn the_least_rights_are_enough() -> Result<()> {
         .await?;
     assert!(!least.diagnose().await?.is_empty());
     detailed.close(Duration::from_secs(1)).await;
+    // The marks have a table of their own, which a user who may create tables makes with the first of them.
+    let job = least.once("report").slot(Slot::id("Monday"));
+    let refused = job.run(|_| async { Ok::<_, Infallible>(()) }).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("tidelock_marks"), "{error}");
+    let owner = client(&server.url()).await?;
+    real_servers::runs_once(&owner, "first").await?;
+    let marks = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_marks";
+    server.query(&format!("GRANT {marks} TO least@'127.0.0.1'"))?;
+    real_servers::runs_once(&least, "report").await?;
+    real_servers::leads(&least, "billing").await?;
     // Without the privilege to update rows nothing is granted, and the error names the missing privilege.
     let error = client(&url)
         .await?
@@ -175,5 +189,31 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     assert!(young.is_held());
     let guard = details.lock("old").fenced().acquire().await?;
     assert!(guard.token().get() > newest);
+    Ok(())
+}
+
+/// There the details of a client are kept without its user.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tables_of_an_earlier_tidelock_have_no_users() -> Result<()> {
+    let server = MariaDb::start()?;
+    client(&server.url()).await?.close(Duration::ZERO).await;
+    server.query("ALTER TABLE tidelock_clients DROP COLUMN os_user")?;
+    let builder = tidelock::Client::builder().os_user("deploy");
+    let a = builder.connect(&server.url()).await?;
+    soon("the details", async {
+        while server
+            .query("SELECT count(*) FROM tidelock_clients")?
+            .trim()
+            != "1"
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    })
+    .await?;
+    let _guard = a.lock("till").acquire().await?;
+    let seen = a.lock("till").inspect().await?;
+    let client = seen.holders[0].client.as_ref().context("no details")?;
+    assert_eq!((client.pid, &client.user), (std::process::id(), &None));
     Ok(())
 }

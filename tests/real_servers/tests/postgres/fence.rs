@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidelock::{AcquireOptions, ErrorKind};
+use tidelock::{AcquireOptions, ErrorKind, SqlFence};
 use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, soon};
@@ -11,6 +11,14 @@ async fn session(url: &str) -> tokio_postgres::Client {
     let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     session
+}
+
+/// By its SQLSTATE alone, and by its message alone.
+fn assert_refusal(error: &tokio_postgres::Error) {
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "TL001");
+    assert!(SqlFence::is_refusal(Some(error.code().code()), ""));
+    assert!(SqlFence::is_refusal(None, error.message()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,6 +51,7 @@ async fn a_transaction_fails_once_another_has_the_lock() {
         .unwrap_err();
     let why = error.as_db_error().unwrap().message().to_owned();
     assert!(why.contains("given to somebody else"), "{why}");
+    assert_refusal(&error);
     assert!(
         transaction.execute(sell, &[]).await.is_err(),
         "nothing more is done"
@@ -126,4 +135,52 @@ async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
         "0",
     )
     .await;
+}
+
+/// Also when the row was deleted: a token that is not known is not the newest. A transaction that rolls back to a
+/// savepoint goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_fence_has_an_sqlstate_of_its_own_and_leaves_a_savepoint() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let mut session = session(&server.url()).await;
+    let guard = a.lock("ledger").fenced().acquire().await.unwrap();
+    let fence = guard.sql_fence().unwrap();
+    server.query("DELETE FROM tidelock_locks").unwrap();
+    let mut transaction = session.transaction().await.unwrap();
+    let savepoint = transaction.savepoint("attempt").await.unwrap();
+    let late = savepoint
+        .execute(&fence.statement, &[&fence.name, &fence.token])
+        .await;
+    assert_refusal(&late.unwrap_err());
+    savepoint.rollback().await.unwrap();
+    transaction
+        .execute("CREATE TABLE notes (text text)", &[])
+        .await
+        .unwrap();
+    let other = transaction.execute("INSERT INTO notes VALUES (1/0)", &[]);
+    let error = other.await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert!(!SqlFence::is_refusal(
+        Some(error.code().code()),
+        error.message()
+    ));
+}
+
+/// A database with the tables of an older version gets the function at the next connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_is_missing_is_created() {
+    let server = server();
+    drop(client(&server.url()).await);
+    server
+        .query("DROP FUNCTION tidelock_locks_fence(text, bigint)")
+        .unwrap();
+    let a = client(&server.url()).await;
+    let guard = a.lock("ledger").fenced().acquire().await.unwrap();
+    let fence = guard.sql_fence().unwrap();
+    let session = session(&server.url()).await;
+    session
+        .execute(&fence.statement, &[&fence.name, &fence.token])
+        .await
+        .unwrap();
 }

@@ -7,11 +7,13 @@
 
 mod connecting;
 mod costs;
+mod fair;
 mod faults;
 mod fence;
 mod promises;
 mod raised;
 mod session;
+mod sides;
 mod tables;
 mod tls;
 

@@ -18,10 +18,43 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
+}
+
+/// A fair lock is a lock like any other, and has an order.
+mod fair {
+    tidelock::conformance!(shown fair: super::fixture());
+}
+
+/// Each waiter of a fair lock has a row, which it removes. Thousands of them that leave at random moments keep a busy
+/// machine from anything else, so that promise of the suite is left out.
+mod fair_locks {
+    tidelock::conformance!(blocking: super::fixture().as_fair());
+    tidelock::conformance!(cancel: super::fixture().as_fair());
+}
+
+mod fair_chaos {
+    tidelock::conformance!(shown fair: super::fixture().through_chaos());
+}
+
+/// Each side of a read-write lock is a lock like any other.
+mod sides {
+    tidelock::conformance!(cancel: super::fixture().as_writer());
+    tidelock::conformance!(read_write: super::fixture());
+}
+
+mod sides_chaos {
+    tidelock::conformance!(read_write: super::fixture().through_chaos());
+}
+
+mod sides_threads {
+    tidelock::conformance!(read_write: super::fixture().blocking());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(once with faults: super::fixture().through_chaos());
 }
 
 mod threads {

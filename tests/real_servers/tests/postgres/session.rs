@@ -192,3 +192,44 @@ async fn missing_abilities_are_refused_by_name() {
     assert!(b.lock("till").force_release().await.unwrap());
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
 }
+
+/// The server process of the session that holds the lock, as another client sees it.
+async fn backend_of(other: &Client) -> u32 {
+    let seen = other.lock("till").inspect().await.unwrap();
+    let pid = seen.holders[0].owner.strip_prefix("session ").unwrap();
+    pid.parse().unwrap()
+}
+
+/// `pg_terminate_backend` returns before the session ends. Until it has ended, its holder could release as if nothing
+/// had happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_force_release_returns_after_the_session_of_the_holder_has_ended() {
+    let server = server();
+    let (a, b) = (client(&url(&server)).await, client(&url(&server)).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let pid = backend_of(&b).await;
+    testkit::process::freeze(pid).unwrap();
+    let lock = b.lock("till");
+    let mut forced = std::pin::pin!(lock.force_release());
+    let early = tokio::time::timeout(Duration::from_millis(300), forced.as_mut()).await;
+    testkit::process::thaw(pid).unwrap();
+    early.unwrap_err();
+    assert!(soon("the end of the session", forced).await.unwrap());
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken));
+}
+
+/// The server was told to end the session, and does so at some time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_force_release_is_in_doubt_if_the_session_of_the_holder_does_not_end() {
+    let server = server();
+    let (a, b) = (client(&url(&server)).await, client(&url(&server)).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let pid = backend_of(&b).await;
+    testkit::process::freeze(pid).unwrap();
+    let lock = b.lock("till");
+    let forced = soon("the answer", lock.force_release()).await;
+    testkit::process::thaw(pid).unwrap();
+    assert_eq!(forced.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+}

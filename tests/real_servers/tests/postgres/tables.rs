@@ -1,9 +1,12 @@
 //! Tables, privileges, and the cost of each verb.
 
+use std::convert::Infallible;
+
 use testkit::servers::PostgresServer;
+use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind};
 
-use super::{client, server};
+use super::{LEASE, client, server, until};
 
 /// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
@@ -101,6 +104,17 @@ async fn the_rights_that_are_named_are_enough() {
     assert_eq!(a.list("*").limit(10).await.unwrap(), ["till"]);
     guard.release().await.unwrap();
     assert!(!a.diagnose().await.unwrap().is_empty());
+    // The first mark makes its table.
+    let job = a.once("report").slot(Slot::id("Monday"));
+    let refused = job.run(|_| async { Ok::<_, Infallible>(()) }).await;
+    let text = refused.unwrap_err().to_string();
+    let sql = &text[text.find("SELECT pg_advisory").expect(&text)..];
+    server.query(sql).unwrap();
+    server
+        .query("GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_marks TO clerk")
+        .unwrap();
+    real_servers::runs_once(&a, "report").await.unwrap();
+    real_servers::leads(&a, "billing").await.unwrap();
 }
 
 #[tokio::test]
@@ -139,4 +153,21 @@ async fn another_table_is_another_set_of_locks() {
         server.query("SELECT count(*) FROM other_locks").unwrap(),
         "1"
     );
+}
+
+/// There the details of a client are kept without its user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tables_of_an_earlier_tidelock_have_no_users() {
+    let server = server();
+    client(&server.url()).await.close(LEASE).await;
+    server
+        .query("ALTER TABLE tidelock_locks_clients DROP COLUMN os_user")
+        .unwrap();
+    let a = Client::builder().os_user("deploy");
+    let a = a.connect(&server.url()).await.unwrap();
+    until(&server, "SELECT count(*) FROM tidelock_locks_clients", "1").await;
+    let _guard = a.lock("till").acquire().await.unwrap();
+    let seen = a.lock("till").inspect().await.unwrap();
+    let client = seen.holders[0].client.as_ref().unwrap();
+    assert_eq!((client.pid, &client.user), (std::process::id(), &None));
 }

@@ -130,6 +130,25 @@ async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() ->
     Ok(())
 }
 
+/// As a lock without tokens, a side without tokens leaves nothing when it is released.
+#[tokio::test]
+async fn a_side_without_tokens_has_no_counter() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let ledger = client.read_write_lock("ledger");
+    for side in [ledger.read(), ledger.write()] {
+        side.acquire().await?.release().await?;
+        ensure!(server.keys()?.is_empty(), "{:?}", server.keys()?);
+        let guard = side.fenced().acquire().await?;
+        let token: u64 = server.query(&["GET", COUNTER])?;
+        ensure!(guard.token().get() == token, "{token}");
+        guard.release().await?;
+        ensure!(server.keys()? == [COUNTER], "{:?}", server.keys()?);
+        server.admin(&["DEL", COUNTER])?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn t68_the_last_token_is_given_out_once() -> Result<()> {
     let server = RedisServer::start()?;

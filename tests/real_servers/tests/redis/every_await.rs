@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
+use tidelock::testing::{
+    Faults, Fixture, promises::counting, promises::every_await, promises::latch,
+};
 
 use crate::{channels, eventually};
 
@@ -25,10 +27,43 @@ async fn left(
     .await?;
     for key in server.keys()? {
         let stays: i64 = server.query(&["PTTL", &key])?;
-        if key.starts_with("redisson_lock_token:") {
-            continue; // all grants of a read-write lock are counted
-        }
         ensure!(key.starts_with("tidelock:") && stays != -1, "{key} is left");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn downgrade_cancelled_at_every_await_leaves_nothing() -> Result<()> {
+    left(
+        every_await::downgrade_cancelled_at_every_await_leaves_nothing,
+        |fixture| fixture,
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing() -> Result<()> {
+    left(
+        latch::a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing,
+        |fixture| fixture,
+    )
+    .await
+}
+
+/// The number itself stays: a semaphore is not deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing() -> Result<()> {
+    let server = RedisServer::start()?;
+    let fixture = Fixture::url(server.url()).through(Faults::pending(2));
+    counting::an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing(&fixture).await;
+    eventually("no channel is left", LINGERS, || {
+        Ok(channels(&server)?.is_empty())
+    })
+    .await?;
+    for key in server.keys()? {
+        let stays: i64 = server.query(&["PTTL", &key])?;
+        let ours = key.starts_with("tidelock:") && stays != -1;
+        ensure!(ours || key.contains("slots"), "{key} is left");
     }
     Ok(())
 }

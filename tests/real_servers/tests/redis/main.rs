@@ -1,10 +1,16 @@
 //! The Redis store on a real server: the keys it writes, its costs, and the faults it survives.
 
 mod counters;
+mod counting;
 mod doctor;
 mod every_await;
 mod fair;
+mod fair_channels;
+mod fair_scripts;
+mod fair_steps;
+mod fair_threads;
 mod faults;
+mod latches;
 mod least_rights;
 mod promises;
 mod raised;

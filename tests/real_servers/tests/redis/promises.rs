@@ -12,11 +12,15 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
+    tidelock::conformance!(ordered election: super::fixture());
     tidelock::conformance!(read_write: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(once with faults: super::fixture().through_chaos());
     tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
@@ -27,8 +31,42 @@ mod fair {
 }
 
 mod fair_chaos {
-    tidelock::conformance!(faces: super::fixture().as_fair().through_chaos());
-    tidelock::conformance!(shown fair: super::fixture().through_chaos());
+    /// A waiter of a queue sends more requests than one of a plain lock, and each may be faulty: in a shorter lease a
+    /// busy machine does not come to all of them.
+    const LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
+
+    fn fixture() -> tidelock::testing::Fixture {
+        super::fixture().lease_of(LEASE).through_chaos()
+    }
+
+    tidelock::conformance!(faces: fixture().as_fair());
+    tidelock::conformance!(shown fair: fixture());
+}
+
+/// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
+mod permits {
+    tidelock::conformance!(hashed: super::fixture().as_permit());
+    tidelock::conformance!(permits: super::fixture());
+}
+
+mod permits_chaos {
+    tidelock::conformance!(permits faces: super::fixture().through_chaos());
+}
+
+mod counting {
+    tidelock::conformance!(counting: super::fixture());
+}
+
+mod counting_chaos {
+    tidelock::conformance!(counting faces: super::fixture().through_chaos());
+}
+
+mod latch {
+    tidelock::conformance!(latch: super::fixture());
+}
+
+mod latch_chaos {
+    tidelock::conformance!(latch faces: super::fixture().through_chaos());
 }
 
 mod threads {

@@ -159,3 +159,21 @@ async fn a_user_who_may_write_but_not_limit_leaves_no_lock_without_an_end() -> R
     assert!(server.keys()?.is_empty(), "{:?}", server.keys()?);
     Ok(())
 }
+
+/// A user may change the number of a semaphore, but not the set with the permits that are out. Then an acquisition takes
+/// nothing; otherwise nobody could ever give its permits back.
+#[tokio::test]
+async fn permits_that_cannot_be_noted_are_not_taken() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default on nopass ~* &* +@all\nuser shop on >secret ~* &* +@all -zadd")
+        .start()?;
+    let admin = client(&server.url()).await?.semaphore("render");
+    admin.set_permits(3).await?;
+    let url = format!("redis://shop:secret@{}", server.addr());
+    let render = client(&url).await?.semaphore("render");
+    let error = render.permits(2).try_acquire().await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let left: i64 = server.query(&["GET", "render"])?;
+    assert_eq!(left, 3);
+    Ok(())
+}

@@ -16,7 +16,7 @@ use real_servers::{SOON, within};
 const HOUR: i64 = 3600;
 
 /// The command line of a peer, for tests that change its environment before they start it.
-fn peer(shop: &Shop) -> Command {
+pub(crate) fn peer(shop: &Shop) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
     command
         .arg(shop.server.url())
@@ -26,7 +26,7 @@ fn peer(shop: &Shop) -> Command {
 
 /// Fails unless the peer's wall clock is `seconds` ahead of the true one. Otherwise the test would pass without its
 /// fault.
-fn wall_is_ahead(peer: &mut Peer, seconds: i64) -> Result<()> {
+pub(crate) fn wall_is_ahead(peer: &mut Peer, seconds: i64) -> Result<()> {
     let shown: i64 = peer.ask("clocks", "clocks")?.get("wall")?.parse()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let ahead = shown - i64::try_from(now)?;

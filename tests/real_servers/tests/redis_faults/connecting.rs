@@ -124,3 +124,39 @@ async fn t76_a_client_that_comes_back_to_a_full_server_keeps_its_locks() -> Resu
     guard.release().await?;
     Ok(())
 }
+
+/// A compose file starts a service and its Redis at the same time, and the service is ready first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_starts_before_its_redis_waits_for_it() -> Result<()> {
+    let server = RedisServer::start()?;
+    server.kill()?;
+    let client = builder(ms(9000)).connect_lazy(&server.url())?;
+    let (health, worker) = (client.clone(), client.clone());
+    let ready = move || health.status().is_connected;
+    ensure!(!ready());
+    let job = tokio::spawn(async move {
+        let guard = worker.lock("migration").acquire_timeout(SOON).await?;
+        let done = guard.while_held(async { "migrated" }).await?;
+        guard.release().await.map(|()| done)
+    });
+    tokio::time::sleep(ms(1000)).await;
+    ensure!(!job.is_finished() && !ready());
+    server.restart()?;
+    ensure!(job.await?? == "migrated");
+    ensure!(ready());
+    ensure!(client.close(SOON).await == 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lazy_client_with_a_wrong_password_does_not_wait() -> Result<()> {
+    let server = RedisServer::builder().password("hush").start()?;
+    let url = format!("redis://:loud@{}", server.addr());
+    let client = builder(ms(9000)).connect_lazy(&url)?;
+    let begun = std::time::Instant::now();
+    let refused = client.lock("stock").acquire_timeout(SOON).await;
+    let kind = refused.err().map(|error| error.kind());
+    ensure!(kind == Some(ErrorKind::Refused), "{kind:?}");
+    ensure!(begun.elapsed() < SOON / 4, "{:?}", begun.elapsed());
+    Ok(())
+}

@@ -50,7 +50,7 @@ async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
 }
 
 /// The first two lines of a peer after this time, sorted.
-fn the_next_two(peer: &mut Peer, since: Duration) -> Result<Vec<String>> {
+pub(crate) fn the_next_two(peer: &mut Peer, since: Duration) -> Result<Vec<String>> {
     let mut told = Vec::new();
     while told.len() < 2 {
         let line = peer.hear("")?;

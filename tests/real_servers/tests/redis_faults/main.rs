@@ -19,6 +19,7 @@ mod looks;
 mod misuse;
 mod others;
 mod peer;
+mod queue;
 mod replies;
 mod rights;
 mod scripts;

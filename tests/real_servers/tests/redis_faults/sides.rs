@@ -14,14 +14,14 @@ const DEAD: &str = "8a2f3c1e-5b64-8d0a-9c57-1f0e6b7a9d21:7";
 const QUEUE: &str = "tidelock:rw_queue:{till}";
 const DEADLINES: &str = "tidelock:rw_deadlines:{till}";
 
-fn sides(shop: &Shop) -> Result<[Lock; 2]> {
-    let sides = shop.client.read_write_lock("till")?;
-    Ok([sides.read(), sides.write()])
+fn sides(shop: &Shop) -> [Lock; 2] {
+    let sides = shop.client.read_write_lock("till");
+    [sides.read(), sides.write()]
 }
 
 /// Loads the scripts of the sides into the server, so that each request below is one call.
 async fn warm_up(shop: &Shop) -> Result<()> {
-    let lock = shop.client.read_write_lock("warm")?.read();
+    let lock = shop.client.read_write_lock("warm").read();
     let guard = lock.acquire().await?;
     guard.extend(shop.lease).await?;
     Ok(guard.release().await?)
@@ -32,7 +32,7 @@ async fn warm_up(shop: &Shop) -> Result<()> {
 async fn t10_a_side_whose_replies_were_swallowed_is_held_and_released_once() -> Result<()> {
     let shop = shop(ms(2000)).await?;
     warm_up(&shop).await?;
-    for lock in sides(&shop)? {
+    for lock in sides(&shop) {
         let swallowed = shop
             .proxy
             .on(When::command("EVALSHA", "till"), Then::DropReply);
@@ -59,7 +59,7 @@ async fn t10_a_side_whose_replies_were_swallowed_is_held_and_released_once() -> 
 async fn t10_a_side_whose_caller_left_is_withdrawn() -> Result<()> {
     let shop = shop(ms(1500)).await?;
     warm_up(&shop).await?;
-    for lock in sides(&shop)? {
+    for lock in sides(&shop) {
         let held_up = shop
             .proxy
             .on(When::command("EVALSHA", "till"), Then::HoldReply);
@@ -71,6 +71,93 @@ async fn t10_a_side_whose_caller_left_is_withdrawn() -> Result<()> {
         held_up.release();
     }
     shop.nothing_left(vec![]).await
+}
+
+/// T10 and T11: a downgrade whose replies are lost, of the read hold and of the release of the write hold, leaves one read
+/// hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() -> Result<()> {
+    let shop = shop(ms(2000)).await?;
+    warm_up(&shop).await?;
+    let till = shop.client.read_write_lock("till");
+    for skipped in [0, 1] {
+        let writer = till.write().acquire().await?;
+        let request = When::command("EVALSHA", "till").skip(skipped);
+        let swallowed = shop.proxy.on(request, Then::DropReply);
+        let reader = within(shop.lease * 2, "it asks again", till.downgrade(writer)).await??;
+        ensure!(swallowed.count() == 1);
+        let mut fields = shop
+            .server
+            .query::<Vec<(String, String)>, _>(&["HGETALL", "till"])?;
+        fields.sort();
+        let expected = [
+            (reader.owner_id(), "1".to_owned()),
+            ("mode".to_owned(), "read".to_owned()),
+        ];
+        ensure!(fields == expected, "{fields:?}");
+        ensure!(reader.is_held());
+        reader.release().await?;
+        ensure!(shop.is_free("till")?);
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T10: the caller leaves a downgrade when the store has granted the read hold and the write hold lasts. Both go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_a_downgrade_whose_caller_left_leaves_neither_hold() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    warm_up(&shop).await?;
+    let till = shop.client.read_write_lock("till");
+    let writer = till.write().acquire().await?;
+    let request = When::command("EVALSHA", "till");
+    let held_up = shop.proxy.on(request, Then::HoldReply);
+    let waiting = tokio::spawn(till.downgrade(writer));
+    within(SOON, "the read hold", held_up.fired()).await?;
+    ensure!(shop.server.query::<i64, _>(&["HLEN", "till"])? == 3);
+    waiting.abort();
+    until("both are gone", || shop.is_free("till")).await?;
+    held_up.release();
+    shop.nothing_left(vec![]).await
+}
+
+/// T50: a writer with a long lease becomes a reader with a short one. If that reader dies, it costs its own lease, not
+/// that of the writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_downgraded_reader_keeps_the_lock_for_its_own_lease() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let till = shop.client.read_write_lock("till");
+    let long = AcquireOptions::new().expires_after(ms(60_000));
+    let writer = till.write().acquire_with(long).await?;
+    let reader = till.downgrade(writer).await?;
+    let left = shop.time_left("till")?.context("it is held")?;
+    ensure!(left <= shop.lease, "{left:?}");
+    reader.release().await?;
+    ensure!(shop.is_free("till")?);
+    shop.nothing_left(vec![]).await
+}
+
+/// T20: the lock is taken away while the reply to the read hold is on its way. The caller is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    warm_up(&shop).await?;
+    let till = shop.client.read_write_lock("till");
+    let writer = till.write().acquire().await?;
+    let request = When::command("EVALSHA", "till");
+    let held_up = shop.proxy.on(request, Then::HoldReply);
+    let waiting = tokio::spawn(till.downgrade(writer));
+    within(SOON, "the read hold", held_up.fired()).await?;
+    let other = shop.direct().await?;
+    ensure!(other.lock("till").force_release().await?);
+    held_up.release();
+    match within(SOON, "an answer", waiting).await?? {
+        Ok(reader) => {
+            let (_, reason) = listen(&reader).told(SOON).await?;
+            ensure!(reason == LostReason::Taken, "{reason}");
+        }
+        Err(error) => ensure!(error.kind() == ErrorKind::Lost, "{error}"),
+    }
+    shop.nothing_left(vec![other]).await
 }
 
 /// T65: what is no read-write lock is refused by its name and left as it is, and a lock refuses the sides.
@@ -86,7 +173,7 @@ async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
     for (command, named) in put {
         shop.server.admin(command)?;
         let before = shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])?;
-        for side in sides(&shop)? {
+        for side in sides(&shop) {
             let error = side.try_acquire().await.map(drop).unwrap_err();
             ensure!(error.kind() == ErrorKind::WrongType, "{error}");
             ensure!(error.to_string().contains(named), "{error}");
@@ -106,7 +193,7 @@ async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
         (&["SET", "till", "x"], LostReason::WrongType),
     ];
     for (harm, expected) in harms {
-        for side in sides(&shop)? {
+        for side in sides(&shop) {
             let guard = side.acquire().await?;
             shop.server.admin(harm)?;
             let (_, reason) = listen(&guard).told(SOON).await?;
@@ -122,7 +209,7 @@ async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
     let shop = shop(ms(1500)).await?;
-    let [read, write] = sides(&shop)?;
+    let [read, write] = sides(&shop);
     let (one, other) = (read.acquire().await?, read.acquire().await?);
     let hold = format!("{{till}}:{}:rwlock_timeout:1", one.owner_id());
     ensure!(shop.server.query::<i64, _>(&["DEL", &hold])? == 1);
@@ -143,7 +230,7 @@ async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
     let shop = shop(ms(3000)).await?;
-    let [read, write] = sides(&shop)?;
+    let [read, write] = sides(&shop);
     let alive = read.acquire().await?;
     shop.server.admin(&["HSET", "till", DEAD, "1"])?;
     let hold = format!("{{till}}:{DEAD}:rwlock_timeout:1");
@@ -167,7 +254,7 @@ async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
     let shop = shop(ms(1500)).await?;
-    let [read, _] = sides(&shop)?;
+    let [read, _] = sides(&shop);
     let held = read.acquire().await?;
     let (seconds, micros): (u64, u64) = shop.server.query(&["TIME"])?;
     let ends = seconds * 1000 + micros / 1000 + 600;
@@ -192,7 +279,7 @@ async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_each_waiter_is_in_the_queue_at_once() -> Result<()> {
     let shop = shop(ms(20_000)).await?;
-    let [read, write] = sides(&shop)?;
+    let [read, write] = sides(&shop);
     let held = write.acquire().await?;
     let mut waiting = Vec::new();
     for (side, count) in [(&read, 1), (&write, 2), (&read, 3)] {
@@ -213,7 +300,7 @@ async fn t50_each_waiter_is_in_the_queue_at_once() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_force_release_frees_both_sides() -> Result<()> {
     let shop = shop(ms(1500)).await?;
-    for side in sides(&shop)? {
+    for side in sides(&shop) {
         let guard = side.acquire().await?;
         ensure!(shop.client.lock("till").force_release().await?);
         ensure!(

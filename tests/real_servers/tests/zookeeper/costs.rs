@@ -58,7 +58,7 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
     // A wait reads the queue, creates a node, reads the queue again, and watches the node before its own. Leaving costs
     // one request, and removing the watch costs one.
     let wait = cost(&server, async || {
-        let waited = AcquireOptions::new().wait(ms(60));
+        let waited = AcquireOptions::new().wait(ms(1000));
         let refused = lock.acquire_with(waited).await;
         assert!(refused.unwrap_err().is_timeout());
     });

@@ -22,12 +22,15 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
     tidelock::conformance!(fair: super::fixture());
     tidelock::conformance!(read_write: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(once with faults: super::fixture().through_chaos());
     tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 

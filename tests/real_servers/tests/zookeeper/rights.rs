@@ -1,6 +1,9 @@
 //! T27: a path that belongs to another user.
 
+use std::convert::Infallible;
+
 use testkit::servers::ZooKeeperServer;
+use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, Severity};
 
 use crate::world::{client, free, ms};
@@ -29,8 +32,15 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
             assert_eq!(error.kind(), ErrorKind::Refused, "{login}: {error}");
             assert!(!format!("{error:?}").contains("secret"), "{error:?}");
         }
+        let job = stranger.once("report").slot(Slot::id("Monday"));
+        let refused = job.run(|_| async { Ok::<_, Infallible>(()) }).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Refused, "{login}");
+        let refused = stranger.election("billing").campaign().await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Refused, "{login}");
         stranger.close(ms(100)).await;
     }
+    real_servers::runs_once(&owner, "report").await.unwrap();
+    real_servers::leads(&owner, "billing").await.unwrap();
     assert!(held.is_held());
     held.release().await.unwrap();
     free(&owner, "till").await;

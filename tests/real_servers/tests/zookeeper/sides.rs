@@ -79,7 +79,7 @@ fn report(mut process: Spawned) -> HammerReport {
 async fn readers_of_both_sides_share_and_writers_wait() {
     let server = ZooKeeperServer::start().unwrap();
     let client = client(&format!("{}/shop", server.url()), ms(9000)).await;
-    let sides = client.read_write_lock("prices").unwrap();
+    let sides = client.read_write_lock("prices");
     let mut java = curator(&server, "/shop/prices");
     let mut other = curator(&server, "/shop/prices");
     // Readers share the lock, in either order of arrival.
@@ -125,7 +125,7 @@ async fn readers_of_both_sides_share_and_writers_wait() {
 async fn a_downgrade_of_curators_is_respected() {
     let server = ZooKeeperServer::start().unwrap();
     let client = client(&format!("{}/shop", server.url()), ms(9000)).await;
-    let sides = client.read_write_lock("prices").unwrap();
+    let sides = client.read_write_lock("prices");
     let mut java = curator(&server, "/shop/prices");
     tell(&mut java, "acquire write", "acquired");
     let writer = waits(sides.write());
@@ -141,14 +141,37 @@ async fn a_downgrade_of_curators_is_respected() {
     writer.release().await.unwrap();
 }
 
+/// Our writer becomes a reader while Curator's writer waits: it stays out, and the next reader of Curator waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_downgrade_is_respected_by_curator() {
+    let server = ZooKeeperServer::start().unwrap();
+    let client = client(&format!("{}/shop", server.url()), ms(9000)).await;
+    let sides = client.read_write_lock("prices");
+    let mut java = curator(&server, "/shop/prices");
+    let mut other = curator(&server, "/shop/prices");
+    let writer = sides.write().acquire().await.unwrap();
+    java.write_line("acquire write").unwrap();
+    until_waiters(&client, "prices", 1).await;
+    let reader = sides.downgrade(writer).await.unwrap();
+    let seen = client.lock("prices").inspect().await.unwrap();
+    assert_eq!(seen.holders[0].mode, Mode::Read);
+    tell(&mut other, "try 200 read", "refused");
+    let seen = client.lock("prices").inspect().await.unwrap();
+    assert_eq!(seen.waiters, Some(1));
+    assert!(reader.is_held());
+    reader.release().await.unwrap();
+    java.wait_line("acquired", SOON).unwrap();
+    tell(&mut java, "release write", "released");
+}
+
 /// A reader that is cut off for longer than its session learns of the loss before a writer gets the lock. A reader that
 /// is not cut off continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_whose_session_expires_is_told_before_a_writer_has_the_lock() {
     let w = World::new(ms(3000)).await;
     let (far, near) = (
-        w.far.read_write_lock("prices").unwrap(),
-        w.near.read_write_lock("prices").unwrap(),
+        w.far.read_write_lock("prices"),
+        w.near.read_write_lock("prices"),
     );
     let cut_off = far.read().acquire().await.unwrap();
     let stays = near.read().acquire().await.unwrap();
@@ -175,7 +198,7 @@ async fn a_reader_whose_session_expires_is_told_before_a_writer_has_the_lock() {
 async fn each_side_watches_one_node() {
     let server = ZooKeeperServer::start().unwrap();
     let client = client(&format!("{}/shop", server.url()), ms(9000)).await;
-    let sides = client.read_write_lock("prices").unwrap();
+    let sides = client.read_write_lock("prices");
     let readers = [
         sides.read().acquire().await.unwrap(),
         sides.read().acquire().await.unwrap(),

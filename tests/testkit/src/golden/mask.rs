@@ -6,7 +6,10 @@ use super::Call;
 
 const LATCH: &str = "redisson_unlock_latch:";
 
-/// Replaces owners, and the request ids and times of unlock latches.
+/// The channel of one waiter of a fair lock: the channel of the lock, and the owner.
+const CHANNEL: &str = "redisson_lock__channel:";
+
+/// Replaces owners, times, and the request ids and times of unlock latches.
 #[derive(Debug, Clone, Default)]
 pub struct Mask(HashMap<String, String>);
 
@@ -31,6 +34,13 @@ impl Mask {
             if word.contains(&held) {
                 return word.replace(&held, &masked);
             }
+            let told = word.strip_suffix(owner.as_str());
+            if let Some(channel) = told.filter(|channel| channel.starts_with(CHANNEL)) {
+                return format!("{channel}{shown}");
+            }
+        }
+        if is_time(&word) {
+            return "<ms since 1970>".to_owned();
         }
         match word.rsplit_once(':') {
             Some((latch, _)) if word.starts_with(LATCH) => format!("{latch}:<request>"),
@@ -52,6 +62,11 @@ impl Mask {
         }
         Call::Script { keys, args }
     }
+}
+
+/// A fair lock of Redisson passes its client's clock.
+fn is_time(word: &str) -> bool {
+    word.len() == 13 && word.starts_with('1') && word.bytes().all(|digit| digit.is_ascii_digit())
 }
 
 /// KEYS and ARGV, if the words are a script call.

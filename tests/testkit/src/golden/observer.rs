@@ -126,16 +126,19 @@ impl<'a> Observer<'a> {
     fn messages_before(&mut self, mark: &str) -> Result<Vec<Message>> {
         let mut messages = Vec::new();
         loop {
-            let message = self.messages.message()?;
+            let mut message = self.messages.message()?;
             if message.channel == MARK && message.payload == mark {
                 return Ok(messages);
             }
+            message.channel = self.mask.word(message.channel);
             messages.push(message);
         }
     }
 
     fn subscribed(&self) -> Result<Vec<String>> {
-        let mut channels: Vec<String> = self.server.query(&["PUBSUB", "CHANNELS"])?;
+        let channels: Vec<String> = self.server.query(&["PUBSUB", "CHANNELS"])?;
+        let masked = channels.into_iter().map(|channel| self.mask.word(channel));
+        let mut channels: Vec<String> = masked.collect();
         channels.sort();
         Ok(channels)
     }

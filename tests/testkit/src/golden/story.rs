@@ -27,6 +27,9 @@ pub(super) fn tell(server: &RedisServer, peer: &JavaPeer, prefix: &str) -> Resul
     story.names()?;
     story.readers()?;
     story.writers()?;
+    story.fair()?;
+    story.semaphore()?;
+    story.latch()?;
     if peer.version().has_fenced_lock() {
         story.fenced()?;
         story.fenced_names()?;
@@ -67,7 +70,7 @@ struct Story<'a> {
 impl<'a> Story<'a> {
     fn new(server: &'a RedisServer, peer: &'a JavaPeer, prefix: &'a str) -> Result<Self> {
         let mut mask = Mask::default();
-        for worker in ["a", "b"] {
+        for worker in ["a", "b", "c"] {
             mask.owner(peer.owner(worker)?, format!("<client>:<thread {worker}>"));
         }
         Ok(Self {
@@ -236,6 +239,72 @@ impl<'a> Story<'a> {
             )?;
         }
         Ok(())
+    }
+
+    fn fair(&mut self) -> Result<()> {
+        self.afresh()?;
+        let waits = &["script", "SUBSCRIBE", "script"][..];
+        let latch = self.peer.version().has_unlock_latch();
+        let taken: &[&str] = if latch {
+            &["UNSUBSCRIBE", "DEL"]
+        } else {
+            &["UNSUBSCRIBE"]
+        };
+        for name in ["turns", "{tag}:turns"] {
+            let full = format!("{}{name}", self.prefix);
+            let [a, b, c] = ["a", "b", "c"].map(|worker| self.peer.fair_lock(worker, &full));
+            let step = |what: &str| format!("fair: {what} {name}");
+            self.call(&step("lock"), &[], a.lock())?;
+            self.call(&step("lock again"), &[], a.lock())?;
+            self.call(&step("tryLock of another thread"), &[], b.try_lock())?;
+            self.unlock(&step("unlock, not the last"), &a)?;
+            let second = b.begin_lock_for(LEASE)?;
+            self.took(&step("a waiter queues"), waits, Value::Null)?;
+            let third = c.begin_lock_for(LEASE)?;
+            self.took(&step("another waiter queues"), waits, Value::Null)?;
+            a.unlock()?;
+            self.call(&step("unlock wakes the first waiter"), taken, second.wait())?;
+            a.force_unlock()?;
+            let woken = "forceUnlock wakes the second waiter";
+            self.call(&step(woken), &["UNSUBSCRIBE"], third.wait())?;
+            let refused = b.try_lock_for(SHORT_WAIT, Some(LEASE));
+            self.call(&step("a waiter leaves"), &["UNSUBSCRIBE"], refused)?;
+            self.unlock(&step("unlock, the last"), &c)?;
+            self.unlock(&step("unlock of a free lock"), &a)?;
+        }
+        Ok(())
+    }
+
+    fn latch(&mut self) -> Result<()> {
+        self.afresh()?;
+        let name = format!("{}imported", self.prefix);
+        let [a, b] = ["a", "b"].map(|worker| self.peer.latch(worker, &name));
+        self.call("latch: trySetCount", &[], a.set_if_new(2))?;
+        self.call("latch: trySetCount again", &[], b.set_if_new(3))?;
+        self.call("latch: getCount", &[], b.count())?;
+        self.call("latch: countDown, not the last", &[], a.count_down())?;
+        self.call("latch: countDown, the last", &[], a.count_down())?;
+        self.call("latch: countDown of an open latch", &[], a.count_down())?;
+        a.set_if_new(2)?;
+        self.call("latch: delete", &[], b.delete())?;
+        self.call("latch: delete of an open latch", &[], b.delete())
+    }
+
+    fn semaphore(&mut self) -> Result<()> {
+        self.afresh()?;
+        let name = format!("{}slots", self.prefix);
+        let [a, b] = ["a", "b"].map(|worker| self.peer.counting_semaphore(worker, &name));
+        self.call("semaphore: trySetPermits", &[], a.set_if_new(3))?;
+        self.call("semaphore: trySetPermits again", &[], b.set_if_new(5))?;
+        self.call("semaphore: tryAcquire of two", &[], a.try_acquire(2))?;
+        let refused = b.try_acquire(2);
+        self.call("semaphore: tryAcquire of too many", &[], refused)?;
+        self.call("semaphore: release of two", &[], b.release(2))?;
+        self.call("semaphore: availablePermits", &[], a.available())?;
+        self.call("semaphore: drainPermits", &[], a.drain())?;
+        self.call("semaphore: addPermits", &[], b.add(2))?;
+        let reduced = b.add(-3);
+        self.call("semaphore: addPermits, fewer than none", &[], reduced)
     }
 
     fn names(&mut self) -> Result<()> {

@@ -1,0 +1,173 @@
+//! `tidelock once` and `tidelock history`: a command once per slot, on whichever machine comes first.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::process::Spawned;
+use testkit::servers::RedisServer;
+
+use crate::{SOON, say, tidelock};
+
+const SLOT: [&str; 3] = ["once", "--slot", "Monday"];
+
+#[test]
+fn the_same_line_on_five_machines_runs_once() -> Result<()> {
+    let server = RedisServer::start()?;
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log");
+    // Seconds since the start of the slot do not matter, so the five may start at any time.
+    let script = format!(
+        "echo $TIDELOCK_SLOT $TIDELOCK_ATTEMPT $TIDELOCK_TOKEN >> {}",
+        log.display()
+    );
+    let line = ["once", "--every", "1d", "report", "--", "sh", "-c", &script];
+    let machines: Vec<Spawned> = (0..5)
+        .map(|_| Spawned::start(tidelock(&server.url(), &line)?))
+        .collect::<Result<_>>()?;
+    for mut machine in machines {
+        ensure!(
+            machine.wait(SOON)?.code() == Some(0),
+            "{:?}",
+            machine.seen()
+        );
+    }
+    let ran = fs::read_to_string(&log)?;
+    ensure!(
+        ran.lines().count() == 1 && ran.ends_with("T00:00:00Z 1 1\n"),
+        "{ran:?}"
+    );
+    // Later calls say why they run nothing only to a reader, or with an exit code for it.
+    let late = say(&server.url(), &line)?;
+    ensure!(late.code == 0 && late.err.is_empty(), "{:?}", late.err);
+    let coded = [&["once", "-E", "9"], &line[1..]].concat();
+    say(&server.url(), &coded)?.must(9, "report: not run: the slot 2")?;
+    Ok(())
+}
+
+#[test]
+fn a_command_that_fails_is_run_again_as_often_as_allowed() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let job = [
+        "--retries",
+        "1",
+        "mail",
+        "--",
+        "sh",
+        "-c",
+        "exit $((10 + TIDELOCK_ATTEMPT))",
+    ];
+    let job = [&SLOT, job.as_slice()].concat();
+    say(&url, &job)?.must(11, "")?;
+    say(&url, &job)?.must(12, "")?;
+    let over = [&["-v"], job.as_slice()].concat();
+    say(&url, &over)?.must(0, "mail: not run: no attempt is left in the slot Monday")?;
+    let history = say(&url, &["history", "mail", "--json"])?;
+    let marks = history.objects()?;
+    ensure!(marks.len() == 1, "{}", history.out);
+    ensure!(
+        marks[0]["state"] == "failed" && marks[0]["attempt"] == 2,
+        "{}",
+        history.out
+    );
+    ensure!(
+        marks[0]["error"] == "exit code 12"
+            && marks[0]["program"] == "sh"
+            && marks[0]["user"].is_string(),
+        "{}",
+        history.out
+    );
+    let told = say(&url, &["history", "mail"])?;
+    ensure!(
+        told.out.starts_with("Monday: failed by sh as "),
+        "{}",
+        told.out
+    );
+    say(&url, &["history", "other"])?.must(0, "other: no slot has been run")?;
+    Ok(())
+}
+
+#[test]
+fn a_machine_that_dies_is_followed_by_one_that_waits() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let flags = ["--lease", "1500ms"];
+    let script =
+        "echo in $TIDELOCK_ATTEMPT $TIDELOCK_TOKEN; [ $TIDELOCK_ATTEMPT = 2 ] || sleep 600";
+    let job = [
+        &flags,
+        SLOT.as_slice(),
+        &["--wait", "1m", "job", "--", "sh", "-c", script],
+    ]
+    .concat();
+    let mut dying = Spawned::start(tidelock(&url, &job)?)?;
+    dying.wait_line("in 1 1", SOON)?;
+    let mut waiting = Spawned::start(tidelock(&url, &job)?)?;
+    let busy = [&["-v"], SLOT.as_slice(), &["job", "--", "true"]].concat();
+    say(&url, &busy)?.must(0, "job: not run: its lock is held by sh as ")?;
+    testkit::process::kill(dying.pid())?;
+    waiting.wait_line("in 2 2", SOON)?;
+    ensure!(waiting.wait(SOON)?.success(), "{:?}", waiting.seen());
+    Ok(())
+}
+
+#[test]
+fn a_command_that_runs_too_long_is_ended_and_has_failed() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let job = [
+        SLOT.as_slice(),
+        &[
+            "--max-run",
+            "300ms",
+            "--grace",
+            "100ms",
+            "job",
+            "--",
+            "sleep",
+            "600",
+        ],
+    ]
+    .concat();
+    let begun = std::time::Instant::now();
+    say(&url, &job)?.must(76, "job: lost: ")?;
+    ensure!(begun.elapsed() < Duration::from_secs(20));
+    let told = say(&url, &["history", "job"])?;
+    ensure!(
+        told.out.contains("failed") && told.out.contains("too long"),
+        "{}",
+        told.out
+    );
+    Ok(())
+}
+
+#[test]
+fn a_slot_that_is_none_is_wrong_usage() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    for (args, words) in [
+        (["--cron", "0 3 * *"], "no cron pattern"),
+        (["--cron", "61 * * * *"], "no cron pattern"),
+        (["--slot", ""], "the id of a slot"),
+        (["--every", "8d"], "longer than its mark is kept"),
+    ] {
+        let line = [&["once"], args.as_slice(), &["job", "--", "true"]].concat();
+        say(&url, &line)?.must(64, words)?;
+    }
+    let mars = [
+        "once",
+        "--cron",
+        "0 3 * * *",
+        "--tz",
+        "Mars/Olympus",
+        "job",
+        "--",
+        "true",
+    ];
+    say(&url, &mars)?.must(64, "Mars/Olympus")?;
+    let memcached = testkit::servers::MemcachedServer::start()?;
+    let job = ["once", "--slot", "x", "job", "--", "true"];
+    say(&memcached.url(), &job)?.must(64, "not supported by this store")?;
+    Ok(())
+}

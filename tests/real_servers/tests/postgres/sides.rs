@@ -1,0 +1,513 @@
+//! Read-write locks: their table, what a release lets in, and holders and waiters that die, freeze or hear nothing.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testkit::java::{HammerReport, WordFile};
+use testkit::process::Spawned;
+use testkit::proxy::{Mode as Pass, Proxy, Way};
+use testkit::servers::PostgresServer;
+use tidelock::testing::{Faults, Fixture, promises::every_await};
+use tidelock::{Client, ErrorKind, Guard, Lock, LostReason, Mode, Severity};
+use tokio::task::JoinHandle;
+use tokio_postgres::NoTls;
+
+use super::{server, soon, until};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// The lease of a process that is killed or frozen while it holds a side.
+const SHORT: Duration = Duration::from_secs(6);
+/// The time between two beats.
+const BEAT: Duration = Duration::from_secs(2);
+const NAME: &str = "prices";
+const THERE: &str = "SELECT to_regclass('tidelock_locks_sides') IS NOT NULL";
+const WAITING: &str = "SELECT (SELECT count(*) FROM tidelock_locks_sides WHERE held_as IS NULL) \
+    + (SELECT count(*) FROM tidelock_locks_waiters)";
+const HOLDING: &str = "SELECT count(*) FROM tidelock_locks_sides WHERE held_as IS NOT NULL";
+const OWNER: &str = "SELECT coalesce(owner, 'nobody') FROM tidelock_locks";
+
+/// A server, a client, and the lock.
+struct Ground {
+    server: PostgresServer,
+    client: Client,
+}
+
+impl Ground {
+    async fn new() -> Self {
+        let server = server();
+        let client = client(&server.url()).await;
+        Self { server, client }
+    }
+
+    fn read(&self) -> Lock {
+        self.client.read_write_lock(NAME).read()
+    }
+
+    fn write(&self) -> Lock {
+        self.client.read_write_lock(NAME).write()
+    }
+
+    fn number(&self, statement: &str) -> u32 {
+        self.server.query(statement).unwrap().parse().unwrap()
+    }
+
+    async fn until_wait(&self, count: u32) {
+        until(&self.server, THERE, "t").await;
+        until(&self.server, WAITING, &count.to_string()).await;
+    }
+
+    /// Starts a waiter, and returns when so many wait.
+    async fn wait(&self, side: &Lock, count: u32) -> JoinHandle<tidelock::Result<Guard>> {
+        let waiting = tokio::spawn(side.acquire());
+        self.until_wait(count).await;
+        waiting
+    }
+
+    /// Another process, which acquires one side of the lock.
+    fn process(&self, side: &str) -> Spawned {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
+        command
+            .arg(self.server.url())
+            .arg(SHORT.as_millis().to_string());
+        let mut peer = Spawned::start(command).unwrap();
+        peer.wait_line("ready", LEASE).unwrap();
+        peer.write_line(&format!("acquire {NAME} {side}")).unwrap();
+        peer
+    }
+
+    fn holder(&self, side: &str) -> Spawned {
+        let mut peer = self.process(side);
+        peer.wait_line("acquired", LEASE).unwrap();
+        peer
+    }
+}
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().lease(LEASE).publish_process_info(false);
+    builder.connect(url).await.unwrap()
+}
+
+async fn within(limit: Duration, waiting: JoinHandle<tidelock::Result<Guard>>) -> Guard {
+    let waited = tokio::time::timeout(limit, waiting).await;
+    waited.expect("in time").unwrap().unwrap()
+}
+
+/// The requests of the readers are held, so only the release can have let them in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_lets_all_readers_in_that_are_next_in_the_same_transaction() {
+    let ground = Ground::new().await;
+    let proxy = Proxy::start(ground.server.addr()).unwrap();
+    let far = client(&ground.server.url_at(proxy.addr())).await;
+    let far = far.read_write_lock(NAME).read();
+    let writer = ground.write().acquire().await.unwrap();
+    let mut readers = Vec::new();
+    for count in 1..=3 {
+        readers.push(ground.wait(&far, count).await);
+    }
+    let next = ground.wait(&ground.write(), 4).await;
+    proxy.set_both(Pass::Hold);
+    writer.release().await.unwrap();
+    assert_eq!((ground.number(HOLDING), ground.number(WAITING)), (3, 1));
+    let short =
+        "SELECT max(ends) < clock_timestamp() + interval '6 seconds' FROM tidelock_locks_sides";
+    assert_eq!(
+        ground.server.query(short).unwrap(),
+        "t",
+        "not confirmed yet"
+    );
+    proxy.set_both(Pass::Pass);
+    for reader in readers {
+        within(LEASE / 3, reader).await.release().await.unwrap();
+    }
+    within(LEASE / 3, next).await.release().await.unwrap();
+    assert_eq!(ground.server.query(OWNER).unwrap(), "nobody");
+}
+
+/// T50: the hold of a killed reader ends with its lease, however long another one reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_reader_that_was_killed_costs_a_writer_the_rest_of_its_lease() {
+    let ground = Ground::new().await;
+    let mut dies = ground.holder("read");
+    let reads = ground.read().acquire().await.unwrap();
+    let writer = ground.wait(&ground.write(), 1).await;
+    let killed = Instant::now();
+    dies.kill().unwrap();
+    reads.release().await.unwrap();
+    let writer = within(LEASE / 2, writer).await;
+    let took = killed.elapsed();
+    println!("the writer entered after {took:?}");
+    // It was renewed at most a third of its lease ago, or a little more on a busy machine.
+    assert!(took > SHORT / 3, "{took:?}");
+    assert_eq!(ground.number(HOLDING), 1, "the dead are removed");
+    writer.release().await.unwrap();
+}
+
+/// T50: a waiting writer of a killed process keeps no reader out for longer than its process counts as alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_waiting_writer_that_was_killed_lets_the_readers_behind_it_pass() {
+    let ground = Ground::new().await;
+    let reads = ground.read().acquire().await.unwrap();
+    let mut dies = ground.process("write");
+    ground.until_wait(1).await;
+    let behind = ground.wait(&ground.read(), 2).await;
+    dies.kill().unwrap();
+    let behind = within(LEASE / 2, behind).await;
+    assert!(reads.is_held());
+    behind.release().await.unwrap();
+    reads.release().await.unwrap();
+    let writer = ground.write().try_acquire().await.unwrap();
+    assert!(writer.is_some(), "nobody is left");
+}
+
+/// T50: a frozen reader is told that it has lost its hold, and the writer does not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_reader_that_froze_is_told_and_does_not_come_back() {
+    let ground = Ground::new().await;
+    let mut frozen = ground.holder("read");
+    frozen.freeze().unwrap();
+    let writer = ground.wait(&ground.write(), 1).await;
+    let writer = within(LEASE / 2, writer).await;
+    frozen.thaw().unwrap();
+    frozen.wait_line("lost", LEASE).unwrap();
+    assert!(writer.is_held());
+    assert_eq!(ground.number(HOLDING), 1);
+    writer.release().await.unwrap();
+    frozen.kill().unwrap();
+}
+
+/// T50: processes that read without a pause keep no writer out: it enters when those that were inside have left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_writer_waits_for_one_generation_of_readers() {
+    let ground = Ground::new().await;
+    let mut readers = [(); 2].map(|()| ground.holder("read"));
+    for reader in &mut readers {
+        for _ in 0..3 {
+            reader
+                .write_line(&format!("hammer {NAME} 1000000 read"))
+                .unwrap();
+        }
+        reader.write_line(&format!("release {NAME}")).unwrap();
+        reader.wait_line("released", LEASE).unwrap();
+    }
+    for _ in 0..5 {
+        let writer = tokio::time::timeout(LEASE / 2, ground.write().acquire()).await;
+        let writer = writer.expect("it is not starved").unwrap();
+        assert_eq!(ground.number(HOLDING), 1);
+        writer.release().await.unwrap();
+    }
+    for mut reader in readers {
+        reader.kill().unwrap();
+    }
+}
+
+/// Readers and writers of two processes: no writer overlaps with another holder, and tokens grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_of_several_processes_never_meet() {
+    let ground = Ground::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("word");
+    let word = WordFile::create(&path).unwrap();
+    let processes = [(); 2].map(|()| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hammer"));
+        command.args([&*ground.server.url(), "sides", NAME, "60", "2"]);
+        command.arg(&path).arg("200");
+        Spawned::start(command).unwrap()
+    });
+    for mut process in processes {
+        let line = process.wait_line("acquisitions", LEASE * 3).unwrap();
+        let report: HammerReport = serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap();
+        assert_eq!((report.overlaps, report.token_faults), (0, 0), "{report:?}");
+    }
+    // Every third hold is a writer's, and no update was lost.
+    assert_eq!(word.counter().unwrap(), 80);
+}
+
+/// Fair locks and read-write locks of one name have one order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_waiters_and_sides_have_one_order() {
+    let ground = Ground::new().await;
+    let first = ground.write().acquire().await.unwrap();
+    let fair = ground.client.fair_lock(NAME);
+    let one = ground.wait(&ground.read(), 1).await;
+    let two = ground.wait(&fair, 2).await;
+    let three = ground.wait(&ground.read(), 3).await;
+    let four = ground.wait(&fair, 4).await;
+    assert!(fair.try_acquire().await.unwrap().is_none());
+    first.release().await.unwrap();
+    let mut rest = [one, two, three, four].into_iter();
+    let mut guard = within(LEASE / 3, rest.next().unwrap()).await;
+    for next in rest {
+        assert!(!next.is_finished());
+        guard.release().await.unwrap();
+        guard = within(LEASE / 3, next).await;
+    }
+    guard.release().await.unwrap();
+    assert_eq!((ground.number(HOLDING), ground.number(WAITING)), (0, 0));
+}
+
+/// A lock of the same name has the place of a writer, and a release on either side wakes the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_and_the_sides_of_one_name_wake_each_other() {
+    let ground = Ground::new().await;
+    let plain = ground.client.lock(NAME);
+    for side in [ground.read(), ground.write()] {
+        let guard = plain.acquire().await.unwrap();
+        assert!(side.try_acquire().await.unwrap().is_none());
+        let waiting = ground.wait(&side, 1).await;
+        guard.release().await.unwrap();
+        let guard = within(LEASE / 3, waiting).await;
+        assert!(plain.try_acquire().await.unwrap().is_none());
+        let waiting = tokio::spawn(plain.acquire());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        guard.release().await.unwrap();
+        within(LEASE / 3, waiting).await.release().await.unwrap();
+    }
+}
+
+/// An older tidelock knows no sides. It sees one holder, which excludes its locks, and can break it: then all readers are
+/// told, and readers that come later do not bring the lost holds back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_knows_no_sides_is_excluded_and_what_it_breaks_is_told() {
+    let ground = Ground::new().await;
+    let builder = Client::builder().lease(SHORT).publish_process_info(false);
+    let other = builder.connect(&ground.server.url()).await.unwrap();
+    let read = other.read_write_lock(NAME).read();
+    let lost = [read.acquire().await.unwrap(), read.acquire().await.unwrap()];
+    assert_eq!(ground.number("SELECT count(*) FROM tidelock_locks"), 1);
+    // The statement of a forced release, which older versions have too.
+    let broken = "UPDATE tidelock_locks SET owner = NULL, expires = clock_timestamp()";
+    ground.server.query(broken).unwrap();
+    let later = ground.read().acquire().await.unwrap();
+    for guard in lost {
+        let reason = tokio::time::timeout(LEASE / 3, guard.lost()).await;
+        assert_eq!(reason.expect("at the next renewal"), LostReason::Taken);
+    }
+    let seen = read.inspect().await.unwrap();
+    let holders: Vec<_> = seen
+        .holders
+        .iter()
+        .map(|one| (&one.owner, one.mode))
+        .collect();
+    assert_eq!(holders, [(&later.owner_id(), Mode::Read)]);
+    assert!(later.is_held());
+    later.release().await.unwrap();
+    assert_eq!(ground.server.query(OWNER).unwrap(), "nobody");
+}
+
+/// The row that stands for all readers lasts as long as the longest of their leases, and not longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_row_stands_for_all_readers() {
+    let ground = Ground::new().await;
+    let builder = Client::builder().lease(SHORT).publish_process_info(false);
+    let other = builder.connect(&ground.server.url()).await.unwrap();
+    let short = other.read_write_lock(NAME).read().acquire().await.unwrap();
+    let ends = "SELECT expires > clock_timestamp() + interval '10 seconds' FROM tidelock_locks";
+    assert_eq!(ground.server.query(ends).unwrap(), "f");
+    let long = ground.read().acquire().await.unwrap();
+    assert_eq!(ground.server.query(ends).unwrap(), "t");
+    assert_eq!(ground.number("SELECT count(*) FROM tidelock_locks"), 1);
+    assert!(ground.server.query(OWNER).unwrap().ends_with(":sides"));
+    long.release().await.unwrap();
+    assert_eq!(ground.server.query(ends).unwrap(), "f");
+    assert!(short.is_held());
+    assert!(
+        ground
+            .client
+            .lock(NAME)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    short.release().await.unwrap();
+    assert_eq!(ground.server.query(OWNER).unwrap(), "nobody");
+}
+
+/// The names of read-write locks are listed, and their holders are shown with their modes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_sides_are_listed_and_shown_with_their_modes() {
+    let ground = Ground::new().await;
+    let reads = ground.read().acquire().await.unwrap();
+    let writer = ground.wait(&ground.write(), 1).await;
+    assert_eq!(ground.client.list("*").await.unwrap(), [NAME]);
+    let seen = ground.read().inspect().await.unwrap();
+    assert_eq!(seen.waiters, Some(1));
+    assert_eq!(seen.holders[0].mode, Mode::Read);
+    assert_eq!(seen.holders[0].owner, reads.owner_id());
+    reads.release().await.unwrap();
+    let writer = within(LEASE / 3, writer).await;
+    let seen = ground.read().inspect().await.unwrap();
+    assert_eq!(seen.holders[0].mode, Mode::Write);
+    writer.release().await.unwrap();
+    assert!(ground.client.list("*").await.unwrap().is_empty());
+}
+
+/// A fence in a writer's transaction keeps out the readers that are next, but no release, and no waiter that leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_of_a_writer_keeps_readers_out_and_no_release() {
+    let ground = Ground::new().await;
+    let (mut session, connection) = tokio_postgres::connect(&ground.server.url(), NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let sides = ground.client.read_write_lock(NAME);
+    let guard = sides.write().fenced().acquire().await.unwrap();
+    let token = guard.token();
+    let reader = tokio::spawn(sides.read().fenced().acquire());
+    ground.until_wait(1).await;
+    let leaves = ground.wait(&ground.write(), 2).await;
+    let fence = guard.sql_fence().unwrap();
+    let transaction = session.transaction().await.unwrap();
+    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&fence.name, &fence.token];
+    transaction
+        .execute(&fence.statement, &params)
+        .await
+        .unwrap();
+    tokio::time::timeout(LEASE / 3, guard.release())
+        .await
+        .unwrap()
+        .unwrap();
+    leaves.abort();
+    ground.until_wait(1).await;
+    assert!(!reader.is_finished());
+    transaction.commit().await.unwrap();
+    let reader = soon("its turn", reader).await.unwrap().unwrap();
+    assert!(reader.token() > token);
+    // Another reader has a newer token, and takes nothing from this one.
+    let error = reader.sql_fence().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    reader.release().await.unwrap();
+}
+
+/// The reply of the server to the downgrade is lost. Afterwards one reader holds the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() {
+    let ground = Ground::new().await;
+    let proxy = Proxy::start(ground.server.addr()).unwrap();
+    let far = client(&ground.server.url_at(proxy.addr())).await;
+    let sides = far.read_write_lock(NAME);
+    let writer = sides.write().acquire().await.unwrap();
+    proxy.set(Way::ToClient, Pass::Drop);
+    let downgrade = tokio::spawn(sides.downgrade(writer));
+    until(&ground.server, HOLDING, "2").await;
+    proxy.set(Way::ToClient, Pass::Pass);
+    proxy.cut();
+    let outcome = tokio::time::timeout(LEASE / 2, downgrade)
+        .await
+        .unwrap()
+        .unwrap();
+    match outcome {
+        Ok(reader) => {
+            until(&ground.server, HOLDING, "1").await;
+            assert!(ground.read().try_acquire().await.unwrap().is_some());
+            reader.release().await.unwrap();
+        }
+        Err(error) => assert!(error.outcome_unknown(), "{error}"),
+    }
+    until(&ground.server, HOLDING, "0").await;
+}
+
+/// The table is dropped, or the database is replaced by an empty one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_for_a_side_go_on_after_their_rows_are_gone() {
+    let ground = Ground::new().await;
+    let builder = Client::builder().lease(SHORT).publish_process_info(false);
+    let other = builder.connect(&ground.server.url()).await.unwrap();
+    let lost = other.read_write_lock(NAME).write().acquire().await.unwrap();
+    let waiting = ground.wait(&ground.read(), 1).await;
+    ground
+        .server
+        .query("DROP TABLE tidelock_locks_sides")
+        .unwrap();
+    let reason = tokio::time::timeout(LEASE / 2, lost.lost()).await.unwrap();
+    assert_eq!(reason, LostReason::Taken);
+    within(LEASE / 2, waiting).await.release().await.unwrap();
+    until(&ground.server, THERE, "t").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_a_user_who_may_not_make_the_table_of_sides_is_told_how() {
+    let ground = Ground::new().await;
+    let rights = "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; \
+        GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
+        GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk";
+    ground.server.query(rights).unwrap();
+    let clerk = client(&ground.server.url().replace("postgres@", "clerk@")).await;
+    let side = clerk.read_write_lock(NAME).read();
+    let error = side.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    let said = error.to_string();
+    let make = "CREATE TABLE IF NOT EXISTS tidelock_locks_sides";
+    assert!(said.contains(make), "{said}");
+    // What the error asks for is enough.
+    ground
+        .read()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_waiters, tidelock_locks_sides TO clerk";
+    ground.server.query(grant).unwrap();
+    let findings = clerk.diagnose().await.unwrap();
+    let finding = findings
+        .iter()
+        .find(|one| one.subject == "fair and read-write locks");
+    assert_eq!(finding.unwrap().severity, Severity::Good);
+    let guard = side.acquire().await.unwrap();
+    assert_eq!(
+        guard.owner_id(),
+        side.inspect().await.unwrap().holders[0].owner
+    );
+    let writer = ground.wait(&clerk.read_write_lock(NAME).write(), 1).await;
+    guard.release().await.unwrap();
+    within(LEASE / 3, writer).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_locks_have_no_sides() {
+    let server = server();
+    let client = client(&format!("{}?locks=session", server.url())).await;
+    let error = client
+        .read_write_lock(NAME)
+        .read()
+        .acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+/// No row of a cancelled operation stays.
+async fn left(promise: impl AsyncFnOnce(&Fixture)) {
+    let server = server();
+    let fixture = Fixture::url(server.url()).lease_of(BEAT).as_writer();
+    promise(&fixture.through(Faults::pending(2))).await;
+    let held = "SELECT count(*) FROM tidelock_locks WHERE owner IS NOT NULL AND expires > now()";
+    until(&server, held, "0").await;
+    if server.query(THERE).unwrap() == "t" {
+        assert_eq!(
+            server
+                .query("SELECT count(*) FROM tidelock_locks_sides")
+                .unwrap(),
+            "0"
+        );
+    }
+}
+
+macro_rules! left {
+    ($($promise:ident)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $promise() {
+            left(every_await::$promise).await;
+        }
+    )*};
+}
+
+left! {
+    acquire_cancelled_at_every_await_leaves_nothing
+    wait_cancelled_at_every_await_leaves_nothing
+    release_cancelled_at_every_await_still_releases
+    downgrade_cancelled_at_every_await_leaves_nothing
+    force_release_cancelled_at_every_await_leaves_nothing
+}

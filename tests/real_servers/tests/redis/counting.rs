@@ -1,0 +1,156 @@
+//! Counting semaphores on a real server: what else may stand at the key, and what stays behind.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::servers::RedisServer;
+use tidelock::{Client, CountingSemaphore, ErrorKind};
+use tokio::time::timeout;
+
+use crate::listeners;
+
+const CHANNEL: &str = "redisson_sc:{slots}";
+
+/// The bound of a wait that must end: many times longer than it takes.
+const LONG: Duration = Duration::from_secs(30);
+
+async fn semaphore(server: &RedisServer) -> Result<CountingSemaphore> {
+    let builder = Client::builder().lease(LONG).publish_process_info(false);
+    let client = builder.connect(&server.url()).await?;
+    Ok(client.counting_semaphore("slots"))
+}
+
+fn key(server: &RedisServer) -> Result<Option<String>> {
+    server.query(&["GET", "slots"])
+}
+
+/// Steady use leaves only the answer to the last change. A semaphore with many users would fill the server otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_the_client_has_got_are_deleted() -> Result<()> {
+    let server = RedisServer::start()?;
+    let slots = semaphore(&server).await?;
+    ensure!(slots.set_permits_if_new(2).await?);
+    for _ in 0..50 {
+        slots.acquire(2).await?;
+        ensure!(!slots.try_acquire(1).await?);
+        slots.release(2).await?;
+    }
+    let mut keys = server.keys()?;
+    keys.retain(|key| key.starts_with("tidelock:semaphore:"));
+    ensure!(keys.len() == 1, "{keys:?}");
+    Ok(())
+}
+
+/// What any client may have written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_of_others_are_used_and_other_text_is_refused() -> Result<()> {
+    let server = RedisServer::start()?;
+    let slots = semaphore(&server).await?;
+    ensure!(slots.set_permits_if_new(0).await?);
+    ensure!(key(&server)?.as_deref() == Some("0"));
+    ensure!(slots.add_permits(0).await? == 0);
+    server.admin(&["SET", "slots", "-3", "EX", "600"])?;
+    ensure!(slots.available().await? == -3);
+    ensure!(slots.drain().await? == 0 && !slots.try_acquire(1).await?);
+    ensure!(slots.release(5).await? == 2);
+    ensure!(slots.drain().await? == 2);
+    let left: i64 = server.query(&["TTL", "slots"])?;
+    ensure!(left > 0, "a time to live that was set in Java stays");
+    for (command, what) in [
+        (&["SET", "slots", "soon"][..], "the text soon"),
+        (&["HSET", "slots", "a", "1"], "a hash"),
+        (&["RPUSH", "slots", "1"], "a list"),
+    ] {
+        server.admin(&["DEL", "slots"])?;
+        server.admin(command)?;
+        for answer in [
+            slots.available().await.map(drop),
+            slots.try_acquire(1).await.map(drop),
+            slots.acquire(1).await,
+            slots.release(1).await.map(drop),
+            slots.drain().await.map(drop),
+        ] {
+            let error = answer.expect_err("no semaphore");
+            ensure!(error.kind() == ErrorKind::WrongType, "{error}");
+            ensure!(error.to_string().contains(what), "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// Full memory refuses a change before it has any effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_changes_nothing() -> Result<()> {
+    let server = RedisServer::start()?;
+    let slots = semaphore(&server).await?;
+    ensure!(slots.set_permits_if_new(3).await?);
+    let fresh = semaphore(&server).await?; // it has no answer to delete
+    server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+    fresh.try_acquire(1).await.expect_err("the memory is full");
+    fresh.release(1).await.expect_err("the memory is full");
+    server.admin(&["CONFIG", "SET", "maxmemory", "0"])?;
+    ensure!(key(&server)?.as_deref() == Some("3"));
+    ensure!(fresh.try_acquire(3).await?);
+    Ok(())
+}
+
+/// A user may change the number but not note the answer. Then nothing is changed: a repeated request would count twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_cannot_be_noted_is_taken_back() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default on nopass ~* &* +@all\nuser shop on >secret ~* &* +@all -set")
+        .start()?;
+    let admin = semaphore(&server).await?;
+    ensure!(admin.set_permits_if_new(3).await?);
+    let url = format!("redis://shop:secret@{}", server.addr());
+    let builder = Client::builder().lease(LONG).publish_process_info(false);
+    let slots = builder.connect(&url).await?.counting_semaphore("slots");
+    for answer in [
+        slots.try_acquire(1).await.map(drop),
+        slots.release(1).await.map(drop),
+        slots.drain().await.map(drop),
+    ] {
+        let error = answer.expect_err("not allowed");
+        ensure!(error.kind() == ErrorKind::Refused, "{error}");
+        ensure!(key(&server)?.as_deref() == Some("3"));
+    }
+    Ok(())
+}
+
+/// Each change that makes permits available tells the waiters. Without a message they would ask again after a third of the
+/// lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_wakes_waiters_long_before_they_ask_again() -> Result<()> {
+    let server = RedisServer::start()?;
+    let slots = semaphore(&server).await?;
+    for what in ["set", "release", "add"] {
+        let waits = slots.clone();
+        let waiter = tokio::spawn(async move { waits.acquire(1).await });
+        listeners(&server, CHANNEL, 1).await?;
+        tokio::time::sleep(LONG / 60).await; // it asks once more after it has subscribed
+        match what {
+            "set" => ensure!(slots.set_permits_if_new(1).await?),
+            "release" => ensure!(slots.release(1).await? == 1),
+            _ => ensure!(slots.add_permits(1).await? == 1),
+        }
+        timeout(LONG / 4, waiter).await???;
+    }
+    Ok(())
+}
+
+/// The server is replaced by an empty one: a waiter goes on when somebody sets the number again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t51_waiters_go_on_when_an_empty_server_gets_permits() -> Result<()> {
+    let server = RedisServer::start()?;
+    let slots = semaphore(&server).await?;
+    ensure!(slots.set_permits_if_new(0).await?);
+    let waits = slots.clone();
+    let waiter = tokio::spawn(async move { waits.acquire(1).await });
+    listeners(&server, CHANNEL, 1).await?;
+    server.kill()?;
+    server.restart()?;
+    ensure!(slots.set_permits_if_new(1).await?, "it is new");
+    timeout(LONG / 4, waiter).await???;
+    ensure!(key(&server)?.as_deref() == Some("0"));
+    Ok(())
+}
