@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod books;
+pub mod crowd;
 pub mod raw;
 pub mod w2_hot;
 
@@ -26,6 +27,7 @@ mod w4_held;
 mod w5_waiting;
 mod w6_majority;
 mod w7_start;
+mod w8_fair;
 mod wakes;
 
 pub use run::run;

@@ -1,5 +1,6 @@
 //! The baseline: tidelock's acquire and release scripts through the bare driver, over one connection.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -25,11 +26,7 @@ impl Raw {
     /// # Errors
     /// The server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        // No response timeout (and TCP_NODELAY in `client`), so that the driver does no unnecessary work.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let mut connection = client(url)?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = connection(url).await?;
         let mut load = async |script: &str| {
             redis::cmd("SCRIPT")
                 .arg("LOAD")
@@ -50,9 +47,12 @@ impl Raw {
 
     /// The scripts' arguments for one lock, built in advance so that building them is not measured.
     pub fn lock(&self, name: &str) -> RawLock {
+        // Tasks of one process may compete for one name, so each has an owner of its own.
+        static OWNERS: AtomicU64 = AtomicU64::new(0);
         let owner = format!(
-            "01234567-89ab-4cde-8f01-23456789abcd:{}",
-            std::process::id()
+            "01234567-89ab-4cde-8f01-23456789abcd:{}{:06}",
+            std::process::id(),
+            OWNERS.fetch_add(1, Ordering::Relaxed)
         );
         RawLock {
             raw: self.clone(),
@@ -234,17 +234,27 @@ impl Contender for TurnTaker {
     }
 }
 
-fn client(url: &str) -> Result<redis::Client> {
+pub(crate) fn client(url: &str) -> Result<redis::Client> {
     let no_delay = TcpSettings::default().set_nodelay(true);
     let info = url.into_connection_info()?.set_tcp_settings(no_delay);
     Ok(redis::Client::open(info)?)
 }
 
-fn channel(name: &str) -> String {
+/// A connection for scripts. No response timeout (and `TCP_NODELAY` in [`client`]), so that the driver does no
+/// unnecessary work.
+pub(crate) async fn connection(url: &str) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = client(url)?;
+    Ok(client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?)
+}
+
+pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-fn script(hash: &str, keys: &[&str], args: &[&str]) -> Cmd {
+pub(crate) fn script(hash: &str, keys: &[&str], args: &[&str]) -> Cmd {
     let mut cmd = redis::cmd("EVALSHA");
     cmd.arg(hash).arg(keys.len()).arg(keys).arg(args);
     cmd

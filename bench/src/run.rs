@@ -9,11 +9,13 @@ use crate::args::Args;
 use crate::page::{Page, Section, Table};
 use crate::peers::Peer;
 use crate::stage::Stage;
-use crate::{machine, w1_own, w2_hot, w3_local, w4_held, w5_waiting, w6_majority, w7_start, wakes};
+use crate::{
+    machine, w1_own, w2_hot, w3_local, w4_held, w5_waiting, w6_majority, w7_start, w8_fair, wakes,
+};
 
 type Workload = fn(&mut Stage) -> Result<Section>;
 
-const WORKLOADS: [(&str, Workload); 8] = [
+const WORKLOADS: [(&str, Workload); 9] = [
     ("W1", w1_own::measure),
     ("W2", w2_hot::measure),
     ("W3", w3_local::measure),
@@ -21,6 +23,7 @@ const WORKLOADS: [(&str, Workload); 8] = [
     ("W5", w5_waiting::measure),
     ("W6", w6_majority::measure),
     ("W7", w7_start::measure),
+    ("W8", w8_fair::measure),
     ("wakes", wakes::measure),
 ];
 

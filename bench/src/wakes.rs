@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::foreign::Bench;
-use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
+use testkit::java::{JavaLock, JavaPeer, RedissonVersion, monotonic_now_ns};
 use testkit::servers::{Cluster, RedisServer, Sentinels};
-use tidelock::Client;
+use tidelock::{Client, Lock};
 
 use crate::args::Args;
 use crate::figures::{micros, percentile, short};
@@ -64,9 +64,20 @@ fn times(args: &Args) -> usize {
 
 /// Measures on one server, behind Sentinels, and in a cluster.
 async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
-    let mut all = on("", &server.url(), times, &versions(java)).await?;
+    let mut all = on("", &server.url(), times, &versions(java), Kind::Plain).await?;
+    let fair = on(", fair", &server.url(), times, &versions(java), Kind::Fair).await?;
+    all.extend(fair);
     let sentinels = tokio::task::block_in_place(Sentinels::start)?;
-    all.extend(on(", Sentinel", &sentinels.url(), times, &versions(java)).await?);
+    all.extend(
+        on(
+            ", Sentinel",
+            &sentinels.url(),
+            times,
+            &versions(java),
+            Kind::Plain,
+        )
+        .await?,
+    );
     drop(sentinels);
     let cluster = tokio::task::block_in_place(Cluster::start)?;
     let url = cluster.url();
@@ -76,13 +87,22 @@ async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Ve
         .into_iter()
         .filter(|version| *version == RedissonVersion::Newest)
         .collect();
-    all.extend(on(", cluster", &url, times, &newest).await?);
+    all.extend(on(", cluster", &url, times, &newest, Kind::Plain).await?);
     let plain = format!("{url}?sharded_pubsub=off");
     let old: Vec<_> = versions(java)
         .into_iter()
         .filter(|version| *version != RedissonVersion::Newest)
         .collect();
-    all.extend(on(", cluster, plain messages", &plain, times, &old).await?);
+    all.extend(
+        on(
+            ", cluster, plain messages",
+            &plain,
+            times,
+            &old,
+            Kind::Plain,
+        )
+        .await?,
+    );
     Ok(all)
 }
 
@@ -99,21 +119,22 @@ async fn on(
     url: &str,
     times: usize,
     versions: &[RedissonVersion],
+    kind: Kind,
 ) -> Result<Vec<Wakes>> {
     let (one, two) = (Client::connect(url).await?, Client::connect(url).await?);
     let mut all = vec![Wakes::of(
         format!("Rust to Rust{place}"),
-        rust_to_rust(&one, &two, times).await?,
+        rust_to_rust(&one, &two, times, kind).await?,
     )];
     for version in versions {
         let peer = tokio::task::block_in_place(|| JavaPeer::start(*version, url))?;
         let number = version.number();
-        let waits = java_to_rust(&peer, &one, times).await?;
+        let waits = java_to_rust(&peer, &one, times, kind).await?;
         all.push(Wakes::of(
             format!("Redisson {number} to Rust{place}"),
             waits,
         ));
-        let waits = rust_to_java(&one, &peer, times).await?;
+        let waits = rust_to_java(&one, &peer, times, kind).await?;
         all.push(Wakes::of(
             format!("Rust to Redisson {number}{place}"),
             waits,
@@ -132,11 +153,34 @@ fn counted(mut waits: Vec<u64>, times: usize) -> Vec<u64> {
     waits
 }
 
-async fn rust_to_rust(one: &Client, two: &Client, times: usize) -> Result<Vec<u64>> {
+/// Which lock the waiters wait for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Plain,
+    Fair,
+}
+
+impl Kind {
+    fn of(self, client: &Client, name: &str) -> Lock {
+        match self {
+            Self::Plain => client.lock(name),
+            Self::Fair => client.fair_lock(&format!("fair {name}")),
+        }
+    }
+
+    fn of_java(self, java: &JavaPeer, worker: &str, name: &str) -> JavaLock {
+        match self {
+            Self::Plain => java.lock(worker, name),
+            Self::Fair => java.fair_lock(worker, &format!("fair {name}")),
+        }
+    }
+}
+
+async fn rust_to_rust(one: &Client, two: &Client, times: usize, kind: Kind) -> Result<Vec<u64>> {
     let mut waits = Vec::new();
     for _ in 0..times + warm(times) {
-        let held = one.lock("rust-rust").acquire().await?;
-        let waiting = wait_in_rust(two, "rust-rust");
+        let held = kind.of(one, "rust-rust").acquire().await?;
+        let waiting = wait_in_rust(kind.of(two, "rust-rust"));
         tokio::time::sleep(ASLEEP).await;
         let start = monotonic_now_ns();
         held.release().await?;
@@ -145,12 +189,17 @@ async fn rust_to_rust(one: &Client, two: &Client, times: usize) -> Result<Vec<u6
     Ok(counted(waits, times))
 }
 
-async fn java_to_rust(java: &JavaPeer, rust: &Client, times: usize) -> Result<Vec<u64>> {
-    let lock = java.lock("holder", "java-rust");
+async fn java_to_rust(
+    java: &JavaPeer,
+    rust: &Client,
+    times: usize,
+    kind: Kind,
+) -> Result<Vec<u64>> {
+    let lock = kind.of_java(java, "holder", "java-rust");
     let mut waits = Vec::new();
     for _ in 0..times + warm(times) {
         tokio::task::block_in_place(|| lock.lock())?;
-        let waiting = wait_in_rust(rust, "java-rust");
+        let waiting = wait_in_rust(kind.of(rust, "java-rust"));
         tokio::time::sleep(ASLEEP).await;
         let unlocked = tokio::task::block_in_place(|| lock.unlock())?;
         waits.push(waiting.await??.saturating_sub(unlocked.started_at_ns));
@@ -158,11 +207,16 @@ async fn java_to_rust(java: &JavaPeer, rust: &Client, times: usize) -> Result<Ve
     Ok(counted(waits, times))
 }
 
-async fn rust_to_java(rust: &Client, java: &JavaPeer, times: usize) -> Result<Vec<u64>> {
-    let lock = java.lock("waiter", "rust-java");
+async fn rust_to_java(
+    rust: &Client,
+    java: &JavaPeer,
+    times: usize,
+    kind: Kind,
+) -> Result<Vec<u64>> {
+    let lock = kind.of_java(java, "waiter", "rust-java");
     let mut waits = Vec::new();
     for _ in 0..times + warm(times) {
-        let held = rust.lock("rust-java").acquire().await?;
+        let held = kind.of(rust, "rust-java").acquire().await?;
         let waiting = lock.begin_lock_when_free()?;
         tokio::time::sleep(ASLEEP).await;
         let start = monotonic_now_ns();
@@ -174,8 +228,7 @@ async fn rust_to_java(rust: &Client, java: &JavaPeer, times: usize) -> Result<Ve
 }
 
 /// When the lock was acquired, on the monotonic clock that Java reads too.
-fn wait_in_rust(client: &Client, name: &str) -> tokio::task::JoinHandle<Result<u64>> {
-    let lock = client.lock(name);
+fn wait_in_rust(lock: Lock) -> tokio::task::JoinHandle<Result<u64>> {
     tokio::spawn(async move {
         let guard = lock.acquire().await?;
         let had = monotonic_now_ns();

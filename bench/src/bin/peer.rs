@@ -16,6 +16,7 @@ async fn main() -> Result<()> {
     let (kind, url) = (next()?, next()?);
     match &*kind {
         "tidelock" => serve(Tidelock(Client::connect(&url).await?)).await,
+        "tidelock-fair" => serve(Fair(Client::connect(&url).await?)).await,
         "tidelock-no-hand-off" => {
             let client = Client::builder().hand_off(HandOff::OFF);
             serve(Tidelock(client.connect(&url).await?)).await
@@ -25,7 +26,7 @@ async fn main() -> Result<()> {
         "turns-apart" => serve(Turns::connect_apart(&url, Floor::Apart.lock()).await?).await,
         "mutex" => serve(Local(Arc::default())).await,
         _ => bail!(
-            "{kind} is none of tidelock, tidelock-no-hand-off, raw, turns, turns-apart, mutex"
+            "{kind} is none of tidelock, tidelock-fair, tidelock-no-hand-off, raw, turns, turns-apart, mutex"
         ),
     }
 }
@@ -39,6 +40,17 @@ impl Side for Tidelock {
 
     fn contender(&self, name: &str) -> Result<Ours> {
         Ok(Ours(self.0.lock(name)))
+    }
+}
+
+/// The fair lock.
+struct Fair(Client);
+
+impl Side for Fair {
+    type Contender = Ours;
+
+    fn contender(&self, name: &str) -> Result<Ours> {
+        Ok(Ours(self.0.fair_lock(name)))
     }
 }
 
