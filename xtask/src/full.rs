@@ -1,10 +1,12 @@
 //! `cargo xtask full`: the checks that take too long for every change.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 
 use anyhow::{Result, ensure};
 
+use crate::schedules;
 use crate::servers;
 use crate::sh::{command, quiet, root};
 use crate::test::{self, Outcome, PARTS, Tally, perform, tests_with, whole_family};
@@ -17,6 +19,13 @@ pub(crate) struct Args {
 }
 
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
+
+/// Long tests of elections and slots. They print figures for the page.
+const FLEETS: [&str; 3] = [
+    "10000_slots",
+    "thirty_rolling_restarts",
+    "a_process_that_was_frozen_drops_its_work",
+];
 
 type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
 
@@ -55,8 +64,18 @@ fn parts() -> Vec<(String, Run)> {
         parts.push((format!("real servers on {flavour}"), run));
     }
     let long = ["-p", "real_servers", "--tests", "--", "--ignored"];
+    let others = FLEETS.iter().flat_map(|test| ["--skip", test]);
+    let long: Vec<&str> = long.into_iter().chain(others).collect();
     let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
     parts.push(("long tests".to_owned(), run));
+    let run: Run = Box::new(|_| schedules::all());
+    parts.push(("a million schedules".to_owned(), run));
+    // One after the other: two on one machine would measure each other.
+    let fleets = ["-p", "real_servers", "--test", "fleet", "--"];
+    let flags = ["--ignored", "--nocapture", "--test-threads", "1"];
+    let fleets = [fleets.as_slice(), &flags].concat();
+    let run: Run = Box::new(move |tally| tests_with(tally, &fleets, None));
+    parts.push(("fleets".to_owned(), run));
     parts
 }
 
@@ -80,7 +99,23 @@ fn summary(outcomes: &[Outcome], before: &str, commit: &str) -> String {
     for (_, line) in rows {
         let _ = writeln!(text, "{line}");
     }
+    let old = before.split_once("\n## Figures\n");
+    let old = old.map_or("", |(_, figures)| figures);
+    let mut figures: BTreeMap<String, String> = old.lines().filter_map(figure).collect();
+    figures.extend(outcomes.iter().flat_map(|it| it.tally.figures.clone()));
+    if !figures.is_empty() {
+        text.push_str("\n## Figures\n\n");
+    }
+    for (name, figure) in figures {
+        let _ = writeln!(text, "- {name}: {figure}");
+    }
     text
+}
+
+/// Parses a line of the figures; returns its name and its text.
+fn figure(line: &str) -> Option<(String, String)> {
+    let (name, text) = line.strip_prefix("- ")?.split_once(": ")?;
+    Some((name.to_owned(), text.to_owned()))
 }
 
 /// Parses the row of a part; returns its name and the row.
@@ -148,9 +183,14 @@ mod tests {
             tally: Tally::default(),
             error: error.map(str::to_owned),
         };
-        let all = [outcome("format", None), outcome("long tests", Some("red"))];
+        let mut all = [outcome("format", None), outcome("long tests", Some("red"))];
+        all[0].tally.read("figure: a restart = 7 ms");
         let before = summary(&all, "", "aaa");
         let after = summary(&[outcome("long tests", None)], &before, "bbb");
+        assert!(
+            after.ends_with("\n## Figures\n\n- a restart: 7 ms\n"),
+            "{after}"
+        );
         let rows = |page: &str| page.lines().filter_map(row).collect::<Vec<_>>();
         let [first, second] = &rows(&after)[..] else {
             panic!("{after}");

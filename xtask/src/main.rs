@@ -1,12 +1,15 @@
 //! Tasks of the repository: `cargo xtask --help`.
 
 mod bench;
+mod book;
 mod faults;
+mod features;
 mod flames;
 mod full;
 mod fuzz;
 mod house;
 mod platforms;
+mod schedules;
 mod servers;
 mod sh;
 mod soak;
@@ -31,8 +34,14 @@ enum Task {
     Bench(bench::Args),
     /// Draws flame graphs of where the time of a lock goes, next to docs/performance.md
     Flames,
+    /// Builds the pages of docs/ as one site, in target/book/site
+    Book,
+    /// Counts the crates that each feature of the library adds, and measures what they cost to build
+    Features(features::Args),
     /// Counts how easily a stranger finds things in the library, and writes docs/house.md
     House(house::Args),
+    /// Runs the engine in very many orders of its tasks, finds planted bugs, and writes docs/schedules.md
+    Schedules(schedules::Args),
     /// Runs mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
     /// Causes every fault of the catalogue on every store
@@ -47,7 +56,10 @@ fn main() -> Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Flames => flames::run(),
+        Task::Book => book::run(),
+        Task::Features(args) => features::run(&args),
         Task::House(args) => house::run(&args),
+        Task::Schedules(args) => schedules::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Faults(args) => faults::run(&args),
     }

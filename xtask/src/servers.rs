@@ -10,7 +10,7 @@ use crate::tools;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Also Redis 6.2 and Redis 8, for `cargo xtask full`
+    /// Also Redis 6.2, Redis 8 and Prometheus, for `cargo xtask full`
     #[arg(long)]
     pub(crate) full: bool,
 }
@@ -37,8 +37,14 @@ const PACKAGES: &[(&str, &str)] = &[
     ("zookeeper", "/usr/share/java/zookeeper.jar"),
 ];
 
+/// What only `cargo xtask full` needs.
+const PACKAGES_OF_FULL: &[(&str, &str)] = &[("prometheus", "promtool")];
+
 pub(crate) fn run(args: Args) -> Result<()> {
-    packages()?;
+    packages(PACKAGES)?;
+    if args.full {
+        packages(PACKAGES_OF_FULL)?;
+    }
     for wheel in wheel::ALL
         .iter()
         .filter(|wheel| args.full || !wheel.only_full)
@@ -55,8 +61,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn packages() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+fn packages(needed: &[(&'static str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = needed
         .iter()
         .filter(|(_, file)| !have(file))
         .map(|(package, _)| *package)
@@ -68,7 +74,8 @@ fn packages() -> Result<()> {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
              tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, \
-             a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
+             a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv; \
+             for `cargo xtask full` also Prometheus with promtool",
             missing.join(", ")
         );
     }

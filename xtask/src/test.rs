@@ -1,6 +1,8 @@
 //! `cargo xtask test`: all checks that a change must pass.
 
 mod consumers;
+mod manifests;
+mod packages;
 mod parts;
 mod tally;
 
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-pub(crate) use parts::{PARTS, tests_with, whole_family};
+pub(crate) use parts::{PARTS, feature_names, tests_with, whole_family};
 pub(crate) use tally::Tally;
 
 #[derive(Debug, clap::Args)]

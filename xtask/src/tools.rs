@@ -1,4 +1,4 @@
-//! Tools that cargo installs.
+//! Tools that cargo installs, and one of Python.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,24 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
 pub(crate) fn inferno() -> Result<PathBuf> {
     let program = tool("inferno", "inferno-flamegraph")?;
     Ok(program.parent().unwrap_or(&program).to_path_buf())
+}
+
+/// It brings the schemas of Kubernetes with it; `kubeconform` and `kubectl` fetch them from elsewhere.
+pub(crate) fn kubernetes_validate() -> Result<PathBuf> {
+    let home = root().join("target/tools/kubernetes");
+    let program = home.join("bin/kubernetes-validate");
+    if !program.is_file() {
+        let folder = home.to_string_lossy();
+        sh::quiet(sh::command("python3", &["-m", "venv", &folder]))?;
+        let pip = home.join("bin/pip");
+        let install = ["install", "--quiet", "kubernetes-validate==1.37.0"];
+        sh::quiet(sh::command(&pip.to_string_lossy(), &install))?;
+    }
+    Ok(program)
+}
+
+pub(crate) fn mdbook() -> Result<PathBuf> {
+    tool("mdbook", "mdbook")
 }
 
 /// Builds the tool into the target directory, unless it is there or on the search path. The build takes some minutes.

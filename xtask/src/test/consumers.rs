@@ -36,7 +36,18 @@ const BESIDE: [(&str, &str); 6] = [
     ),
 ];
 
+/// The programs of docs/sql-fence, and the server that each of them needs.
+const FENCES: [(&str, &str); 6] = [
+    ("diesel", "postgres"),
+    ("mysql_async", "mysql"),
+    ("sqlx", "postgres"),
+    ("sqlx-0.8", "postgres"),
+    ("sqlx-mysql", "mysql"),
+    ("tokio-postgres", "postgres"),
+];
+
 pub(super) fn consumers(_: &mut Tally) -> Result<()> {
+    fences()?;
     for (name, dependency) in BESIDE {
         let folder = package(name, dependency, "fn main() {}\n")?;
         sh::quiet(cargo(&["generate-lockfile", "--quiet"], &folder))
@@ -52,6 +63,30 @@ pub(super) fn consumers(_: &mut Tally) -> Result<()> {
         program,
     )?;
     sh::run(cargo(&["check", "--quiet"], &folder)).context("the program of README.md")
+}
+
+/// Runs the programs of docs/sql-fence on a server. Each fails unless a late sale is refused.
+fn fences() -> Result<()> {
+    for (name, server) in FENCES {
+        let folder = root().join("docs/sql-fence").join(name);
+        // They have no lock file in git: a fresh copy resolves the current versions, as `cargo add` does.
+        sh::run(cargo(&["build", "--quiet"], &folder))
+            .with_context(|| format!("building {}", folder.display()))?;
+        let program = format!("fence-{}", name.replace(['.', '_'], "-"));
+        let program = root().join("target/consumers/target/debug").join(program);
+        let program = program.to_string_lossy();
+        let start = [
+            "run",
+            "--quiet",
+            "-p",
+            "testkit",
+            "--example",
+            "with_server",
+        ];
+        let run = [start.as_slice(), &["--", server, &program]].concat();
+        sh::run(sh::cargo(&run)).with_context(|| format!("running {name} on {server}"))?;
+    }
+    Ok(())
 }
 
 /// Runs the tests of docs/testing-your-service.md in a package with the features that the page names.

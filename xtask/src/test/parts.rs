@@ -1,8 +1,8 @@
 use anyhow::{Result, ensure};
 
-use super::{Tally, consumers};
+use super::{Tally, consumers, manifests, packages};
 use crate::sh::{self, cargo, root};
-use crate::{platforms, servers, tools};
+use crate::{platforms, schedules, servers, tools};
 
 /// One thing a change has to pass.
 pub(crate) struct Part {
@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 16] = [
+pub(crate) const PARTS: [Part; 19] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -49,6 +49,11 @@ pub(crate) const PARTS: [Part; 16] = [
         run: |tally| tests(tally, &["-p", "model_checking"]),
     },
     Part {
+        name: "schedules",
+        about: "the engine in some thousand orders of its tasks",
+        run: |_| schedules::some(),
+    },
+    Part {
         name: "server-tests",
         about: "tests on real servers, and the test kit",
         run: server_tests,
@@ -70,13 +75,23 @@ pub(crate) const PARTS: [Part; 16] = [
     },
     Part {
         name: "examples",
-        about: "example programs build",
-        run: |_| sh::run(cargo(&["build", "--examples", "--quiet"])),
+        about: "example programs build, and those that need no server and end by themselves run",
+        run: examples,
     },
     Part {
         name: "consumers",
         about: "packages outside the workspace resolve and compile",
         run: consumers::consumers,
+    },
+    Part {
+        name: "manifests",
+        about: "the manifests for Kubernetes have the form that it accepts",
+        run: manifests::manifests,
+    },
+    Part {
+        name: "packages",
+        about: "the files that would be published",
+        run: packages::packages,
     },
     Part {
         name: "docs",
@@ -119,14 +134,19 @@ fn command(_: &mut Tally) -> Result<()> {
 }
 
 fn features(_: &mut Tally) -> Result<()> {
-    let check = [
-        "check",
-        "-p",
-        "tidelock",
-        "--quiet",
-        "--no-default-features",
-    ];
-    sh::run(cargo(&check))?;
+    let check = |features: &[&str]| {
+        let build = [
+            "clippy",
+            "-p",
+            "tidelock",
+            "--quiet",
+            "--no-default-features",
+        ];
+        sh::run(cargo(
+            &[build.as_slice(), features, &["--", "-D", "warnings"]].concat(),
+        ))
+    };
+    check(&[])?;
     let manifest = std::fs::read_to_string(root().join("crates/tidelock/Cargo.toml"))?;
     let names = feature_names(&manifest);
     ensure!(
@@ -134,12 +154,13 @@ fn features(_: &mut Tally) -> Result<()> {
         "found no features in the library's manifest"
     );
     for name in names {
-        sh::run(cargo(&[&check, ["--features", name].as_slice()].concat()))?;
+        check(&["--features", name])?;
     }
     Ok(())
 }
 
-fn feature_names(manifest: &str) -> Vec<&str> {
+/// The features of a manifest, without `default`.
+pub(crate) fn feature_names(manifest: &str) -> Vec<&str> {
     let lines = manifest
         .lines()
         .skip_while(|line| *line != "[features]")
@@ -199,10 +220,11 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
 }
 
 /// Tests that another server of the Redis family cannot change: they run on other servers, or count what the client does.
-const OF_NO_FAMILY: [&str; 8] = [
+const OF_NO_FAMILY: [&str; 9] = [
     "allocations",
     "command",
     "etcd",
+    "fleet",
     "memcached",
     "mysql",
     "postgres",
@@ -249,6 +271,12 @@ fn simulation(tally: &mut Tally) -> Result<()> {
     let seeds = ["--seeds", "10000"];
     let run = ["run", "--release", "--quiet", "-p", "simulation", "--"];
     sh::run(cargo(&[run.as_slice(), &seeds].concat()))
+}
+
+fn examples(_: &mut Tally) -> Result<()> {
+    sh::run(cargo(&["build", "--examples", "--quiet"]))?;
+    let run = ["run", "--quiet", "-p", "tidelock", "--example"];
+    sh::run(cargo(&[run.as_slice(), &["crontab"]].concat()))
 }
 
 fn docs(_: &mut Tally) -> Result<()> {

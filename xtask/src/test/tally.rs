@@ -7,6 +7,8 @@ pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     time: Duration,
+    /// What tests have measured: the name of each figure, and its text. They print `figure: NAME = TEXT`.
+    pub(crate) figures: Vec<(String, String)>,
 }
 
 impl Tally {
@@ -14,10 +16,17 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.time += other.time;
+        self.figures.extend(other.figures.iter().cloned());
     }
 
-    /// Counts the summary line of a test binary; ignores any other line.
+    /// Counts the summary line of a test binary, and collects figures; ignores any other line.
     pub(crate) fn read(&mut self, line: &str) {
+        // With `--nocapture` the line of a test begins with its name.
+        if let Some((_, figure)) = line.split_once("figure: ")
+            && let Some((name, text)) = figure.split_once(" = ")
+        {
+            self.figures.push((name.to_owned(), text.to_owned()));
+        }
         // Colour codes may stand between the words that we look for.
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
@@ -52,6 +61,7 @@ impl fmt::Display for Tally {
             passed,
             failed,
             time,
+            ..
         } = self;
         write!(
             f,
@@ -72,6 +82,9 @@ mod tests {
         tally.read("test result: \x1b[31mFAILED\x1b[0m. 7 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.read("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 70.25s");
         tally.read("test a_thing ... ok");
+        tally.read("test a_thing ... figure: a restart, etcd = 7 ms");
+        let figure = ("a restart, etcd".to_owned(), "7 ms".to_owned());
+        assert_eq!(tally.figures, [figure]);
         assert_eq!(tally.to_string(), "13 passed, 2 failed in 70.3 s");
     }
 }
