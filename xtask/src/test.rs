@@ -1,6 +1,7 @@
 //! `cargo xtask test`: all checks that a change must pass.
 
 mod consumers;
+mod failures;
 mod manifests;
 mod packages;
 mod parts;
@@ -75,9 +76,17 @@ pub(crate) fn perform(name: &str, part: impl FnOnce(&mut Tally) -> Result<()>) -
     }
 }
 
-/// Prints the table, and the totals as the last line.
+/// Prints the failures once more, the table, and the totals as the last line.
 pub(crate) fn finish(outcomes: &[Outcome]) -> Result<()> {
     println!();
+    for outcome in outcomes.iter().filter(|one| one.error.is_some()) {
+        println!(
+            "== {} failed: {}\n{}",
+            outcome.name,
+            outcome.error.as_deref().unwrap_or_default(),
+            outcome.tally.failures
+        );
+    }
     let mut total = Tally::default();
     for Outcome {
         name,

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::failures::Failures;
+
 /// Counts passed and failed tests, and the time they took without the build.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -9,6 +11,7 @@ pub(crate) struct Tally {
     time: Duration,
     /// What tests have measured: the name of each figure, and its text. They print `figure: NAME = TEXT`.
     pub(crate) figures: Vec<(String, String)>,
+    pub(crate) failures: Failures,
 }
 
 impl Tally {
@@ -17,10 +20,12 @@ impl Tally {
         self.failed += other.failed;
         self.time += other.time;
         self.figures.extend(other.figures.iter().cloned());
+        self.failures.add(&other.failures);
     }
 
-    /// Counts the summary line of a test binary, and collects figures; ignores any other line.
+    /// Counts the summary line of a test binary, and collects figures and failures; ignores any other line.
     pub(crate) fn read(&mut self, line: &str) {
+        self.failures.read(line);
         // With `--nocapture` the line of a test begins with its name.
         if let Some((_, figure)) = line.split_once("figure: ")
             && let Some((name, text)) = figure.split_once(" = ")
