@@ -8,7 +8,7 @@ use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::PostgresServer;
 use tidelock::testing::{Faults, Fixture, promises::every_await};
-use tidelock::{Client, ErrorKind, Guard, Lock, LostReason, Mode, Severity};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, LostReason, Mode, Severity};
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
 
@@ -121,6 +121,67 @@ async fn a_release_lets_all_readers_in_that_are_next_in_the_same_transaction() {
     }
     within(LEASE / 3, next).await.release().await.unwrap();
     assert_eq!(ground.server.query(OWNER).unwrap(), "nobody");
+}
+
+/// The server commits one notification after the other. A commit that waits for a replica, or for a slow disk, holds up the
+/// grant of a lock that is free, and the grant must not give up meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_commit_of_another_notification_refuses_nobody() {
+    let ground = Ground::new().await;
+    for setting in [
+        "ALTER SYSTEM SET synchronous_commit = 'local'",
+        "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
+        "SELECT pg_reload_conf()",
+    ] {
+        ground.server.query(setting).unwrap();
+    }
+    until(&ground.server, "SHOW synchronous_standby_names", "nobody").await;
+    let made = ground.read().acquire().await.unwrap();
+    made.release().await.unwrap();
+    let (mut slow, connection) = tokio_postgres::connect(&ground.server.url(), NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let commits = tokio::spawn(async move {
+        let transaction = slow.transaction().await.unwrap();
+        let notifies =
+            "SET LOCAL synchronous_commit = on; CREATE TABLE slow (); NOTIFY somebody, 'else'";
+        transaction.batch_execute(notifies).await.unwrap();
+        transaction.commit().await.unwrap();
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until(&ground.server, waits, "1").await;
+    let read = ground.read();
+    let tried = tokio::spawn(async move { read.try_acquire().await });
+    // Five times as long as a grant waits for a fence.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let ends = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    assert_eq!(ground.server.query(ends).unwrap(), "t");
+    commits.await.unwrap();
+    let held = soon("the grant", tried).await.unwrap().unwrap();
+    held.expect("the lock was free").release().await.unwrap();
+}
+
+/// A table of the queue is missing, and a transaction of another process uses the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_table_is_made_beside_an_open_transaction() {
+    let ground = Ground::new().await;
+    let made = ground.read().acquire().await.unwrap();
+    made.release().await.unwrap();
+    let (mut user, connection) = tokio_postgres::connect(&ground.server.url(), NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    ground
+        .server
+        .query("DROP TABLE tidelock_locks_waiters")
+        .unwrap();
+    let transaction = user.transaction().await.unwrap();
+    let uses = "LOCK TABLE tidelock_locks_sides IN ROW EXCLUSIVE MODE";
+    transaction.batch_execute(uses).await.unwrap();
+    let held = ground.read().acquire_with(AcquireOptions::new().wait(BEAT));
+    held.await.unwrap().release().await.unwrap();
+    transaction.commit().await.unwrap();
 }
 
 /// T50: the hold of a killed reader ends with its lease, however long another one reads.

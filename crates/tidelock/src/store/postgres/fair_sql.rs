@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::store::Ticket;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
-use crate::store::postgres::queue_sql::{QueueSql, alive, left, literal};
+use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left, literal};
 use crate::store::postgres::schema::{NOW, WITHDRAWN_TTL_SECONDS};
 
 impl QueueSql {
@@ -52,13 +52,13 @@ impl QueueSql {
             )
         };
         format!(
-            "{lock}{queues}{serve}\
+            "{lock}{grants}\
              UPDATE {locks} AS l SET expires = greatest(l.expires, {NOW} + {lease} * interval '1 microsecond') \
              WHERE l.name = {name} AND l.owner = {owner} AND l.expires > {NOW} AND NOT {withdrawn}; \
              SELECT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW})::int, {left}, l.token, {withdrawn}::int \
              FROM {locks} AS l WHERE l.name = {name}",
             lock = self.lock_row(&name),
-            serve = self.serve(&name),
+            grants = granting(&(queues + &self.serve(&name))),
             left = left("l"),
         )
     }
@@ -79,7 +79,7 @@ impl QueueSql {
             self.free_row(&name, &owner)
         });
         if serves {
-            text.push_str(&self.serve(&name));
+            text.push_str(&granting(&self.serve(&name)));
         }
         text + &format!(
             "SELECT current_setting('tidelock.freed'), \

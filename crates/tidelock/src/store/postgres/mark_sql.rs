@@ -16,7 +16,6 @@ impl MarkSql {
     /// `table` was validated, as for the locks.
     pub(crate) fn new(table: &str) -> Self {
         let marks = format!("{table}_marks");
-        let index = table.rsplit('.').next().unwrap_or(table);
         // Not the row of this slot: the same statement may write it.
         let expired = format!(
             "expired AS (DELETE FROM {marks} WHERE (name, slot) IN (SELECT name, slot FROM {marks} \
@@ -27,8 +26,8 @@ impl MarkSql {
                 "SELECT pg_advisory_xact_lock(hashtext('{table}'));\n\
                  CREATE TABLE IF NOT EXISTS {marks} (\n  \
                    name text COLLATE \"C\" NOT NULL,\n  slot text COLLATE \"C\" NOT NULL,\n  mark text NOT NULL,\n  \
-                   written timestamptz NOT NULL,\n  expires timestamptz NOT NULL,\n  PRIMARY KEY (name, slot)\n);\n\
-                 CREATE INDEX IF NOT EXISTS {index}_marks_expires ON {marks} (expires);"
+                   written timestamptz NOT NULL,\n  expires timestamptz NOT NULL,\n  PRIMARY KEY (name, slot),\n  \
+                   UNIQUE (expires, name, slot)\n);"
             ),
             read: format!(
                 "SELECT mark FROM {marks} WHERE name = $1 AND slot = $2 AND expires > {NOW}"

@@ -67,13 +67,12 @@ impl QueueSql {
     }
 
     /// Locks the row of the lock, and makes it if there is none. It waits for other requests of ours, which are short, but
-    /// not for a fence in a user's transaction. A grant would, and gives up soon.
+    /// not for a fence in a user's transaction.
     pub(crate) fn lock_row(&self, name: &str) -> String {
         let Self { locks, .. } = self;
         format!(
             "INSERT INTO {locks} (name, expires, token) VALUES ({name}, {NOW}, 0) ON CONFLICT (name) DO NOTHING; \
-             SELECT 1 FROM {locks} WHERE name = {name} FOR NO KEY UPDATE; \
-             SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true); "
+             SELECT 1 FROM {locks} WHERE name = {name} FOR NO KEY UPDATE; "
         )
     }
 
@@ -185,7 +184,7 @@ impl QueueSql {
                   WHERE place <= (SELECT min(place) FROM arrivals WHERE client = {client}) \
                   ORDER BY place, owner LIMIT {COUNTED} + 1) AS ahead), \
                CASE WHEN l.owner IS NULL THEN 0 ELSE {left} END FROM {locks} AS l WHERE l.name = {name}",
-            serve = self.serve(&name),
+            serve = granting(&self.serve(&name)),
             arrivals = self.arrivals(&name),
             left = left("l"),
         );
@@ -193,21 +192,32 @@ impl QueueSql {
     }
 }
 
+/// Statements that may grant. A grant waits for a fence in a user's transaction, so it gives up soon.
+///
+/// Nothing after the grant may give up. Before the server commits a notification, it waits for every other transaction that
+/// has one, and those may be slow. Otherwise a free lock would be refused, because somebody else's disk is busy.
+pub(crate) fn granting(statements: &str) -> String {
+    format!(
+        "SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true); {statements}\
+         SELECT set_config('lock_timeout', '0', true); "
+    )
+}
+
 /// Creates the tables of the waiters and of the sides.
+///
+/// Their indexes are constraints. `CREATE INDEX IF NOT EXISTS` would wait for every transaction that uses the table, and
+/// would hold up the next ones, even if the index exists.
 fn make(table: &str) -> String {
-    // The server creates an index in its table's schema, and rejects a schema in the index's name.
-    let index = table.rsplit('.').next().unwrap_or(table);
     format!(
         "SELECT pg_advisory_xact_lock(hashtext('{table}'));\n\
          CREATE TABLE IF NOT EXISTS {table}_waiters (\n  \
            name text COLLATE \"C\" NOT NULL,\n  place bigint NOT NULL,\n  owner text PRIMARY KEY,\n  \
-           client text NOT NULL,\n  lease bigint NOT NULL,\n  alive timestamptz NOT NULL\n);\n\
-         CREATE INDEX IF NOT EXISTS {index}_waiters_place ON {table}_waiters (name, place);\n\
+           client text NOT NULL,\n  lease bigint NOT NULL,\n  alive timestamptz NOT NULL,\n  \
+           UNIQUE (name, place, owner)\n);\n\
          CREATE TABLE IF NOT EXISTS {table}_sides (\n  \
            name text COLLATE \"C\" NOT NULL,\n  place bigint NOT NULL,\n  owner text PRIMARY KEY,\n  \
            client text NOT NULL,\n  reads boolean NOT NULL,\n  lease bigint NOT NULL,\n  \
-           ends timestamptz NOT NULL,\n  held_as text,\n  token bigint\n);\n\
-         CREATE INDEX IF NOT EXISTS {index}_sides_place ON {table}_sides (name, place);"
+           ends timestamptz NOT NULL,\n  held_as text,\n  token bigint,\n  UNIQUE (name, place, owner)\n);"
     )
 }
 

@@ -142,8 +142,6 @@ fn free(table: &str) -> String {
 
 /// Creates the tables, index, sequence and function.
 fn make(table: &str) -> String {
-    // The server creates an index in its table's schema, and rejects a schema in the index's name.
-    let index = table.rsplit('.').next().unwrap_or(table);
     // Sent as one query, so it runs as one transaction. The advisory lock serializes concurrent processes.
     //
     // `token` is part of a unique key. So changing it takes a stronger row lock than a renewal or a release
@@ -158,8 +156,8 @@ fn make(table: &str) -> String {
            withdrawn text[] NOT NULL DEFAULT '{{}}',\n  \
            ended text,\n  \
            UNIQUE (name, token)\n);\n\
-         CREATE TABLE IF NOT EXISTS {table}_withdrawn (owner text PRIMARY KEY, at timestamptz NOT NULL);\n\
-         CREATE INDEX IF NOT EXISTS {index}_withdrawn_at ON {table}_withdrawn (at);\n\
+         CREATE TABLE IF NOT EXISTS {table}_withdrawn (\n  \
+           owner text PRIMARY KEY,\n  at timestamptz NOT NULL,\n  UNIQUE (at, owner)\n);\n\
          CREATE TABLE IF NOT EXISTS {table}_clients (\n  \
            client text PRIMARY KEY,\n  host text NOT NULL,\n  pid bigint NOT NULL,\n  program text NOT NULL,\n  \
            since bigint NOT NULL,\n  expires timestamptz NOT NULL,\n  os_user text\n);\n\

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
-use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, left, literal};
+use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, granting, left, literal};
 use crate::store::postgres::schema::NOW;
 use crate::store::{OwnerId, Renewal, Ticket};
 
@@ -38,6 +38,7 @@ impl QueueSql {
              SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {withdrawn}::int \
              FROM {locks} AS l LEFT JOIN {sides} AS s ON s.owner = {owner} AND s.held_as = l.owner WHERE l.name = {name}",
             lock = self.lock_row(&name),
+            enters = granting(&enters),
             dead = self.remove_dead(&name),
             left = left("l"),
             withdrawn = self.withdrawn(&owner),
