@@ -61,6 +61,9 @@ _tidelock() {
             tidelock,token)
                 cmd="tidelock__subcmd__token"
                 ;;
+            tidelock,top)
+                cmd="tidelock__subcmd__top"
+                ;;
             tidelock,try)
                 cmd="tidelock__subcmd__try"
                 ;;
@@ -115,6 +118,9 @@ _tidelock() {
             tidelock__subcmd__help,token)
                 cmd="tidelock__subcmd__help__subcmd__token"
                 ;;
+            tidelock__subcmd__help,top)
+                cmd="tidelock__subcmd__help__subcmd__top"
+                ;;
             tidelock__subcmd__help,try)
                 cmd="tidelock__subcmd__help__subcmd__try"
                 ;;
@@ -131,7 +137,7 @@ _tidelock() {
 
     case "${cmd}" in
         tidelock)
-            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try once history lead leader hold show ls watch unlock token doctor config demo completions man help"
+            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try once history lead leader hold show ls watch top unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -393,7 +399,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help)
-            opts="run try once history lead leader hold show ls watch unlock token doctor config demo completions man help"
+            opts="run try once history lead leader hold show ls watch top unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -603,6 +609,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help__subcmd__token)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1244,6 +1264,68 @@ _tidelock() {
             fi
             case "${prev}" in
                 --at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__top)
+            opts="-n -v -h -V --once --times --every --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --times)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --every)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

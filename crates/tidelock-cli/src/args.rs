@@ -178,6 +178,14 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Print every change of a lock until interrupted
     Watch(WatchArgs),
+    /// Show which locks are held and awaited, by whom and for how long, and which processes use the store
+    ///
+    /// The longest wait comes first, with the processes that wait below it. Every tidelock client writes what it holds and
+    /// waits for into the store every ten seconds, and every second while `top` runs; what is shown is at most that old. A
+    /// `+` marks a number that may be larger: the store shows a waiting process that tells nothing, such as a Java service
+    /// with Redisson. A dash is what nobody tells, or what this user may not read. Of each process the 20 longest holds and
+    /// waits are known. A process that has told nothing for three beats is gone, or cannot reach the store.
+    Top(crate::top::TopArgs),
     /// Release a lock that another process holds, and wake its waiters
     Unlock(UnlockArgs),
     /// Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store

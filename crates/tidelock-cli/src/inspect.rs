@@ -350,7 +350,7 @@ pub(crate) fn program_of(client: &ClientInfo) -> String {
 const MIXED: &str = "mixed";
 
 /// The kind of the held lock, in one word. `None`: the lock is free.
-fn kind_of(seen: &Snapshot) -> Option<&'static str> {
+pub(crate) fn kind_of(seen: &Snapshot) -> Option<&'static str> {
     if seen.holders.iter().any(|it| it.mode == Mode::Permits) {
         return Some("semaphore");
     }

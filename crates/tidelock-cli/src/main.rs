@@ -17,6 +17,7 @@ mod settings;
 mod store;
 mod table;
 mod token;
+mod top;
 mod waiting;
 mod watch;
 mod which;
@@ -73,6 +74,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
+        Command::Top(args) => block_on(top::top(&store, args)),
         Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),

@@ -42,6 +42,8 @@ mod secrets;
 mod stores;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/top.rs"]
+mod top;
 #[path = "cli/tutorial.rs"]
 mod tutorial;
 #[path = "cli/which.rs"]

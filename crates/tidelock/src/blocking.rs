@@ -43,6 +43,7 @@ use crate::error::Result;
 use crate::fenced::sealed::FromGuard as _;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
+use crate::processes::{AwaitedLock, Process};
 use crate::snapshot::{Finding, Snapshot};
 use crate::stats::Stats;
 use crate::types::FencingToken;
@@ -381,6 +382,53 @@ impl Client {
     /// ```
     pub fn diagnose(&self) -> Result<Vec<Finding>> {
         self.blocker.run(self.client.diagnose())?
+    }
+
+    /// See [`Client::processes`](crate::Client::processes).
+    ///
+    /// # Errors
+    /// As [`Client::processes`](crate::Client::processes), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// for process in client.processes()? {
+    ///     println!("{}: {} held", process.info, process.held);
+    /// }
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn processes(&self) -> Result<Vec<Process>> {
+        self.blocker.run(self.client.processes())?
+    }
+
+    /// See [`Client::watch_processes`](crate::Client::watch_processes).
+    ///
+    /// # Errors
+    /// As [`Client::watch_processes`](crate::Client::watch_processes), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// client.watch_processes()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn watch_processes(&self) -> Result<()> {
+        self.blocker.run(self.client.watch_processes())?
+    }
+
+    /// See [`Client::awaited`](crate::Client::awaited).
+    ///
+    /// # Errors
+    /// As [`Client::awaited`](crate::Client::awaited), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// assert!(client.awaited()?.is_empty());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn awaited(&self) -> Result<Vec<AwaitedLock>> {
+        self.blocker.run(self.client.awaited())?
     }
 
     /// What this client has counted since it connected; see [`Client::stats`](crate::Client::stats).

@@ -63,6 +63,7 @@ pub mod once;
 mod options;
 mod owner;
 mod permits;
+pub mod processes;
 mod read_write;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -114,6 +115,7 @@ pub use loss::{Lost, WhileHeld};
 pub use options::{AcquireOptions, CancelToken};
 pub use owner::Owner;
 pub use permits::Permits;
+pub use processes::{AwaitedLock, Process};
 pub use read_write::ReadWriteLock;
 pub use redlock::{RedLock, RedLockBuilder};
 pub use release::Release;

@@ -183,6 +183,43 @@ async fn the_next_waiters_cost_nothing() -> Result<()> {
     .await
 }
 
+/// A process tells operators what it does on a beat of its own. Its acquisitions send not one command more.
+#[tokio::test]
+async fn records_of_the_process_cost_an_acquisition_nothing() -> Result<()> {
+    const PAIRS: usize = 50;
+    let about = |logged: &Logged, what: &str| {
+        let mut args = logged.args.iter();
+        args.any(|arg| String::from_utf8_lossy(arg).contains(what))
+    };
+    in_time(async {
+        let server = RedisServer::start()?;
+        let proxy = Proxy::start(server.addr())?;
+        let client = Client::builder().connect(&proxy.url()).await?;
+        let lock = client.lock("counted");
+        lock.acquire().await?.release().await?; // the scripts are loaded now
+        proxy.wait_until(PATIENCE, |proxy| {
+            proxy.log().iter().any(|one| about(one, "process1"))
+        })?;
+        let before = proxy.log().len();
+        for _ in 0..PAIRS {
+            lock.acquire().await?.release().await?;
+        }
+        let log = proxy.log().split_off(before);
+        let (own, other): (Vec<_>, Vec<_>) = log.iter().partition(|one| about(one, "counted"));
+        assert_eq!(own.len(), 2 * PAIRS);
+        // The next beat, and the look at the server's replicas that a client repeats.
+        assert!(other.len() < PAIRS, "{other:?}");
+        client.close(Duration::ZERO).await;
+        assert_eq!(
+            server.keys()?,
+            Vec::<String>::new(),
+            "it has told, and is gone"
+        );
+        Ok(())
+    })
+    .await
+}
+
 /// Without hand-off each hold costs one attempt and one release: only one waiter of the process is woken and makes an
 /// attempt.
 #[tokio::test]

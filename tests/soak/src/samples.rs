@@ -9,13 +9,13 @@ use testkit::process::{open_fds, rss_bytes, threads};
 use crate::crew::Crew;
 use crate::plan::VETERANS;
 
-/// Counts the keys by kind: locks, keys without a time to live, the client details that tidelock stores, its
+/// Counts the keys by kind: locks, keys without a time to live, what tidelock stores of its clients, its
 /// tombstones, and other keys with a time to live.
 const KEYS: &str = "
 local locks, endless, details, marks, others = 0, 0, 0, 0, 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('PTTL', key) == -1 then endless = endless + 1
-  elseif string.sub(key, 1, 16) == 'tidelock:client:' then details = details + 1
+  elseif string.sub(key, 1, 16) == 'tidelock:client:' or string.sub(key, 1, 13) == 'tidelock:mark' then details = details + 1
   elseif redis.call('TYPE', key).ok == 'hash' then locks = locks + 1
   elseif string.sub(key, 1, 9) == 'tidelock:' then marks = marks + 1
   else others = others + 1 end

@@ -269,6 +269,17 @@ impl JavaPeer {
             .value()
     }
 
+    /// From now on this JVM writes the record of its process, as `tidelock.ProcessRecord` does, under that program. Waits of
+    /// `lock` that begin later are told.
+    ///
+    /// # Errors
+    /// Fails when the peer has ended.
+    pub fn tell(&self, program: &str) -> Result<(), JavaError> {
+        let mut request = serde_json::Map::new();
+        request.insert("program".to_owned(), program.into());
+        self.link.begin("tell", "tell", request)?.value()
+    }
+
     /// The owner that this worker writes into a lock's hash.
     ///
     /// # Errors

@@ -55,8 +55,8 @@ impl ClientBuilder {
     }
 
     /// Sets whether this client publishes its host, process id, program name and [user](Self::os_user) in the store for
-    /// operators. Default:
-    /// yes.
+    /// operators, and every ten seconds what it holds and waits for ([`Client::processes`](crate::Client::processes)).
+    /// Default: yes.
     ///
     /// # Examples
     /// ```
@@ -85,6 +85,21 @@ impl ClientBuilder {
     /// ```
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.program = Some(program.into());
+        self
+    }
+
+    /// Sets the version of the program that operators see in [`Client::processes`](crate::Client::processes). Default:
+    /// none. All users of the store can read it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let version = env!("CARGO_PKG_VERSION");
+    /// let client = tidelock::Client::builder().program_version(version).connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn program_version(mut self, version: impl Into<String>) -> Self {
+        self.program_version = Some(version.into());
         self
     }
 

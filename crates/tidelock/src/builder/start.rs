@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
+
 use super::ClientBuilder;
 use crate::client::Client;
 use crate::engine::instruments::Instruments;
@@ -12,6 +14,7 @@ use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::{Background, Stop};
 use crate::engine::runtime::event::Flag;
+use crate::engine::waiting_calls::WaitingCalls;
 use crate::engine::{ClientInner, ClientSettings};
 use crate::error::Result;
 use crate::store::{Env, Store, Timers};
@@ -88,9 +91,11 @@ impl ClientBuilder {
             steward,
             process_info: Arc::clone(&process_info),
             waiting: Arc::default(),
+            waiting_calls: WaitingCalls::default(),
         });
         if self.publish_process_info {
-            publish(&core, process_info, opened);
+            let record = crate::processes::publish(&core, self.program_version.clone());
+            publish(&core, process_info, opened, record);
         }
         Client::new(core)
     }
@@ -123,7 +128,13 @@ impl ClientBuilder {
 }
 
 /// Publishes who this process is, until the client is closed or dropped. `opened`: not before the store is open.
-fn publish(core: &Arc<ClientInner>, process_info: Arc<ProcessInfo>, opened: Option<Arc<Flag>>) {
+/// `record`: writes what this process holds and waits for.
+fn publish(
+    core: &Arc<ClientInner>,
+    process_info: Arc<ProcessInfo>,
+    opened: Option<Arc<Flag>>,
+    record: impl Future<Output = ()> + Send + 'static,
+) {
     let timers = core.timers.clone();
     let alive = Arc::downgrade(core);
     // We count the write as in flight before we check for `close`. `close` waits for what is counted and only then
@@ -138,6 +149,6 @@ fn publish(core: &Arc<ClientInner>, process_info: Arc<ProcessInfo>, opened: Opti
         if let Some(opened) = opened {
             opened.happened().await;
         }
-        writes.await;
+        join(writes, record).await;
     });
 }

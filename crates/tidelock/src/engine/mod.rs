@@ -14,6 +14,7 @@ pub(crate) mod local_queue;
 pub(crate) mod runtime;
 pub(crate) mod store_handle;
 pub(crate) mod store_health;
+pub(crate) mod waiting_calls;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::in_flight::InFlightCounter;
 use crate::engine::runtime::retry;
 use crate::engine::runtime::timers::Timers;
+use crate::engine::waiting_calls::WaitingCalls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Drift, OwnerMint};
 
@@ -60,6 +62,8 @@ pub(crate) struct ClientInner {
     pub(crate) process_info: Arc<ProcessInfo>,
     /// Counts the acquisitions that wait.
     pub(crate) waiting: Arc<InFlightCounter>,
+    /// The acquisitions that the store has refused once, or that wait behind another of this client.
+    pub(crate) waiting_calls: WaitingCalls,
 }
 
 impl ClientInner {

@@ -115,6 +115,8 @@ pub struct Extensions<'a> {
     pub server_runs: Option<&'a dyn ServerRuns>,
     /// Releases that the client notices without asking for the lock.
     pub releases: Option<&'a dyn HearReleases>,
+    /// The locks with waiters that the store shows by itself.
+    pub awaited: Option<&'a dyn ListAwaited>,
 }
 
 impl<'a> Extensions<'a> {
@@ -140,6 +142,7 @@ impl<'a> Extensions<'a> {
         counts: None,
         server_runs: None,
         releases: None,
+        awaited: None,
     };
 }
 
@@ -172,7 +175,7 @@ pub trait Marks: Send + Sync {
     /// The mark of a slot. `None`: it has none, or its mark has expired.
     fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>>;
     /// Gives the slot the mark `after`, if its mark is `before` at that instant (`None`: it has none), and keeps it for
-    /// at least `keep`. Returns whether it did. Otherwise it changes nothing.
+    /// at least `keep`. Returns whether it did. Otherwise it changes nothing. An empty `after` may be removed at once.
     fn replace<'a>(
         &'a self,
         name: &'a Name,
@@ -305,6 +308,13 @@ pub trait HearReleases: Send + Sync {
     /// The poll interval of a waiter that has a [`Wake`](crate::store::Wake), in a store that does not always wake but
     /// does at the moment. `None`: the same as for a waiter without a wake.
     fn poll_interval(&self, name: &Name) -> Option<Duration>;
+}
+
+/// See [`Extensions::awaited`].
+pub trait ListAwaited: Send + Sync {
+    /// The names of the locks for which the store shows waiters, of any client. Some may be missing, and some may have had
+    /// a waiter a moment ago.
+    fn awaited(&self) -> BoxFuture<'_, Result<Vec<String>>>;
 }
 
 /// The capabilities of a store.

@@ -141,6 +141,7 @@ impl Backend for Chaos {
             counts,
             server_runs,
             releases,
+            awaited,
         } = self.inner.extensions();
         Extensions {
             sequencers: sequencers.map(|_| self as &dyn VerifySequencers),
@@ -151,6 +152,7 @@ impl Backend for Chaos {
             counts: counts.map(|_| self as &dyn Counts),
             server_runs,
             releases,
+            awaited,
         }
     }
 

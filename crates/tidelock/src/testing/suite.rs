@@ -164,6 +164,9 @@ macro_rules! conformance {
         );
     };
     (once: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; processes:
+            a_process_tells_what_it_holds_and_waits_for
+        );
         $crate::conformance!(@tests $fixture; once:
             a_slot_is_run_once_by_many
             each_slot_has_its_run
@@ -220,6 +223,9 @@ macro_rules! conformance {
         );
     };
     (no once: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; processes:
+            a_store_without_marks_lists_no_processes
+        );
         $crate::conformance!(@tests $fixture; once:
             a_store_without_marks_refuses_a_job
         );

@@ -13,6 +13,7 @@ mod once;
 mod postgres;
 mod running;
 mod secrets;
+mod top;
 mod topologies;
 mod zookeeper;
 

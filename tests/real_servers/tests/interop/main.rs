@@ -21,6 +21,7 @@ mod leases;
 mod load;
 mod mixed;
 mod permits;
+mod processes;
 mod remains;
 mod sets;
 mod sides;

@@ -40,6 +40,7 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
     let client = Client::builder()
         .lease(ms(60_000))
         .response_timeout(ms(20_000))
+        .publish_process_info(false)
         .connect(&server.url())
         .await
         .unwrap();

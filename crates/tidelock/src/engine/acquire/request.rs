@@ -104,15 +104,24 @@ impl AcquireRequest {
     pub(crate) fn begin_wait(&self) {
         if !self.waits.swap(true, Ordering::SeqCst) {
             self.set_path(AcquireEnd::Waited);
+            let core = &self.context.core;
+            let (kind, now) = (self.terms.kind, core.timers.now());
+            core.waiting_calls.begin(self.id(), &self.name, kind, now);
             self.instruments().waits(self.subject(), true);
         }
     }
 
     /// The call has ended: it waits no more.
     pub(crate) fn end_wait(&self) {
-        if self.waits.swap(false, Ordering::SeqCst) {
+        if self.waits.load(Ordering::SeqCst) && self.waits.swap(false, Ordering::SeqCst) {
+            self.context.core.waiting_calls.end(self.id());
             self.instruments().waits(self.subject(), false);
         }
+    }
+
+    /// Its address: a request is shared, so it stays where it is while the call waits.
+    fn id(&self) -> u64 {
+        std::ptr::from_ref(self).addr() as u64
     }
 
     pub(crate) fn set_path(&self, path: AcquireEnd) {
@@ -185,6 +194,13 @@ impl AcquireRequest {
         Error::new(kind).because(format!(
             "the store did not answer within the wait limit of {wait:?}"
         ))
+    }
+}
+
+/// A call that nobody polls to its end must not be listed as waiting for ever.
+impl Drop for AcquireRequest {
+    fn drop(&mut self) {
+        self.end_wait();
     }
 }
 

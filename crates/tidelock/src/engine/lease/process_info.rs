@@ -2,12 +2,20 @@
 
 use crate::engine::runtime::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use crate::engine::runtime::sync::Mutex;
 use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
+use crate::error::Result;
 use crate::snapshot::ClientInfo;
-use crate::store::{Backend, CLIENT_INFO_TTL, ClientId};
+use crate::store::{Backend, CLIENT_INFO_TTL, ClientId, Marks, Name};
+
+/// The name under which the store keeps what each process tells of itself: one mark for each client.
+const RECORDS: &str = "tidelock:processes";
+
+/// How long the record of a closed client stays, without text.
+const REMOVED_AFTER: Duration = Duration::from_millis(1);
 
 /// The record of one client.
 #[derive(Debug)]
@@ -16,8 +24,16 @@ pub(crate) struct ProcessInfo {
     /// `None`: the file name of this program.
     program: Option<String>,
     user: Option<String>,
+    connected: SystemTime,
     /// A write was sent, so there may be something to remove.
     sent: AtomicBool,
+    /// The text of the record that was sent last. `None`: none was sent.
+    record: Mutex<Option<String>>,
+}
+
+/// The name under which the store keeps the records of the processes.
+pub(crate) fn records() -> Result<Name> {
+    Name::new(RECORDS)
 }
 
 impl ProcessInfo {
@@ -30,19 +46,57 @@ impl ProcessInfo {
             client,
             program,
             user,
+            connected: SystemTime::now(),
             sent: AtomicBool::new(false),
+            record: Mutex::new(None),
         })
     }
 
     /// The details of this process.
     pub(crate) fn own(&self) -> ClientInfo {
-        own_info(self.program.clone()).run_by(self.user.clone())
+        own_info(self.program.clone(), self.connected).run_by(self.user.clone())
+    }
+
+    /// Writes what this process tells of itself, and keeps it for that long.
+    pub(crate) async fn put_record(
+        &self,
+        marks: &dyn Marks,
+        text: String,
+        keep: Duration,
+    ) -> Result<()> {
+        let (name, slot) = (records()?, self.client.as_str());
+        // We note the text first: if the reply is lost, the record may exist and must be removed.
+        let before = self.record.lock().replace(text.clone());
+        let put = |before: Option<String>| {
+            let (name, text) = (&name, &text);
+            async move {
+                let before = before.as_deref();
+                marks.replace(name, slot, before, text, keep).await
+            }
+        };
+        if !put(before).await? {
+            // The record has expired, or a write whose reply was lost has taken effect, or has taken none.
+            let seen = marks.read(&name, slot).await?;
+            put(seen).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_record(&self, store: &dyn Backend) -> Result<()> {
+        if self.record.lock().is_none() {
+            return Ok(());
+        }
+        let marks = store.extensions().need_marks()?;
+        self.put_record(marks, String::new(), REMOVED_AFTER).await
     }
 
     /// Removes the record if it may exist. The steward calls it when no other request of this client is in flight.
     pub(crate) async fn remove(&self, store: &dyn Backend) {
         if !self.sent.load(Ordering::SeqCst) {
             return;
+        }
+        if let Err(error) = self.remove_record(store).await {
+            tracing::debug!(%error, "the record of this process could not be removed from the store; it expires by itself");
         }
         if let Err(error) = store.announce(&self.client, None).await {
             tracing::debug!(%error, "the process info of this client could not be removed from the store; it expires by itself");
@@ -70,7 +124,7 @@ impl ProcessInfo {
     }
 }
 
-fn own_info(program: Option<String>) -> ClientInfo {
+fn own_info(program: Option<String>, connected: SystemTime) -> ClientInfo {
     let program = program.or_else(|| {
         let path = std::env::current_exe().ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())
@@ -79,7 +133,7 @@ fn own_info(program: Option<String>) -> ClientInfo {
         host_name(),
         std::process::id(),
         program.unwrap_or_default(),
-        SystemTime::now(),
+        connected,
     )
 }
 

@@ -89,7 +89,7 @@ impl HoldStatus {
         self.token.store(number, Ordering::SeqCst);
     }
 
-    fn token(&self) -> Option<u64> {
+    pub(crate) fn token(&self) -> Option<u64> {
         Some(self.token.load(Ordering::SeqCst)).filter(|token| *token != 0)
     }
 
@@ -238,6 +238,12 @@ impl HoldStatus {
     pub(crate) fn record_begin(&self, instruments: &Instruments, now: BootInstant) {
         self.since.store(now.0, Ordering::SeqCst);
         instruments.hold_began(self.granted.subject());
+    }
+
+    /// When the present holder got the lock. `None`: its hold has ended.
+    pub(crate) fn since(&self) -> Option<BootInstant> {
+        let since = self.since.load(Ordering::SeqCst);
+        (since != 0).then_some(BootInstant(since))
     }
 
     /// Counts the end of the hold, once: both the steward and the holder may notice it. `otherwise`: how it ended

@@ -202,6 +202,24 @@ impl LeaseTable {
             .map(|(_, entry)| entry.location)
     }
 
+    /// The longest holds, the longest first. It looks at each entry, and keeps no more than it returns.
+    pub(crate) fn longest(&self, most: usize) -> Vec<Arc<HoldStatus>> {
+        let inner = self.lock();
+        let mut oldest = BTreeSet::new();
+        for (id, (_, entry)) in &inner.entries {
+            if let Some(since) = entry.status.since() {
+                oldest.insert((since, *id));
+                if oldest.len() > most {
+                    oldest.pop_last();
+                }
+            }
+        }
+        let entries = oldest.iter().filter_map(|(_, id)| inner.entries.get(id));
+        entries
+            .map(|(_, entry)| Arc::clone(&entry.status))
+            .collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().entries.len()
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::error::Result;
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{BY_CHANGE, DESCENDING, Op, RangeRequest, TxnRequest};
-use crate::store::etcd::calls::{created, found, get, ops, put, says};
+use crate::store::etcd::calls::{created, delete, found, get, ops, put, says};
 use crate::store::etcd::errors::{RequestError, untouched};
 use crate::store::etcd::keys::Keys;
 use crate::store::{BoxFuture, Marks, Name, ready};
@@ -31,7 +31,10 @@ impl Etcd {
     ) -> Result<bool> {
         let key = self.shared.keys.mark(name, slot);
         let deadline = self.connection.deadline();
-        let lease = self.side_lease(keep, deadline).await?;
+        let lease = match after {
+            "" => None,
+            _ => Some(self.side_lease(keep, deadline).await?.id),
+        };
         let unchanged = match before {
             None => created(key.as_bytes(), 0),
             Some(before) => says(&key, before),
@@ -39,7 +42,13 @@ impl Etcd {
         let txn = TxnRequest {
             compare: vec![unchanged],
             // The read comes first: it finds the lease that the key leaves.
-            success: ops([Op::Range(get(&key)), put(&key, after, lease.id)]),
+            success: ops([
+                Op::Range(get(&key)),
+                match lease {
+                    Some(lease) => put(&key, after, lease),
+                    None => delete(key.as_bytes()),
+                },
+            ]),
             failure: Vec::new(),
         };
         let answer = self.connection.txn(txn, deadline).await;
@@ -49,7 +58,7 @@ impl Etcd {
         let unused = if answer.succeeded {
             old.map(|old| old.lease).filter(|id| *id != 0)
         } else {
-            Some(lease.id)
+            lease
         };
         self.revoke_in_background(unused.into_iter().collect());
         Ok(answer.succeeded)

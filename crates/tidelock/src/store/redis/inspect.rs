@@ -1,5 +1,6 @@
 //! Inspection for operators: one lock, the list of locks, and the details of the clients.
 
+mod awaited;
 mod permits;
 mod plain;
 

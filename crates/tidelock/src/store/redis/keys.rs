@@ -11,7 +11,7 @@ pub(crate) const OURS: &str = "tidelock:";
 /// The field that marks a hash as a `ReadWriteLock`.
 pub(crate) const MODE: &str = "mode";
 
-const CHANNEL: &str = "redisson_lock__channel";
+pub(crate) const CHANNEL: &str = "redisson_lock__channel";
 
 /// The channel on which a release of the lock is published.
 pub(crate) fn channel(name: &Name) -> String {
@@ -38,21 +38,21 @@ pub(crate) fn unconfirmed(name: &Name) -> String {
     prefixed("tidelock:granted", name.as_str())
 }
 
-const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
+pub(crate) const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
 
 /// The channel on which the waiters of a read-write lock are woken.
 pub(crate) fn read_write_channel(name: &Name) -> String {
     prefixed(READ_WRITE_CHANNEL, name.as_str())
 }
 
-const PERMIT_CHANNEL: &str = "redisson_sc";
+pub(crate) const PERMIT_CHANNEL: &str = "redisson_sc";
 
 /// The channel on which the waiters of a semaphore are woken.
 pub(crate) fn permit_channel(name: &Name) -> String {
     prefixed(PERMIT_CHANNEL, name.as_str())
 }
 
-const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+pub(crate) const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
 /// The channel on which the waiters of a latch are woken. Unlike all others it always has braces.
 pub(crate) fn latch_channel(name: &Name) -> String {

@@ -43,6 +43,7 @@ impl Backend for Redis {
             counts: self.counts(),
             server_runs: Some(self),
             releases: Some(self),
+            awaited: Some(self),
             ..Extensions::NONE
         }
     }

@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS marks (
 ) WITHOUT ROWID;
 ";
 
+/// Marks that are kept no longer than this need not survive a power failure.
+const KEPT_FOR_A_MOMENT: Duration = Duration::from_secs(30);
+
 /// 2026-01-01: a simulated clock starts on the same day in each run.
 const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
@@ -119,8 +122,14 @@ impl Marks for Sqlite {
         let (name, slot) = (name.clone(), slot.to_owned());
         let (before, after) = (before.map(str::to_owned), after.to_owned());
         let now = wall_time(self.clock);
-        // On the disk before we return: after a power failure the job would run a second time.
-        Box::pin(self.write(Durable::Yes, move |view| {
+        // On the disk before we return: after a power failure the job would run a second time. What is kept for a moment
+        // only, such as the record of a process, may be forgotten then.
+        let durable = if keep > KEPT_FOR_A_MOMENT {
+            Durable::Yes
+        } else {
+            Durable::No
+        };
+        Box::pin(self.write(durable, move |view| {
             let (before, times) = (before.as_deref(), (now, keep));
             view.replace_mark(name.as_str(), &slot, before, &after, times)
         }))

@@ -49,6 +49,14 @@ impl PublishModes {
 }
 
 impl MessageForm {
+    /// The subcommand of `PUBSUB` that lists channels with subscribers.
+    pub(crate) fn lists(self) -> &'static str {
+        match self {
+            Self::Plain => "CHANNELS",
+            Self::Sharded => "SHARDCHANNELS",
+        }
+    }
+
     pub(crate) fn command(self) -> &'static str {
         match self {
             Self::Plain => "PUBLISH",

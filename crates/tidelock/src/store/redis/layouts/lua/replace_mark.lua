@@ -3,6 +3,11 @@
 if mark(ARGV[1]) ~= (ARGV[4] or false) then
   return 0
 end
+if ARGV[2] == '' then -- the mark ends; the last one takes the keys with it
+  redis.call('zrem', KEYS[2], ARGV[1])
+  redis.call('hdel', KEYS[1], ARGV[1])
+  return 1
+end
 local expired = redis.call('zrange', KEYS[2], '-inf', string.format('%.0f', now), 'byscore', 'limit', 0, 100)
 local left = math.max(redis.call('pttl', KEYS[1]), tonumber(ARGV[3]))
 for _, slot in ipairs(expired) do

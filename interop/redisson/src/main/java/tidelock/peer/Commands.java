@@ -11,6 +11,7 @@ import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import tidelock.ProcessRecord;
 
 /**
  * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "fair"}, {@code "spin"},
@@ -23,6 +24,9 @@ final class Commands {
     // Redisson remembers the last lease in the lock object and uses it at a partial unlock, so objects are kept.
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
 
+    /** What {@code tidelock top} sees of this process, from the command {@code tell} on. */
+    private volatile ProcessRecord record;
+
     Commands(List<RedissonClient> servers) {
         this.servers = servers;
         redisson = servers.get(0);
@@ -32,6 +36,10 @@ final class Commands {
         String command = request.get("do").getAsString();
         if (command.equals("thread_id")) {
             return threadId();
+        }
+        if (command.equals("tell")) {
+            record = new ProcessRecord(redisson, request.get("program").getAsString(), "1.9");
+            return null;
         }
         if (command.equals("soak")) {
             return new Soak(redisson, servers.get(1), request).run();
@@ -51,7 +59,9 @@ final class Commands {
         }
         RLock lock = lock(request);
         return switch (command) {
-            case "lock" -> take(lock, lease(request));
+            case "lock" -> record == null
+                    ? take(lock, lease(request))
+                    : record.waiting(lock.getName(), () -> take(lock, lease(request)));
             case "try_lock" -> tryLock(lock, request);
             case "lock_when_free" -> lockWhenFree(lock);
             case "unlock" -> {

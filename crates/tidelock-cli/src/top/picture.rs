@@ -1,0 +1,173 @@
+//! One picture of a store, as `tidelock top` shows it.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+/// What was seen at one time.
+#[derive(Debug, Clone)]
+pub(crate) struct Picture {
+    pub(crate) at: SystemTime,
+    /// How long the store took to answer.
+    pub(crate) latency: Duration,
+    /// The longest wait first, then the longest hold.
+    pub(crate) locks: Vec<LockRow>,
+    pub(crate) processes: Vec<ProcessRow>,
+}
+
+/// A lock that is held or awaited.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LockRow {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    /// Empty: it is free.
+    pub(crate) holders: Vec<HolderCell>,
+    pub(crate) held_for: Option<Duration>,
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) token: Option<u64>,
+    pub(crate) waiters: u64,
+    /// There may be more waiters.
+    pub(crate) is_lower_bound: bool,
+    pub(crate) longest: Option<Duration>,
+    pub(crate) waiting: Vec<WaiterCell>,
+}
+
+/// A holder of a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct HolderCell {
+    /// The program with its process, or the owner.
+    pub(crate) who: String,
+    pub(crate) owner: Option<String>,
+    /// Its process has told nothing for three beats.
+    pub(crate) is_gone: bool,
+}
+
+/// A process that waits for a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct WaiterCell {
+    pub(crate) who: String,
+    pub(crate) client: String,
+    pub(crate) waiters: u64,
+    pub(crate) longest: Duration,
+}
+
+/// A process that uses the store.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessRow {
+    pub(crate) who: String,
+    pub(crate) client: String,
+    pub(crate) since: SystemTime,
+    pub(crate) age: Duration,
+    pub(crate) is_gone: bool,
+    pub(crate) latency: Duration,
+    pub(crate) held: u64,
+    pub(crate) waiting: u64,
+    pub(crate) acquired: u64,
+    pub(crate) timed_out: u64,
+    pub(crate) failed: u64,
+    pub(crate) lost: u64,
+}
+
+/// A sum, and whether there may be more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sum(pub(crate) u64, pub(crate) bool);
+
+impl Picture {
+    fn living(&self) -> impl Iterator<Item = &ProcessRow> {
+        self.processes.iter().filter(|process| !process.is_gone)
+    }
+
+    /// The holds that the living processes tell. More if somebody holds a lock who tells nothing.
+    pub(crate) fn held(&self) -> Sum {
+        let told: u64 = self.living().map(|process| process.held).sum();
+        let holders = self.locks.iter().flat_map(|lock| &lock.holders);
+        let mut owners = holders.filter_map(|holder| holder.owner.as_deref());
+        let is_told = |owner: &str| {
+            let client = owner.split(':').next().unwrap_or_default();
+            self.living().any(|process| process.client == client)
+        };
+        Sum(told, owners.any(|owner| !is_told(owner)))
+    }
+
+    pub(crate) fn contended(&self) -> usize {
+        self.locks.iter().filter(|lock| lock.waiters > 0).count()
+    }
+
+    pub(crate) fn waiters(&self) -> Sum {
+        let waiters = self.locks.iter().map(|lock| lock.waiters).sum();
+        Sum(waiters, self.locks.iter().any(|lock| lock.is_lower_bound))
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.processes.iter().map(|process| process.lost).sum()
+    }
+
+    pub(crate) fn gone(&self) -> usize {
+        self.processes.len() - self.living().count()
+    }
+
+    pub(crate) fn as_json(&self) -> Value {
+        let (held, waiters) = (self.held(), self.waiters());
+        json!({
+            "at": humantime::format_rfc3339_millis(self.at).to_string(),
+            "latency_ms": self.latency.as_secs_f64() * 1000.0,
+            "held": held.0,
+            "held_is_lower_bound": held.1,
+            "contended": self.contended(),
+            "waiters": waiters.0,
+            "waiters_is_lower_bound": waiters.1,
+            "lost": self.lost(),
+            "locks": self.locks.iter().map(LockRow::as_json).collect::<Vec<_>>(),
+            "processes": self.processes.iter().map(ProcessRow::as_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl LockRow {
+    fn as_json(&self) -> Value {
+        let holders = self.holders.iter().map(
+            |holder| json!({ "who": holder.who, "owner": holder.owner, "gone": holder.is_gone }),
+        );
+        let waiting = self.waiting.iter().map(|one| {
+            json!({
+                "who": one.who, "client": one.client, "waiters": one.waiters,
+                "longest_ms": millis(one.longest),
+            })
+        });
+        json!({
+            "name": self.name,
+            "kind": self.kind,
+            "holders": holders.collect::<Vec<_>>(),
+            "held_for_ms": self.held_for.map(millis),
+            "expires_in_ms": self.expires_in.map(millis),
+            "token": self.token,
+            "waiters": self.waiters,
+            "waiters_is_lower_bound": self.is_lower_bound,
+            "longest_ms": self.longest.map(millis),
+            "waiting": waiting.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl ProcessRow {
+    fn as_json(&self) -> Value {
+        json!({
+            "who": self.who,
+            "client": self.client,
+            "since": humantime::format_rfc3339_seconds(self.since).to_string(),
+            "age_ms": millis(self.age),
+            "gone": self.is_gone,
+            "latency_ms": self.latency.as_secs_f64() * 1000.0,
+            "held": self.held,
+            "waiting": self.waiting,
+            "acquired": self.acquired,
+            "timed_out": self.timed_out,
+            "failed": self.failed,
+            "lost": self.lost,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! A picture as text, safe for a terminal.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use tidelock::Escaped;
+
+use crate::inspect::rounded;
+use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
+
+/// What is not known.
+const UNKNOWN: &str = "-";
+
+/// The whole picture. `store`: its URL, without a password.
+pub(crate) fn of(picture: &Picture, store: &str) -> String {
+    let (held, waiters) = (shown(picture.held()), shown(picture.waiters()));
+    let gone = match picture.gone() {
+        0 => String::new(),
+        gone => format!(" ({gone} gone)"),
+    };
+    let mut text = format!(
+        "tidelock top  {}  answers in {}  {}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}\n",
+        Escaped(store),
+        brief(picture.latency),
+        humantime::format_rfc3339_seconds(picture.at),
+        picture.contended(),
+        picture.lost(),
+        picture.processes.len(),
+    );
+    let header = [
+        "lock",
+        "kind",
+        "holder",
+        "held",
+        "lease left",
+        "token",
+        "waiters",
+        "longest",
+    ];
+    let rows = picture.locks.iter().flat_map(rows_of_lock).collect();
+    table(&mut text, header, rows);
+    let header = [
+        "process",
+        "told",
+        "store",
+        "held",
+        "waiting",
+        "acquired",
+        "timed out",
+        "lost",
+    ];
+    let rows = picture.processes.iter().map(row_of_process).collect();
+    table(&mut text, header, rows);
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn shown(Sum(number, is_lower_bound): Sum) -> String {
+    format!("{number}{}", if is_lower_bound { "+" } else { "" })
+}
+
+/// The lock, and below it who waits.
+fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
+    let gone = lock.holders.iter().any(|holder| holder.is_gone);
+    let holder = match &lock.holders[..] {
+        [] => "free".to_owned(),
+        [one] => one.who.clone(),
+        [first, rest @ ..] => format!("{} and {} more", first.who, rest.len()),
+    };
+    let holder = match lock.expires_in {
+        Some(left) if gone => format!("{holder}: process gone, free in {}", brief(left)),
+        _ if gone => format!("{holder}: process gone"),
+        _ => holder,
+    };
+    let waiters = match lock.waiters {
+        0 => UNKNOWN.to_owned(),
+        waiters => shown(Sum(waiters, lock.is_lower_bound)),
+    };
+    let mut rows = vec![[
+        lock.name.clone(),
+        lock.kind.clone(),
+        holder,
+        known(lock.held_for),
+        known(lock.expires_in),
+        lock.token
+            .map_or(UNKNOWN.to_owned(), |token| token.to_string()),
+        waiters,
+        known(lock.longest),
+    ]];
+    let mut tree: Vec<(String, String, String)> = lock
+        .waiting
+        .iter()
+        .map(|one| (one.who.clone(), one.waiters.to_string(), brief(one.longest)))
+        .collect();
+    if lock.is_lower_bound {
+        let others = "? who tells nothing, such as a Java service";
+        tree.push((others.to_owned(), "?".to_owned(), UNKNOWN.to_owned()));
+    }
+    let last = tree.len();
+    for (at, (who, waiters, longest)) in (1..).zip(tree) {
+        let branch = if at == last { "└ " } else { "├ " };
+        let mut row: [String; 8] = Default::default();
+        row[2] = format!("{branch}{who}");
+        row[6] = waiters;
+        row[7] = longest;
+        rows.push(row);
+    }
+    rows
+}
+
+fn row_of_process(process: &ProcessRow) -> [String; 8] {
+    let told = brief(process.age);
+    [
+        process.who.clone(),
+        if process.is_gone {
+            format!("gone for {told}")
+        } else {
+            format!("{told} ago")
+        },
+        brief(process.latency),
+        process.held.to_string(),
+        process.waiting.to_string(),
+        process.acquired.to_string(),
+        process.timed_out.to_string(),
+        process.lost.to_string(),
+    ]
+}
+
+fn known(time: Option<Duration>) -> String {
+    time.map_or(UNKNOWN.to_owned(), brief)
+}
+
+/// Two units at most: `12s 400ms`, `2h 3m`.
+fn brief(time: Duration) -> String {
+    let time = match time.as_secs() {
+        0 if time < Duration::from_millis(1) => {
+            Duration::from_micros(u64::try_from(time.as_micros()).unwrap_or_default() / 10 * 10)
+        }
+        0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or_default()),
+        1..60 => rounded(time),
+        60..3600 => Duration::from_secs(time.as_secs()),
+        _ => Duration::from_secs(time.as_secs() / 60 * 60),
+    };
+    let text = humantime::format_duration(time).to_string();
+    let units: Vec<&str> = text.split(' ').take(2).collect();
+    units.join(" ")
+}
+
+/// Columns with two spaces between them. The first three hold words, the others numbers.
+fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
+    if rows.is_empty() {
+        return;
+    }
+    let header = header.map(str::to_uppercase);
+    let rows = std::iter::once(header).chain(rows);
+    let rows: Vec<[String; 8]> = rows
+        .map(|row| row.map(|cell| Escaped(cell).to_string()))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    text.push('\n');
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            // A String takes everything.
+            let _ = if column < 3 {
+                write!(line, "{cell:<width$}  ")
+            } else {
+                write!(line, "{cell:>width$}  ")
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! `tidelock top` on a file.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::bench::{Bench, PATIENCE};
+
+fn picture(bench: &Bench) -> Value {
+    let output = bench.output(&["top", "--once", "--json"]);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn top_shows_a_held_lock_and_its_waiter_on_a_file() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&["--fenced"], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let mut waits = bench
+        .tidelock(&["run", "job", "--", "true"])
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let lock = loop {
+        let seen = picture(&bench);
+        let lock = &seen["locks"][0];
+        if lock["waiting"][0]["waiters"] == 1 && lock["held_for_ms"].is_u64() {
+            break lock.clone();
+        }
+        assert!(begun.elapsed() < PATIENCE, "{seen}");
+    };
+    assert_eq!(lock["name"], "job");
+    assert_eq!(lock["waiters"], 1);
+    assert_eq!(lock["token"], 1);
+    assert_eq!(lock["holders"][0]["gone"], false);
+    let text = String::from_utf8(bench.output(&["top", "-n", "1"]).stdout).unwrap();
+    assert!(!text.contains('\u{1b}'), "no terminal reads it: {text:?}");
+    assert!(text.contains("contended 1  waiters 1"), "{text}");
+    waits.kill().unwrap();
+    waits.wait().unwrap();
+}
+
+#[test]
+fn top_says_what_its_numbers_may_be() {
+    let bench = Bench::with_a_store();
+    for wrong in [
+        &["top", "-n", "0"][..],
+        &["top", "--once", "-n", "2"],
+        &["top", "--every", "x"],
+    ] {
+        assert_eq!(bench.code(wrong), 64, "{wrong:?}");
+    }
+    let text = String::from_utf8(bench.output(&["top", "--once"]).stdout).unwrap();
+    assert!(text.starts_with("tidelock top  sqlite:"), "{text}");
+}

@@ -1,0 +1,144 @@
+//! Writes the record of this process every ten seconds, or every second while somebody watches.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use crate::engine::ClientInner;
+use crate::engine::lease::process_info::records;
+use crate::engine::store_handle::StoreHandle;
+use crate::error::{ErrorKind, Result};
+use crate::processes::process::{BEAT, Process, ProcessHold, ProcessWait, WATCHED_BEAT, WATCHERS};
+use crate::processes::record::{MOST_LISTED, to_line};
+use crate::store::{BootInstant, CLIENT_INFO_TTL, Marks};
+use crate::types::FencingToken;
+
+/// How long the store keeps a record: as long as three beats, also of a process that is watched, so that one that was
+/// killed is still seen with its locks.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// How long the time of the store is computed from its last answer. If its clock is set, records look too old for so long.
+const CLOCK_KEPT: Duration = Duration::from_secs(60);
+
+/// What the clock of the store said, and when.
+#[derive(Debug, Clone, Copy)]
+struct StoreClock {
+    told: SystemTime,
+    at: BootInstant,
+}
+
+/// Writes the record until the client is closed or dropped.
+pub(crate) fn publish(
+    core: &Arc<ClientInner>,
+    version: Option<String>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (timers, alive) = (core.timers.clone(), Arc::downgrade(core));
+    async move {
+        // A process that ends before its first beat writes nothing.
+        let (mut clock, mut pause) = (None, BEAT);
+        loop {
+            timers.after(pause).await;
+            // In flight before we check for `close`, which removes the record when nothing is in flight.
+            let Some(core) = alive.upgrade() else { return };
+            let (write, home) = (core.steward.owned_in_flight(), Arc::clone(&core.home.store));
+            if core.steward.closed.is_set() {
+                return;
+            }
+            drop(core); // the client may be dropped while we wait for the store
+            pause = match beat(&alive, &home, &mut clock, version.as_deref()).await {
+                Ok(pause) => pause,
+                Err(error) if error.kind() == ErrorKind::Unsupported => return,
+                Err(error) => {
+                    tracing::debug!(%error, "the record of this process could not be written to the store; the client retries");
+                    match error.kind() {
+                        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => BEAT,
+                        // Refused: the server may log each try.
+                        _ => CLIENT_INFO_TTL / 3,
+                    }
+                }
+            };
+            drop(write);
+        }
+    }
+}
+
+/// Writes the record once. Returns when the next one is due.
+async fn beat(
+    alive: &Weak<ClientInner>,
+    home: &StoreHandle,
+    clock: &mut Option<StoreClock>,
+    version: Option<&str>,
+) -> Result<Duration> {
+    let marks = home.back().extensions().need_marks()?;
+    let name = records()?;
+    let now = || alive.upgrade().map(|core| core.timers.now());
+    let Some(asked) = now() else {
+        return Ok(BEAT);
+    };
+    let is_watched = marks.read(&name, WATCHERS).await?.is_some();
+    let latency = now().map_or(Duration::ZERO, |now| now.since(asked));
+    let told = tell(marks, clock, asked).await?;
+    let beat = if is_watched { WATCHED_BEAT } else { BEAT };
+    let Some(core) = alive.upgrade() else {
+        return Ok(BEAT);
+    };
+    let mut own = own_process(&core, told);
+    own.version = version.map(str::to_owned);
+    (own.beat, own.latency) = (beat, latency);
+    let info = Arc::clone(&core.process_info);
+    drop(core);
+    info.put_record(marks, to_line(&own), KEPT).await?;
+    Ok(beat)
+}
+
+/// The clock of the store. It is asked once a minute.
+async fn tell(
+    marks: &dyn Marks,
+    clock: &mut Option<StoreClock>,
+    now: BootInstant,
+) -> Result<StoreClock> {
+    if let Some(known) = clock.filter(|known| now.since(known.at) < CLOCK_KEPT) {
+        return Ok(known);
+    }
+    let told = marks.now(&records()?).await?;
+    Ok(*clock.insert(StoreClock { told, at: now }))
+}
+
+/// What this process tells of itself.
+fn own_process(core: &ClientInner, clock: StoreClock) -> Process {
+    let now = core.timers.now();
+    let stats = core.steward.instruments.stats();
+    let holds = core.steward.table.longest(MOST_LISTED).into_iter();
+    let holds = holds.filter_map(|status| {
+        let ticket = &status.granted().ticket;
+        Some(ProcessHold {
+            name: ticket.name.as_str().to_owned(),
+            kind: ticket.kind.as_str().to_owned(),
+            token: status.token().map(FencingToken::new),
+            held_for: now.since(status.since()?),
+        })
+    });
+    let waits = core.waiting_calls.longest(MOST_LISTED).into_iter();
+    let waits = waits.map(|wait| ProcessWait {
+        name: wait.name.as_str().to_owned(),
+        kind: wait.kind.as_str().to_owned(),
+        waiters: wait.waiters,
+        longest: now.since(wait.since),
+    });
+    Process {
+        client: core.mint.client().as_str().to_owned(),
+        info: core.process_info.own(),
+        version: None,
+        written: clock.told + now.since(clock.at),
+        age: Duration::ZERO,
+        beat: BEAT,
+        latency: Duration::ZERO,
+        held: stats.held,
+        waiting: stats.waiting,
+        acquired: stats.acquired(),
+        timed_out: stats.timed_out,
+        failed: stats.failed,
+        lost: stats.losses(),
+        holds: holds.collect(),
+        waits: waits.collect(),
+    }
+}

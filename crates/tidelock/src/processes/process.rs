@@ -1,0 +1,144 @@
+//! What operators see of a process.
+
+use std::time::{Duration, SystemTime};
+
+use crate::snapshot::ClientInfo;
+use crate::types::FencingToken;
+
+/// How often a client writes its record.
+pub(super) const BEAT: Duration = Duration::from_secs(10);
+
+/// How often it does while somebody watches.
+pub(super) const WATCHED_BEAT: Duration = Duration::from_secs(1);
+
+/// After how many beats without a record a process counts as gone.
+const BEATS_KEPT: u32 = 3;
+
+/// The slot of the mark that says that somebody watches.
+pub(super) const WATCHERS: &str = "watchers";
+
+/// What a process tells of itself; [`Client::processes`](crate::Client::processes) lists them. Its texts come from the
+/// store, where anybody may have written them: show them [`Escaped`](crate::Escaped).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     println!("{}: {} held, {} waiting", process.info, process.held, process.waiting);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Process {
+    /// Its [client](crate::Client::id): the part of an owner before the colon. A process with several clients writes a
+    /// record for each.
+    pub client: String,
+    /// Host, process id, program and user, and since when the client is connected.
+    pub info: ClientInfo,
+    /// The [version of the program](crate::ClientBuilder::program_version), if it tells one.
+    pub version: Option<String>,
+    /// When it wrote the record, by the store's clock; etcd and sqlite tell no time, and ZooKeeper's is that of its server.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::time"))]
+    pub written: SystemTime,
+    /// How long ago that was.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub age: Duration,
+    /// After what time it writes the next record.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub beat: Duration,
+    /// How long the store took to answer its last read.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub latency: Duration,
+    /// How many locks it held.
+    pub held: u64,
+    /// How many of its calls waited.
+    pub waiting: u64,
+    /// How many locks it has acquired since it connected.
+    pub acquired: u64,
+    /// How many of its calls have timed out.
+    pub timed_out: u64,
+    /// How many of its calls have failed.
+    pub failed: u64,
+    /// How many locks it has lost.
+    pub lost: u64,
+    /// What it held longest, the longest first; at most 20.
+    pub holds: Vec<ProcessHold>,
+    /// What it waited for longest, the longest first; at most 20.
+    pub waits: Vec<ProcessWait>,
+}
+
+/// A lock that a [`Process`] held when it wrote its record.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     for hold in &process.holds {
+///         println!("{} since {:?}", tidelock::Escaped(&hold.name), hold.held_for);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessHold {
+    /// The name of the lock, prefix included.
+    pub name: String,
+    /// The kind of the lock, such as `mutex` or `read`.
+    pub kind: String,
+    /// The fencing token of the holder, if it has one.
+    pub token: Option<FencingToken>,
+    /// For how long it has been held until now.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub held_for: Duration,
+}
+
+/// A lock that a [`Process`] waited for when it wrote its record.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     for wait in &process.waits {
+///         println!("{} calls wait for {}", wait.waiters, tidelock::Escaped(&wait.name));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessWait {
+    /// The name of the lock, prefix included.
+    pub name: String,
+    /// The kind of the lock, such as `mutex` or `read`.
+    pub kind: String,
+    /// How many calls of the process waited.
+    pub waiters: u64,
+    /// For how long the first of them has waited until now.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub longest: Duration,
+}
+
+impl Process {
+    /// Whether it has missed three beats. It was killed or frozen, or cannot reach the store: its locks end with their
+    /// leases. A client that was closed removes its record.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let gone = client.processes().await?.into_iter().filter(|process| process.is_gone());
+    /// assert_eq!(gone.count(), 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn is_gone(&self) -> bool {
+        self.age > self.beat.saturating_mul(BEATS_KEPT)
+    }
+}

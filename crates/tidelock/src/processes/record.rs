@@ -1,0 +1,266 @@
+//! What a process tells of itself, and the line of text in which the store keeps it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::processes::process::{BEAT, Process, ProcessHold, ProcessWait};
+use crate::snapshot::{ClientInfo, millis_since_epoch, since_epoch};
+use crate::store::percent;
+use crate::types::FencingToken;
+
+/// The first word of a stored record.
+const VERSION: &str = "process1";
+
+/// Bounds the holds and the waits of a record.
+pub(super) const MOST_LISTED: usize = 20;
+
+/// Bounds the text of a record that we write, in bytes: names may have 512 bytes each. Holds and waits that do not fit
+/// are left out.
+const LONGEST: usize = 16 * 1024;
+
+/// Bounds the text of a record that we read. Anybody may have written it.
+const LONGEST_READ: usize = 64 * 1024;
+
+/// The line that the store keeps. The client is its slot.
+pub(super) fn to_line(process: &Process) -> String {
+    let mut line = VERSION.to_owned();
+    let info = &process.info;
+    put(&mut line, "host", &info.host);
+    put(&mut line, "pid", &info.pid.to_string());
+    put(&mut line, "program", &info.program);
+    if let Some(user) = &info.user {
+        put(&mut line, "user", user);
+    }
+    if let Some(version) = &process.version {
+        put(&mut line, "version", version);
+    }
+    for (key, value) in [
+        ("since", millis_since_epoch(info.since)),
+        ("written", millis_since_epoch(process.written)),
+        ("beat", process.beat.as_millis()),
+        ("latency", process.latency.as_micros()),
+        ("held", process.held.into()),
+        ("waiting", process.waiting.into()),
+        ("acquired", process.acquired.into()),
+        ("timed_out", process.timed_out.into()),
+        ("failed", process.failed.into()),
+        ("lost", process.lost.into()),
+    ] {
+        put(&mut line, key, &value.to_string());
+    }
+    let holds = process.holds.iter().map(|hold| {
+        let token = hold.token.map(|token| token.to_string());
+        let (kind, token) = (&hold.kind, token.unwrap_or_default());
+        let held_for = hold.held_for.as_millis();
+        ("hold", format!("{kind},{token},{held_for},{}", hold.name))
+    });
+    let waits = process.waits.iter().map(|wait| {
+        let (kind, waiters) = (&wait.kind, wait.waiters);
+        let longest = wait.longest.as_millis();
+        ("wait", format!("{kind},{waiters},{longest},{}", wait.name))
+    });
+    for (key, value) in holds.chain(waits) {
+        let fits = line.len();
+        put(&mut line, key, &value);
+        if line.len() > LONGEST {
+            line.truncate(fits);
+        }
+    }
+    line
+}
+
+fn put(line: &mut String, key: &str, value: &str) {
+    line.push(' ');
+    line.push_str(key);
+    line.push('=');
+    percent::encode_word(line, value);
+}
+
+/// Reads a line of the store. Words of later versions are passed over. `None`: it is no record.
+pub(super) fn from_line(client: &str, line: &str, now: SystemTime) -> Option<Process> {
+    if line.len() > LONGEST_READ {
+        return None;
+    }
+    let mut words = line.split(' ');
+    if words.next()? != VERSION {
+        return None;
+    }
+    let mut process = Process::unknown(client);
+    for word in words {
+        let (key, value) = word.split_once('=')?;
+        let value = percent::decode(value)?;
+        let number = || value.parse::<u64>().ok();
+        match key {
+            "host" => process.info.host = value,
+            "pid" => process.info.pid = value.parse().ok()?,
+            "program" => process.info.program = value,
+            "user" => process.info = process.info.run_by(Some(value)),
+            "version" => process.version = Some(value),
+            "since" => process.info.since = since_epoch(number()?),
+            "written" => process.written = since_epoch(number()?),
+            "beat" => process.beat = Duration::from_millis(number()?),
+            "latency" => process.latency = Duration::from_micros(number()?),
+            "held" => process.held = number()?,
+            "waiting" => process.waiting = number()?,
+            "acquired" => process.acquired = number()?,
+            "timed_out" => process.timed_out = number()?,
+            "failed" => process.failed = number()?,
+            "lost" => process.lost = number()?,
+            "hold" if process.holds.len() < MOST_LISTED => process.holds.push(hold_of(&value)?),
+            "wait" if process.waits.len() < MOST_LISTED => process.waits.push(wait_of(&value)?),
+            _ => {}
+        }
+    }
+    let age = now.duration_since(process.written).unwrap_or_default();
+    process.age = age;
+    for hold in &mut process.holds {
+        hold.held_for = hold.held_for.saturating_add(age);
+    }
+    for wait in &mut process.waits {
+        wait.longest = wait.longest.saturating_add(age);
+    }
+    Some(process)
+}
+
+/// Kind, a number that may be missing, milliseconds, and the name, which may have commas.
+fn parts(value: &str) -> Option<(String, Option<u64>, Duration, String)> {
+    let mut parts = value.splitn(4, ',');
+    let kind = parts.next()?.to_owned();
+    let number = match parts.next()? {
+        "" => None,
+        number => Some(number.parse().ok()?),
+    };
+    let lasted = Duration::from_millis(parts.next()?.parse().ok()?);
+    Some((kind, number, lasted, parts.next()?.to_owned()))
+}
+
+fn hold_of(value: &str) -> Option<ProcessHold> {
+    let (kind, token, held_for, name) = parts(value)?;
+    Some(ProcessHold {
+        name,
+        kind,
+        token: token.map(FencingToken::new),
+        held_for,
+    })
+}
+
+fn wait_of(value: &str) -> Option<ProcessWait> {
+    let (kind, waiters, longest, name) = parts(value)?;
+    Some(ProcessWait {
+        name,
+        kind,
+        waiters: waiters?,
+        longest,
+    })
+}
+
+impl Process {
+    fn unknown(client: &str) -> Self {
+        Self {
+            client: client.to_owned(),
+            info: ClientInfo::new("", 0, "", UNIX_EPOCH),
+            version: None,
+            written: UNIX_EPOCH,
+            age: Duration::ZERO,
+            beat: BEAT,
+            latency: Duration::ZERO,
+            held: 0,
+            waiting: 0,
+            acquired: 0,
+            timed_out: 0,
+            failed: 0,
+            lost: 0,
+            holds: Vec::new(),
+            waits: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn process(host: &str, name: &str, user: &str, number: u64) -> Process {
+        let mut process = Process::unknown("u");
+        process.info = ClientInfo::new(host, 7, host, since_epoch(5)).run_by(Some(user));
+        process.version = Some(host.to_owned());
+        process.written = since_epoch(1000);
+        process.latency = Duration::from_micros(412);
+        (process.held, process.waiting, process.lost) = (number, number, number);
+        (process.acquired, process.timed_out, process.failed) = (number, number, number);
+        process.holds = vec![ProcessHold {
+            name: name.to_owned(),
+            kind: "mutex".to_owned(),
+            token: Some(FencingToken::new(number)),
+            held_for: Duration::from_millis(12_400),
+        }];
+        process.waits = vec![ProcessWait {
+            name: name.to_owned(),
+            kind: "fair".to_owned(),
+            waiters: number,
+            longest: Duration::from_millis(9),
+        }];
+        process
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_read_as_it_was_written(host in ".*", name in ".{1,200}", user in ".*", number: u64) {
+            let process = process(&host, &name, &user, number);
+            let line = to_line(&process);
+            prop_assert!(!line.contains(char::is_control));
+            prop_assert_eq!(from_line("u", &line, process.written), Some(process));
+        }
+
+        #[test]
+        fn no_record_panics(line in ".*", value in ".*") {
+            let now = since_epoch(u64::MAX);
+            let _ = from_line("u", &line, now);
+            let _ = from_line("u", &format!("{VERSION} {line}"), now);
+            let _ = from_line("u", &format!("{VERSION} hold={value} written={value}"), now);
+            let _ = from_line("u", &format!("{VERSION} hold=m,,18446744073709551615,x wait={value}"), now);
+        }
+    }
+
+    #[test]
+    fn a_record_has_a_bounded_number_of_holds_and_a_bounded_length() {
+        let mut big = process("h", &" ".repeat(512), "u", 1);
+        big.holds = vec![big.holds[0].clone(); MOST_LISTED];
+        let line = to_line(&big);
+        assert!(line.len() <= LONGEST, "{}", line.len());
+        let seen = from_line("u", &line, big.written).unwrap();
+        assert!((1..MOST_LISTED).contains(&seen.holds.len()));
+        let many = format!(
+            "{VERSION}{}",
+            " hold=mutex,,1,x wait=mutex,1,1,x".repeat(500)
+        );
+        let seen = from_line("u", &many, UNIX_EPOCH).unwrap();
+        assert_eq!((seen.holds.len(), seen.waits.len()), (20, 20));
+        let long = format!("{VERSION} host={}", "x".repeat(LONGEST_READ));
+        assert_eq!(from_line("u", &long, UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn a_record_grows_older_by_the_clock_of_the_store() {
+        let line = to_line(&process("h", "n", "u", 1));
+        let seen = from_line("u", &line, since_epoch(31_000)).unwrap();
+        assert_eq!(seen.age, Duration::from_secs(30));
+        assert!(!seen.is_gone());
+        assert_eq!(seen.holds[0].held_for, Duration::from_millis(42_400));
+        assert!(
+            from_line("u", &line, since_epoch(31_001))
+                .unwrap()
+                .is_gone()
+        );
+        let early = from_line("u", &line, since_epoch(0)).unwrap();
+        assert_eq!(early.age, Duration::ZERO, "a clock that was set back");
+    }
+
+    #[test]
+    fn words_of_a_later_version_are_passed_over() {
+        let seen = from_line("u", "process1 host=a pid=7 colour=red", UNIX_EPOCH).unwrap();
+        assert_eq!((seen.info.pid, seen.version), (7, None));
+        assert_eq!(from_line("u", "process2 host=a", UNIX_EPOCH), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! Promises about what operators see of the processes that use a store.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::ErrorKind;
+use crate::processes::{AwaitedLock, Process};
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+
+/// Much longer than the ten seconds between two records.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client that tells what it does.
+async fn open(fixture: &Fixture, program: &str) -> Client {
+    let builder = fixture.builder().publish_process_info(true);
+    let builder = builder.program(program).program_version("1.9");
+    fixture.client(builder).await
+}
+
+/// What the store shows of a process.
+async fn seen(viewer: &Client, of: &Client) -> Option<Process> {
+    let all = viewer.processes().await.expect("readable");
+    all.into_iter().find(|process| process.client == of.id())
+}
+
+async fn awaited(viewer: &Client, name: &str) -> Option<AwaitedLock> {
+    let all = viewer.awaited().await.expect("readable");
+    all.into_iter().find(|lock| lock.snapshot.name == name)
+}
+
+/// A process tells what it holds and how many of its calls wait; a viewer joins that with the state of the lock. A client
+/// that was closed is listed no more.
+pub async fn a_process_tells_what_it_holds_and_waits_for(fixture: &Fixture) {
+    let name = unique("order 42");
+    let viewer = fixture.client(fixture.builder()).await;
+    viewer.watch_processes().await.expect("writable");
+    let (holder, waiter) = (open(fixture, "shop\n1").await, open(fixture, "job").await);
+    let held = holder.lock(&name).acquire().await.expect("free");
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = waiter.lock(&name);
+            tokio::spawn(async move { drop(lock.acquire().await) })
+        })
+        .collect();
+    eventually("both have told", PATIENCE, async || {
+        let lock = awaited(&viewer, &name).await;
+        lock.is_some_and(|lock| {
+            (lock.waiters, lock.processes.len()) == (3, 1) && lock.held_for.is_some()
+        })
+    })
+    .await;
+    let lock = awaited(&viewer, &name).await.expect("it is awaited");
+    assert!(lock.longest.is_some(), "{lock:?}");
+    let waiting = &lock.processes[0];
+    assert_eq!((&*waiting.client, waiting.waiters), (waiter.id(), 3));
+    let process = seen(&viewer, &holder).await.expect("it has told");
+    assert_eq!((process.held, process.is_gone()), (1, false), "{process:?}");
+    assert_eq!(process.info.program, "shop\n1");
+    assert_eq!(process.info.pid, std::process::id());
+    assert_eq!(process.version.as_deref(), Some("1.9"));
+    assert_eq!(process.holds[0].name, name);
+    drop(held);
+    for wait in waits {
+        within("a turn", PATIENCE, wait).await.expect("no panic");
+    }
+    eventually("nobody waits", PATIENCE, async || {
+        let process = seen(&viewer, &waiter).await.expect("it lives");
+        process.waits.is_empty() && process.acquired == 3
+    })
+    .await;
+    holder.close(Duration::ZERO).await;
+    eventually("it is listed no more", PATIENCE, async || {
+        seen(&viewer, &holder).await.is_none()
+    })
+    .await;
+    assert!(seen(&viewer, &waiter).await.is_some());
+}
+
+/// On a store that keeps no records nobody is told anything wrong.
+pub async fn a_store_without_marks_lists_no_processes(fixture: &Fixture) {
+    let client = fixture.client(fixture.builder()).await;
+    for error in [
+        client.processes().await.expect_err("unsupported"),
+        client.awaited().await.expect_err("unsupported"),
+        client.watch_processes().await.expect_err("unsupported"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+}

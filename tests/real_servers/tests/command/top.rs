@@ -1,0 +1,186 @@
+//! `tidelock top`: who holds and who waits, of Rust and of Java.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::java::{JavaPeer, RedissonVersion};
+use testkit::servers::RedisServer;
+
+use crate::{SOON, run, say, tidelock};
+
+/// The lease of `tidelock run`.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A process that is killed with the test.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> Result<Self> {
+        let command = command.stdin(Stdio::null()).stderr(Stdio::null());
+        Ok(Self(command.stdout(Stdio::piped()).spawn()?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // We ignore a failure: it means that the process has already exited.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lock `job` in one picture.
+fn job(picture: &Value) -> Option<&Value> {
+    picture["locks"]
+        .as_array()?
+        .iter()
+        .find(|lock| lock["name"] == "job")
+}
+
+fn once(server: &RedisServer) -> Result<Value> {
+    let said = say(&server.url(), &["top", "--once", "--json"])?;
+    ensure!(said.code == 0, "{}", said.err);
+    said.objects()?.pop().context("nothing is shown")
+}
+
+/// Repeats `top --once` until the lock is as expected.
+fn until(server: &RedisServer, what: impl Fn(&Value) -> bool) -> Result<Value> {
+    let begun = Instant::now();
+    loop {
+        let picture = once(server)?;
+        if job(&picture).is_some_and(&what) {
+            return Ok(picture);
+        }
+        ensure!(begun.elapsed() < SOON * 3, "{picture}");
+    }
+}
+
+/// Three processes of Rust and a JVM with Redisson. As soon as they wait, the store shows three waiting processes, which
+/// may have more waiters; when the two of Rust have told, their rows are below the lock.
+#[test]
+fn top_names_the_holder_and_the_waiters_of_rust_and_java() -> Result<()> {
+    let server = RedisServer::start()?;
+    let _holder = run(&server, &[], "echo in; read line")?;
+    let waiter = || Running::start(tidelock(&server.url(), &["run", "job", "--", "true"])?);
+    let waiters = [waiter()?, waiter()?];
+    let java = JavaPeer::start(RedissonVersion::Newest, server.url())?;
+    let _waits = java.lock("a", "job").begin_lock()?;
+    let seen = until(&server, |lock| lock["waiters"] == 3)?;
+    let lock = job(&seen).context("it is awaited")?;
+    ensure!(lock["waiters_is_lower_bound"] == true, "{lock}");
+    let holder = &lock["holders"][0];
+    ensure!(
+        holder["who"]
+            .as_str()
+            .is_some_and(|who| who.starts_with("sh as "))
+            && holder["gone"] == false,
+        "{lock}"
+    );
+    let told = until(&server, |lock| {
+        lock["waiting"]
+            .as_array()
+            .is_some_and(|told| told.len() == 2)
+    })?;
+    let lock = job(&told).context("it is awaited")?;
+    ensure!(
+        lock["waiters"] == 3 && lock["held_for_ms"].as_u64().is_some(),
+        "{lock}"
+    );
+    ensure!(told["contended"] == 1 && told["lost"] == 0, "{told}");
+    let text = say(&server.url(), &["top", "--once"])?.out;
+    ensure!(text.contains("waiters 3+"), "{text}");
+    drop(waiters);
+    Ok(())
+}
+
+/// The pictures that a running `top` prints.
+struct Pictures {
+    _top: Running,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Pictures {
+    fn of(server: &RedisServer) -> Result<Self> {
+        let args = ["top", "-n", "90", "--every", "1s", "--json"];
+        let mut top = Running::start(tidelock(&server.url(), &args)?)?;
+        let out = top.0.stdout.take().context("no stdout")?;
+        let lines = BufReader::new(out).lines();
+        Ok(Self { _top: top, lines })
+    }
+
+    fn until(&mut self, what: impl Fn(&Value) -> bool) -> Result<Value> {
+        loop {
+            let line = self.lines.next().context("it has not come in time")??;
+            let picture: Value = serde_json::from_str(&line)?;
+            if job(&picture).is_some_and(&what) {
+                return Ok(picture);
+            }
+        }
+    }
+}
+
+/// While somebody watches, the processes tell every second. A holder that was killed is seen as gone long before its lease
+/// ends, with the time after which others get its lock.
+#[test]
+fn top_shows_a_holder_that_was_killed_as_gone_before_its_lease_ends() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut pictures = Pictures::of(&server)?;
+    // The first picture asks the processes to tell every second; those that start later find it.
+    let begun = Instant::now();
+    while !server
+        .keys()?
+        .iter()
+        .any(|key| key.starts_with("tidelock:marks:"))
+    {
+        ensure!(begun.elapsed() < SOON, "top asks nobody");
+    }
+    let mut holder = run(&server, &[], "echo in; read line")?;
+    let told = |lock: &Value| lock["held_for_ms"].is_u64() && lock["holders"][0]["gone"] == false;
+    pictures.until(told)?;
+    testkit::process::kill(holder.pid())?;
+    let killed = Instant::now();
+    let seen = pictures.until(|lock| lock["holders"][0]["gone"] == true)?;
+    ensure!(killed.elapsed() < LEASE * 2 / 3, "{:?}", killed.elapsed());
+    let lock = job(&seen).context("it is listed")?;
+    let left = lock["expires_in_ms"].as_u64();
+    ensure!(left.is_some_and(|left| left < 30_000), "{lock}");
+    let text = say(&server.url(), &["top", "--once"])?.out;
+    ensure!(text.contains("process gone, free in "), "{text}");
+    holder.wait(SOON)?;
+    Ok(())
+}
+
+/// A user who may only read sees what the store shows; nothing fails.
+#[test]
+fn top_without_rights_shows_what_it_may_read() -> Result<()> {
+    let server = RedisServer::start()?;
+    let _holder = run(&server, &[], "echo in; read line")?;
+    let reader = [
+        "ACL",
+        "SETUSER",
+        "reader",
+        "on",
+        ">secret",
+        "resetchannels",
+        "~*",
+        "+@read",
+        "+eval",
+        "+evalsha",
+        "+info",
+        "+ping",
+        "+hello",
+    ];
+    server.admin(&reader)?;
+    let mut top = tidelock(
+        &server.url(),
+        &["top", "-n", "1", "--json", "--user", "reader"],
+    )?;
+    top.env("TIDELOCK_PASSWORD", "secret");
+    let said = crate::ended(top)?;
+    ensure!(said.code == 0, "{}", said.err);
+    ensure!(said.objects()?[0]["waiters"] == 0, "{}", said.out);
+    Ok(())
+}
