@@ -177,8 +177,8 @@ async fn a_missing_table_is_made_beside_an_open_transaction() {
         .query("DROP TABLE tidelock_locks_waiters")
         .unwrap();
     let transaction = user.transaction().await.unwrap();
-    let uses = "LOCK TABLE tidelock_locks_sides IN ROW EXCLUSIVE MODE";
-    transaction.batch_execute(uses).await.unwrap();
+    let statement = "LOCK TABLE tidelock_locks_sides IN ROW EXCLUSIVE MODE";
+    transaction.batch_execute(statement).await.unwrap();
     let held = ground.read().acquire_with(AcquireOptions::new().wait(BEAT));
     held.await.unwrap().release().await.unwrap();
     transaction.commit().await.unwrap();
