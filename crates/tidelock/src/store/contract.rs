@@ -305,6 +305,9 @@ pub trait ServerRuns: Send + Sync {
 pub trait HearReleases: Send + Sync {
     /// The releases of this lock that the client has noticed. `None`: the client is not listening.
     fn seen(&self, name: &Name) -> Option<ReleasesSeen>;
+    /// Whether a waiter with this ticket would hear of its turn at no further cost. Then already its first attempt has
+    /// patience, and takes a position in the queue of the store.
+    fn hears_turns(&self, ticket: &Ticket) -> bool;
     /// The poll interval of a waiter that has a [`Wake`](crate::store::Wake), in a store that does not always wake but
     /// does at the moment. `None`: the same as for a waiter without a wake.
     fn poll_interval(&self, name: &Name) -> Option<Duration>;

@@ -183,6 +183,7 @@ impl Monitor {
 struct Replay<'a> {
     victims: &'a BTreeSet<String>,
     queue: VecDeque<String>,
+    /// Threads of Redisson, processes of tidelock, and waiters of tidelock behind Redisson.
     listening: BTreeSet<String>,
     /// Redisson takes the head out of the queue and then grants it the lock, tidelock the other way round. With it,
     /// whether it listened.
@@ -236,7 +237,8 @@ impl Replay<'_> {
             && let Some(gone) = gone
         {
             self.lose_place();
-            let listens = self.listening.contains(&gone);
+            let process = gone.split(':').next().unwrap_or_default();
+            let listens = self.listening.contains(&gone) || self.listening.contains(process);
             self.taken_out = Some((gone, listens));
         }
     }

@@ -4,11 +4,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::java::{HammerPlan, RedissonVersion, WordFile, monotonic_now_ns};
+use testkit::java::{HammerPlan, JavaPeer, RedissonVersion, WordFile, monotonic_now_ns};
 use testkit::process::Spawned;
+use testkit::servers::Cluster;
 
 use crate::topologies::until;
-use crate::world::{WAKE_BOUND, World, between};
+use crate::world::{WAKE_BOUND, World, between, rust};
 
 with_every_redisson!(
     t73_java_and_rust_wait_in_one_queue_in_their_order,
@@ -16,6 +17,7 @@ with_every_redisson!(
     t73_a_java_holder_counts_once_after_a_hand_over,
     t73_a_java_try_does_not_overtake_a_rust_waiter,
     t73_a_java_waiter_behind_a_killed_rust_waiter_has_its_turn,
+    t73_in_a_cluster_a_fair_queue_of_both_hands_over,
 );
 
 const NAME: &str = "turns";
@@ -191,4 +193,47 @@ fn t73_a_java_waiter_behind_a_killed_rust_waiter_has_its_turn(version: RedissonV
     let took = between(released, waiting.wait().unwrap().done_at_ns);
     println!("behind a killed waiter: {took:?}");
     assert!(took < WAKE_BOUND, "{took:?}");
+}
+
+/// Redisson publishes in the form that its version chooses, to the waiter right behind it; tidelock to the process of its
+/// own waiters.
+fn t73_in_a_cluster_a_fair_queue_of_both_hands_over(version: RedissonVersion) {
+    let cluster = Cluster::start().unwrap();
+    let node = cluster.node_of(NAME).unwrap();
+    let java = JavaPeer::start(version, cluster.url()).unwrap();
+    let (runtime, client) = rust(&cluster.url(), Duration::from_secs(30));
+    let (lock, theirs) = (client.fair_lock(NAME), java.fair_lock("a", NAME));
+    let key = "redisson_lock_queue:{turns}";
+    let queued = || -> Vec<String> { node.query(&["LRANGE", key, "0", "-1"]).unwrap() };
+    for _ in 0..3 {
+        theirs.lock().unwrap();
+        let waiting = [lock.acquire(), lock.acquire()].map(|waiting| {
+            let place = queued().len() + 1;
+            let waiting = runtime.spawn(async move {
+                let guard = waiting.await.unwrap();
+                (guard, monotonic_now_ns())
+            });
+            until(|| queued().len() == place);
+            waiting
+        });
+        let first = format!("redisson_lock__channel:{{turns}}:{}", queued()[0]);
+        until(|| {
+            let (_, heard): (String, i64) = node.query(&["PUBSUB", "NUMSUB", &first]).unwrap();
+            heard == 1
+        });
+        let last = java.fair_lock("b", NAME).begin_lock_when_free().unwrap();
+        until(|| queued().len() == 3);
+        let mut before = theirs.unlock().unwrap().started_at_ns;
+        for waiting in waiting {
+            let (guard, got) = runtime.block_on(waiting).unwrap();
+            println!("to Rust: {:?}", between(before, got));
+            assert!(between(before, got) < WAKE_BOUND);
+            before = monotonic_now_ns();
+            runtime.block_on(guard.release()).unwrap();
+        }
+        let took = between(before, last.wait().unwrap().done_at_ns);
+        println!("to Java: {took:?}");
+        assert!(took < WAKE_BOUND, "{took:?}");
+        until(|| queued().is_empty());
+    }
 }

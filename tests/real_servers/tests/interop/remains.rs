@@ -208,17 +208,33 @@ impl Stage {
         let owner = self.queue(lock).pop().unwrap();
         let shown = format!("<client>:<thread {thread}>");
         self.observer.mask().owner(owner, shown);
-        let seen = self.observer.look(&["SUBSCRIBE", "script"]).unwrap();
+        // The second waiter of the process shares the subscription of the first.
+        let awaited: &[&str] = match before {
+            0 => &["SUBSCRIBE", "script"],
+            _ => &["script"],
+        };
+        let seen = self.observer.look(awaited).unwrap();
         self.compare(step, &seen, self.begun.elapsed());
         self.same_channels(step, &seen);
         waiting
     }
 
-    /// tidelock has more: it counts its own waiters on channels of its own, and a subscription outlives its waiter for
-    /// a while.
+    /// tidelock has one channel for the turns of all its waiters. It also counts its own waiters on channels of its own,
+    /// and a subscription outlives its waiter for a while.
     fn same_channels(&self, step: &str, seen: &Observed) {
         for channel in self.recorded(step).subscribed {
-            assert!(seen.subscribed.contains(&channel), "{step}: {channel}");
+            let (lock, _thread) = channel.split_once(":<client>:").unwrap();
+            let turns = format!("{lock}:{}", self.client.id());
+            assert!(seen.subscribed.contains(&turns), "{step}: {channel}");
+        }
+    }
+
+    /// As Redisson would have told the waiter: a message about a turn goes to the process, and names the waiter.
+    fn as_redissons(&self, message: &mut golden::Message) {
+        if message.channel.ends_with(self.client.id()) {
+            let told = format!("{}:{}", message.channel, message.payload);
+            message.channel = self.observer.shown(told);
+            "0".clone_into(&mut message.payload);
         }
     }
 
@@ -254,6 +270,9 @@ impl Stage {
         let (recorded_keys, recorded_messages) = shared(&self.recorded(step));
         if step.starts_with("fair: ") {
             // tidelock also tells the waiters for a lock without a queue, under the same name.
+            for message in &mut messages {
+                self.as_redissons(message);
+            }
             messages.retain(|message| message.channel.ends_with('>'));
         }
         // The server counts whole milliseconds, on another clock.

@@ -8,7 +8,7 @@ use redis::{Connection, FromRedisValue};
 use testkit::servers::RedisServer;
 use tidelock::store::redis_scripts;
 
-use crate::fair::{NAME, QUEUE, fields, queue, server_time};
+use crate::fair::{GRANT, NAME, QUEUE, fields, queue, server_time};
 use crate::fair_steps::{poor, poor_url, published};
 use crate::fair_threads::{GRANTED, JAVA, TIMES};
 
@@ -19,6 +19,10 @@ const HOLDER: &str = "0b7d1c52-6a3e-8f14-9c57-1f0e6b7a9d21:1";
 const PROCESS: &str = "8a2f3c1e-5b64-8d0a-9c57-1f0e6b7a9d21";
 const FIRST: &str = "8a2f3c1e-5b64-8d0a-9c57-1f0e6b7a9d21:1";
 const SECOND: &str = "8a2f3c1e-5b64-8d0a-9c57-1f0e6b7a9d21:2";
+/// A waiter of a third process.
+const LIVE: &str = "5d1e9b70-22c4-8a6f-9c57-1f0e6b7a9d21:1";
+/// Stands for a part of an answer that is no number.
+const TEXT: i64 = i64::MIN;
 /// The time by which a deadline grows with each waiter ahead, in milliseconds.
 const WAIT: i64 = 300_000;
 const LEASE: i64 = 30_000;
@@ -50,12 +54,17 @@ fn fair_release(db: &mut Connection) -> Result<i64> {
     run(db, redis_scripts::fair_release(), &keys, &args)
 }
 
-/// `waits`: "queues" if the owner takes a place.
+/// `waits`: "queues" if the owner takes a place. A part of the answer that is no number becomes [`TEXT`].
 fn fair_acquire(db: &mut Connection, owner: &str, waits: &str) -> Result<Vec<i64>> {
     let tombstone = format!("tidelock:withdrawn:{{turns}}:{owner}");
     let keys = [NAME, &tombstone, QUEUE, TIMES, ALIVE, GRANTED];
     let args = [&LEASE.to_string(), owner, waits, "", "publish"];
-    run(db, redis_scripts::fair_acquire(), &keys, &args)
+    let answer: Vec<redis::Value> = run(db, redis_scripts::fair_acquire(), &keys, &args)?;
+    let number = |part| match part {
+        redis::Value::Int(number) => number,
+        _ => TEXT,
+    };
+    Ok(answer.into_iter().map(number).collect())
 }
 
 fn hold(server: &RedisServer) -> Result<()> {
@@ -131,7 +140,7 @@ fn a_fair_release_sweeps_the_remains_of_another_kind_and_hands_over() -> Result<
     let mut db = connect(server.url())?;
     let mut first = connect(server.url())?;
     let mut first = first.as_pubsub();
-    first.subscribe(format!("{CHANNEL}:{FIRST}"))?;
+    first.subscribe(format!("{CHANNEL}:{PROCESS}"))?;
     hold(&server)?;
     server.admin(&["HSET", NAME, "mode", "read"])?;
     put(&server, FIRST, WAIT)?;
@@ -139,6 +148,71 @@ fn a_fair_release_sweeps_the_remains_of_another_kind_and_hands_over() -> Result<
     assert_eq!(fair_release(&mut db)?, 4, "another kind was taken");
     let granted = BTreeMap::from([(FIRST.to_owned(), "1".to_owned())]);
     assert_eq!(fields(&server)?, granted);
+    // All waiters of the process hear the message, which is for one of them.
+    first.set_read_timeout(Some(GRANT))?;
+    assert_eq!(first.get_message()?.get_payload::<String>()?, FIRST[37..]);
+    Ok(())
+}
+
+/// Waiters of another process for a lock without a queue listen to the channel of the head, because Redisson publishes its
+/// releases there. They must not make a waiter count as listening whose process was killed.
+#[test]
+fn a_head_whose_process_was_killed_is_passed_over_although_others_listen_to_its_channel()
+-> Result<()> {
+    let server = RedisServer::start()?;
+    let mut db = connect(server.url())?;
+    let mut other = connect(server.url())?;
+    let mut other = other.as_pubsub();
+    other.subscribe(format!("{CHANNEL}:{FIRST}"))?;
+    other.subscribe(format!("tidelock:waiting:{{turns}}:{FIRST}"))?;
+    let mut live = connect(server.url())?;
+    let mut live = live.as_pubsub();
+    live.subscribe(format!("{CHANNEL}:{}", &LIVE[..36]))?;
+    for owner in [FIRST, LIVE] {
+        hold(&server)?;
+        put(&server, owner, WAIT)?;
+    }
+    show_alive(&server)?;
+    let till = (server_time(&server)? + 60_000).to_string();
+    server.admin(&["ZADD", ALIVE, &till, &LIVE[..36]])?;
+    assert_eq!(fair_release(&mut db)?, 1);
+    let granted = BTreeMap::from([(LIVE.to_owned(), "1".to_owned())]);
+    assert_eq!(
+        (fields(&server)?, queue(&server)?),
+        (granted, vec![FIRST.to_owned()])
+    );
+    Ok(())
+}
+
+/// Redisson publishes its release on the channel of the waiter behind it. Nobody else's release comes that way.
+#[test]
+fn a_waiter_right_behind_redisson_is_told_so() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut db = connect(server.url())?;
+    let mut ask = |owner: &str| -> Result<bool> {
+        let answer = fair_acquire(&mut db, owner, "queues")?;
+        Ok(answer[2..] == [TEXT])
+    };
+    hold(&server)?;
+    assert!(!ask(FIRST)?, "behind a holder of tidelock");
+    assert!(!ask(SECOND)?, "behind a waiter of tidelock");
+    assert!(!ask(SECOND)?, "it has a place");
+    put(&server, JAVA, WAIT)?;
+    assert!(ask(LIVE)?, "behind a waiter of Redisson");
+    assert!(ask(LIVE)?, "it has a place");
+    assert!(!ask(FIRST)?);
+    server.admin(&["DEL", NAME])?;
+    server.admin(&["HSET", NAME, JAVA, "1"])?;
+    server.admin(&["PEXPIRE", NAME, "30000"])?;
+    assert!(ask(FIRST)?, "behind a holder of Redisson");
+    assert!(!ask(SECOND)?);
+    server.admin(&["DEL", QUEUE, TIMES])?;
+    assert!(ask(FIRST)?, "the first one behind a holder of Redisson");
+    assert_eq!(
+        fair_acquire(&mut db, SECOND, "")?.len(),
+        2,
+        "it takes no place"
+    );
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use testkit::proxy::{Mode, Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::{Client, ErrorKind};
@@ -295,11 +295,18 @@ async fn a_forged_message_lets_nobody_in() -> Result<()> {
     let guard = a.fair_lock(NAME).acquire().await?;
     let waiting = wait(&server, &b, 1).await?;
     let owner = queue(&server)?.remove(0);
-    let channel = format!("redisson_lock__channel:{{turns}}:{owner}");
-    for payload in ["0", "1", "00", "", "9999999999999", "no number"] {
-        let asked = proxy.on(When::command("EVALSHA", NAME), Then::HoldReply);
+    let (process, number) = owner.split_at(36);
+    let channel = format!("redisson_lock__channel:{{turns}}:{process}");
+    let forge = |payload: &str| -> Result<()> {
         let heard: i64 = server.query(&["PUBLISH", &channel, payload])?;
-        assert_eq!(heard, 1);
+        ensure!(heard == 1, "its process listens");
+        Ok(())
+    };
+    for payload in ["", "00", "99999999999999999999", "no number", "\r\n"] {
+        forge(payload)?;
+        // A message for the waiter itself wakes it.
+        let asked = proxy.on(When::command("EVALSHA", NAME), Then::HoldReply);
+        forge(&number[1..])?;
         tokio::time::timeout(BEAT, asked.fired()).await?;
         asked.remove();
         asked.release();

@@ -88,6 +88,32 @@ fn put_dead_first(server: &RedisServer) -> Result<()> {
     Ok(())
 }
 
+/// A waiter for a lock without a queue listens to the channel of the head while Redisson holds the lock. A head that was
+/// killed must not count as listening.
+#[tokio::test]
+async fn a_killed_head_has_no_turn_although_another_process_listens_to_its_channel() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    server.admin(&["HSET", NAME, OTHER, "1"])?;
+    server.admin(&["PEXPIRE", NAME, "30000"])?;
+    put_dead_first(&server)?;
+    let plain = tokio::spawn(b.lock(NAME).acquire());
+    let channel = format!("redisson_lock__channel:{{turns}}:{DEAD}");
+    eventually("it listens", GRANT * 5, || {
+        let (_, heard): (String, i64) = server.query(&["PUBSUB", "NUMSUB", &channel])?;
+        Ok(heard == 1)
+    })
+    .await?;
+    let waiting = wait(&server, &a, 2).await?;
+    let owner = queue(&server)?.remove(1);
+    assert!(a.lock(NAME).force_release().await?);
+    assert_eq!(fields(&server)?.into_keys().collect::<Vec<_>>(), [owner]);
+    assert_eq!(queue(&server)?, [DEAD], "it keeps its place");
+    waiting.await??.release().await?;
+    plain.await??.release().await?;
+    Ok(())
+}
+
 /// Redisson grants the lock only to the head. A thread that is told and is not the head is refused, and sleeps.
 #[tokio::test]
 async fn a_thread_of_redisson_that_has_its_turn_is_the_head() -> Result<()> {

@@ -65,6 +65,11 @@ impl<'a> Observer<'a> {
         &mut self.mask
     }
 
+    /// A word as its output shows it.
+    pub fn shown(&self, word: String) -> String {
+        self.mask.word(word)
+    }
+
     /// The time since the last script that we saw. On a busy machine, the data of that script may be older by this much
     /// than on an idle machine.
     pub fn since_script(&self) -> Duration {

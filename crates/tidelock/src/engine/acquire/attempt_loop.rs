@@ -9,8 +9,9 @@
 //! 2. Fairness delay: if this process has just released the lock and other clients wait for it, they ask first.
 //! 3. Register with the in-flight counter, check for `close`, send the ticket.
 //! 4. Granted: insert the hold into the lease table, check for `close` again, return the hold.
-//! 5. Refused: the first attempt has no patience, which is the cheapest request. On a store with wakes the second
-//!    attempt follows at once; the store then arms a wake before it decides. After that, sleep.
+//! 5. Refused: the first attempt has no patience, which is the cheapest request, unless this process hears of the turns
+//!    in the store's queue already. On a store with wakes the second attempt follows at once; the store then arms a wake
+//!    before it decides. After that, sleep.
 //! 6. Error: pause (backoff), then send the same ticket. If an earlier request of the ticket may still take effect
 //!    (only a set of stores reports that), withdraw the ticket and go on with a fresh one, also after a refusal.
 //!
@@ -117,6 +118,8 @@ struct AcquireLoop<'a> {
     /// False: the waiters may have an error of the store that must be cleared with the next answer. A former leader may
     /// have given them one; a queue that has just begun had no leader before.
     settled: bool,
+    /// The store has refused the lock, to this loop or to the former leader.
+    refused: bool,
     /// What ended the wait before the next attempt.
     woken: Option<WakeCause>,
 }
@@ -136,12 +139,14 @@ impl<'a> AcquireLoop<'a> {
         let mut pending = PendingTicket::new(request);
         let mut waiting = WaitState::default();
         waiting.set_wake(leader.as_mut().and_then(Leader::take_wake));
-        if let Some(wake) = waiting.armed() {
-            pending.ask.armed_by = Some(wake.part());
+        pending.ask.armed_by = waiting.armed().map(Wake::part);
+        let refused = pending.ask.armed_by.is_some();
+        if refused || pending.hears_turns() {
             pending.ask.patience = request.patience();
         }
         Self {
             request,
+            refused,
             backoff: StoreOutage::default(),
             waiting,
             pending,
@@ -357,11 +362,12 @@ impl<'a> AcquireLoop<'a> {
             request,
             waiting,
             pending,
+            refused,
             ..
         } = self;
         let LockContext { core, store, .. } = &*request.context;
         let wakes = store.front().capabilities().wakes_for(request.terms.kind);
-        let first = pending.ask.patience.is_zero();
+        let first = !std::mem::replace(refused, true);
         pending.ask.patience = request.patience();
         waiting.take(&mut wait);
         pending.ask.armed_by = waiting.armed().map(Wake::part);

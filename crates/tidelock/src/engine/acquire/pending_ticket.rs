@@ -48,6 +48,16 @@ impl<'a> PendingTicket<'a> {
         }
     }
 
+    /// Whether the caller waits for a turn in the queue of the store, and would hear of it at no further cost.
+    pub(crate) fn hears_turns(&self) -> bool {
+        let Self { request, ask, .. } = self;
+        if request.only_asks() || !ask.ticket.kind.is_queued() {
+            return false;
+        }
+        let releases = request.context.store.front().extensions().releases;
+        releases.is_some_and(|it| it.hears_turns(&ask.ticket))
+    }
+
     /// The store has granted the ticket, and the hold has it from here on.
     pub(crate) fn becomes_hold(&mut self) {
         self.settled = true;

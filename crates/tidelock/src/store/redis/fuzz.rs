@@ -197,6 +197,7 @@ pub(crate) fn name(name: &Name) {
         keys::own_channel(&keys::channel(name)).unwrap_or_default(),
         keys::alive(name),
         keys::unconfirmed(name),
+        keys::turns::turn_channel(name, owner.client()),
     ];
     for key in &ours[..7] {
         assert!(key.contains(text), "{key}");
@@ -205,7 +206,7 @@ pub(crate) fn name(name: &Name) {
     each.push(text.to_owned());
     each.sort();
     each.dedup();
-    assert_eq!(each.len(), 12, "{each:?}");
+    assert_eq!(each.len(), 13, "{each:?}");
     assert!(keys::of_fair_channel(&ours[6]).is_some());
     if keys::share_a_slot(name) {
         assert!(

@@ -1,6 +1,8 @@
 //! The names of all keys, fields and channels. Redisson's locks have Redisson's names, byte for byte; our own names
 //! begin with `tidelock:`.
 
+pub(crate) mod turns;
+
 use std::borrow::Cow;
 
 use crate::store::{ClientId, CountKind, LockKind, Name, Ticket};

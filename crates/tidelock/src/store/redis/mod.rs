@@ -95,6 +95,10 @@ impl HearReleases for Redis {
         }
     }
 
+    fn hears_turns(&self, ticket: &Ticket) -> bool {
+        matches!(self.layout, Layout::Redisson) && Redis::hears_turns(self, ticket)
+    }
+
     fn poll_interval(&self, name: &Name) -> Option<Duration> {
         match self.layout {
             Layout::Redisson => None,

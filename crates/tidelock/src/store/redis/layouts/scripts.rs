@@ -48,11 +48,11 @@ script!(
 );
 script!(
     /// Redisson: `RedissonFairLock.tryLockInnerAsync`.
-    FAIR_ACQUIRE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/hand_over.lua", "lua/fair_queue.lua", "lua/fair_acquire.lua"
+    FAIR_ACQUIRE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/hand_over.lua", "lua/ahead.lua", "lua/fair_queue.lua", "lua/fair_acquire.lua"
 );
 script!(
     /// Redisson: `RedissonFairLock.unlockInnerAsync`, `RedissonFairLock.acquireFailedAsync`. Also withdraws.
-    FAIR_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/fair_release.lua"
+    FAIR_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/ahead.lua", "lua/fair_release.lua"
 );
 script!(
     /// Keeps the places of this process in the queue of a fair lock.

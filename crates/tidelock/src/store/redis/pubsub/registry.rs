@@ -42,6 +42,7 @@ mod moves;
 mod on_push;
 mod own;
 mod state;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,7 +55,7 @@ pub(crate) use self::state::{ListenerCount, PubSubConnection, SubscribeCommand};
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::wire::reply::MessageForm;
-use crate::store::{Background, BoxFuture, ReleasesSeen, Timers, Wake, WakeChannels};
+use crate::store::{Background, BootInstant, BoxFuture, ReleasesSeen, Timers, Wake, WakeChannels};
 use crate::types::Escaped;
 
 /// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
@@ -148,15 +149,21 @@ impl SubscriptionRegistry {
     }
 
     fn arm(&self, mut state: MutexGuard<'_, RegistryState>, channel: &str) -> Option<Wake> {
-        let mut releases_seen = false;
+        // We arm under the lock. Otherwise a sweep could unsubscribe in between.
+        self.use_channel(&mut state, channel)
+            .then(|| self.signals.arm(channel))
+    }
+
+    /// Marks a channel as needed. Returns whether at least one form is live.
+    fn use_channel(&self, state: &mut RegistryState, channel: &str) -> bool {
+        let mut is_live = false;
         for form in self.forms {
             if let Some(entry) = state.channels.get_mut(*form, channel) {
-                releases_seen |= entry.phase == ChannelPhase::Live;
+                is_live |= entry.phase == ChannelPhase::Live;
                 entry.idle_since = None;
             }
         }
-        // We arm under the lock. Otherwise a sweep could unsubscribe in between.
-        releases_seen.then(|| self.signals.arm(channel))
+        is_live
     }
 
     /// The releases received on a channel. `None`: this process is not subscribed in every form.
@@ -258,6 +265,11 @@ impl SubscriptionRegistry {
     pub(crate) fn idle(&self, channel: &str) {
         let now = self.timers().now();
         let mut state = self.lock();
+        self.note_idle(&mut state, channel, now);
+        self.leaves_turns(&mut state, channel, now);
+    }
+
+    fn note_idle(&self, state: &mut RegistryState, channel: &str, now: BootInstant) {
         for form in self.forms {
             if let Some(entry) = state.channels.get_mut(*form, channel) {
                 entry.idle_since.get_or_insert(now);

@@ -130,17 +130,45 @@ impl Subscriber {
 
     /// A wake on a channel; subscribes first if necessary. `None`: there is no subscription, so the caller polls.
     pub(crate) async fn arm(&self, channel: &str, limit: Duration) -> Option<Wake> {
+        self.subscribe(channel, limit).await;
+        self.registry.arm_if_any(channel)
+    }
+
+    /// A wake for a waiter for a fair lock. It is woken by messages on the channel of its turns, to which we subscribe
+    /// first if necessary, and on its own channel, if that is subscribed. `None`: there is no subscription.
+    pub(crate) async fn arm_for_turn(
+        &self,
+        turns: &str,
+        waiter: &str,
+        limit: Duration,
+    ) -> Option<Wake> {
+        if !self.is_live(|| turns.to_owned()) {
+            // Boxed, because most waiters find the subscription of others.
+            Box::pin(self.subscribe(turns, limit)).await;
+        }
+        self.registry.arm_for_turn(turns, waiter)
+    }
+
+    /// Subscribes to a channel, unless it is live. Waits until the server has confirmed it or has refused. `false`: there
+    /// was nothing to wait for.
+    pub(crate) async fn subscribe(&self, channel: &str, limit: Duration) -> bool {
         let mut pending = Vec::new();
         for &form in self.registry.forms() {
             if let SubscribeOutcome::Pending(subscribed) = self.registry.subscribe(form, channel) {
                 pending.push(subscribed);
             }
         }
-        if !pending.is_empty() {
+        let waits = !pending.is_empty();
+        if waits {
             // We ignore errors here: a subscription was refused, or the connect failed. Then there is no wake.
             self.registry.timers().limit(limit, join_all(pending)).await;
         }
-        self.registry.arm_if_any(channel)
+        waits
+    }
+
+    /// Whether a wake on the channel needs no SUBSCRIBE. Sends nothing.
+    pub(crate) fn is_live(&self, channel: impl FnOnce() -> String) -> bool {
+        !self.registry.is_empty() && self.registry.is_live(&channel())
     }
 
     /// Subscribes for a while even if no task of this process waits. Other clients take the lock before its next

@@ -10,7 +10,7 @@ use crate::store::redis::replicas::{PendingAck, Purpose};
 use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::{Redis, keys, millis};
-use crate::store::{Attempt, AttemptRequest, BootInstant, Wait, Wake};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Ticket, Wait, Wake};
 
 impl Redis {
     pub(crate) async fn attempt_fair(
@@ -22,7 +22,7 @@ impl Redis {
         self.router.check(&ticket.name)?;
         let deadline = self.router.deadline();
         let waits = !ask.patience.is_zero();
-        // We subscribe before we queue. The script grants the lock only to a waiter that hears its channel.
+        // We subscribe before we queue. The script grants the lock only to a waiter whose process hears of its turn.
         let wake = match ask.armed_by {
             None if waits => Some(self.fair_wake(ask).await?),
             _ => None,
@@ -30,31 +30,66 @@ impl Redis {
         if waits {
             self.shared.beats.enter(&ticket.name, &ticket.owner);
         }
-        let (reply, pending) = self.acquire_fair(ask, deadline).await?;
-        let counter = || keys::token(&ticket.name);
-        match AcquireAnswer::read(&reply, counter)? {
-            AcquireAnswer::Granted { last, more } => {
-                self.shared.beats.leave(&ticket.name, &ticket.owner);
-                let tokens = (last, more);
-                self.granted(ask, tokens, pending, deadline, keys::token, in_doubt)
-                    .await
+        let (mut had_place, mut asked_again) = (ask.armed_by.is_some(), false);
+        let left = loop {
+            let (reply, pending) = self.acquire_fair(ask, had_place, deadline).await?;
+            let counter = || keys::token(&ticket.name);
+            let refusal = match AcquireAnswer::read(&reply, counter)? {
+                AcquireAnswer::Granted { last, more } => {
+                    self.shared.beats.leave(&ticket.name, &ticket.owner);
+                    let tokens = (last, more);
+                    return self
+                        .granted(ask, tokens, pending, deadline, keys::token, in_doubt)
+                        .await;
+                }
+                AcquireAnswer::Held(refusal) => refusal,
+            };
+            let follows_redisson = waits && refusal.silent;
+            if asked_again || !follows_redisson || !self.hear_redisson(ask).await {
+                break refusal.left;
             }
-            AcquireAnswer::Held(refusal) => Ok(Attempt::Held(Wait {
-                wake,
-                recheck: Some(self.fair_recheck(ask, refusal.left)),
-            })),
-        }
+            (had_place, asked_again) = (true, true); // Redisson may have released meanwhile
+        };
+        Ok(Attempt::Held(Wait {
+            wake,
+            recheck: Some(self.fair_recheck(ask, left)),
+        }))
     }
 
-    /// A wake on the channel of this ticket. Boxed, because few attempts need it.
-    async fn fair_wake(&self, ask: &AttemptRequest) -> Result<Wake> {
+    /// Whether a waiter would hear of its turn without another SUBSCRIBE. Then its first attempt takes its place.
+    pub(crate) fn hears_turns(&self, ticket: &Ticket) -> bool {
+        let turns = || keys::turns::turn_channel(&ticket.name, ticket.owner.client());
+        ticket.kind.is_fair() && self.shared.subscriber.is_live(turns)
+    }
+
+    /// Subscribes to the waiter's own channel. Redisson publishes its release there, to the head of the queue. `true`: the
+    /// subscription is new, perhaps in one form only. Without it the waiter sleeps until the next beat.
+    async fn hear_redisson(&self, ask: &AttemptRequest) -> bool {
         let channel = keys::fair_channel(&ask.ticket.name, ask.ticket.owner.text());
+        let subscriber = &self.shared.subscriber;
+        if subscriber.is_live(|| channel.clone()) {
+            return false;
+        }
+        // A quarter of the timeout: the second attempt needs the rest. Boxed, because few attempts need it.
+        let limit = self.router.limit() / 4;
+        Box::pin(subscriber.subscribe(&channel, limit)).await
+    }
+
+    /// A wake for this ticket.
+    async fn fair_wake(&self, ask: &AttemptRequest) -> Result<Wake> {
+        let (name, owner) = (&ask.ticket.name, &ask.ticket.owner);
+        let turns = keys::turns::turn_channel(name, owner.client());
+        let own = keys::fair_channel(name, owner.text());
         // Half of the timeout: the script needs the rest.
         let limit = self.router.limit() / 2;
-        let armed = Box::pin(self.shared.subscriber.arm(&channel, limit)).await;
+        let armed = self
+            .shared
+            .subscriber
+            .arm_for_turn(&turns, &own, limit)
+            .await;
         armed.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable).because(
-                "a waiter of a fair lock is told of its turn on a channel of its own, and the server did not accept the subscription; allow &redisson_lock__channel:*",
+                "a waiter of a fair lock is told of its turn on a channel of its process, and the server did not accept the subscription; allow &redisson_lock__channel:*",
             )
         })
     }
@@ -70,6 +105,7 @@ impl Redis {
     async fn acquire_fair(
         &self,
         ask: &AttemptRequest,
+        had_place: bool,
         deadline: BootInstant,
     ) -> Result<(Reply, Option<PendingAck>)> {
         let ticket = &ask.ticket;
@@ -89,7 +125,7 @@ impl Redis {
             .collect();
         let lease = millis(ask.lease).to_string();
         let waits = if ask.patience.is_zero() { "" } else { "queues" };
-        let again = if ask.armed_by.is_some() { "again" } else { "" };
+        let again = if had_place { "again" } else { "" };
         let job = LockJob {
             script: ScriptJob {
                 script: &scripts::FAIR_ACQUIRE,

@@ -29,7 +29,7 @@ impl Redis {
         let deadline = self.router.deadline();
         let script = &scripts::FAIR_RELEASE;
         let reply = self.router.eval(script, used, args, deadline).await?;
-        // Not before the waiter has left the queue: a hand-over passes over a process that does not hear its head.
+        // Only a waiter behind Redisson has subscribed to it, and nobody will wait on it again.
         let own = keys::fair_channel(name, owner);
         self.shared.subscriber.end(&own);
         match reply {

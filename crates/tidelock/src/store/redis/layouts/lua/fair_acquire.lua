@@ -4,7 +4,8 @@
 -- ARGV: lease in milliseconds, owner, 'queues' if the caller waits in the queue, 'again' if it had a place already or
 -- '', how to publish
 -- Returns what the script of a lock without a queue returns:
---   {1, last token or 0, 0}: this owner holds the lock. {0, milliseconds left or -1 without a limit}: it does not.
+--   {1, last token or 0, 0}: this owner holds the lock. {0, milliseconds left or -1 without a limit}: it does not. A
+--       third element means that Redisson is ahead of the waiter, and publishes its release on the waiter's own channel.
 --   {2}: this owner was withdrawn. {3, mode}: the key is another kind of lock. {4, value}: no next token.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
@@ -17,7 +18,7 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 if mode and not sweep(KEYS[1]) then
   return {3, mode}
 end
-local now, takes = server_time(), false
+local now, takes, place = server_time(), false, nil
 if not own then
   local free, length = redis.call('exists', KEYS[1]) == 0, redis.call('llen', KEYS[3])
   takes = free and length == 0
@@ -29,14 +30,23 @@ if not own then
         return put
       end
       redis.call('zadd', KEYS[4], now + WAIT * (length + 1), ARGV[2])
+      place = ARGV[4] == 'again' and 0 or length
     end
     show_alive(KEYS[5], string.sub(ARGV[2], 1, 36), now)
   end
   if free and not takes then
     own = hand_over(KEYS[1], ARGV[5], ARGV[2], true) == ARGV[2]
+    place = nil -- others may have been removed
   end
   if not takes and not own then
-    return {0, redis.call('pttl', KEYS[1])}
+    local answer = {0, redis.call('pttl', KEYS[1])}
+    if ARGV[3] == 'queues' then
+      place = place or redis.pcall('lpos', KEYS[3], ARGV[2])
+      if type(place) ~= 'number' or follows_redisson(KEYS[1], place) then
+        answer[3] = ''
+      end
+    end
+    return answer
   end
 end
 local confirms = not takes and redis.call('get', KEYS[6]) == ARGV[2]

@@ -16,9 +16,19 @@ local own = redis.pcall('hdel', KEYS[1], ARGV[1])
 if type(own) == 'table' then
   return own
 end
+-- The waiter of tidelock behind a waiter that leaves, if Redisson is in front of both of them. It must listen to its own
+-- channel from now on.
+local function comes_behind_redisson()
+  local place = redis.pcall('lpos', KEYS[2], ARGV[1])
+  local behind = type(place) == 'number' and redis.pcall('lindex', KEYS[2], place + 1)
+  return type(behind) == 'string' and is_ours(behind) and follows_redisson(KEYS[1], place) and behind
+end
 if KEYS[5] then
-  redis.call('zrem', KEYS[3], ARGV[1])
+  local behind = redis.call('zrem', KEYS[3], ARGV[1]) == 1 and comes_behind_redisson()
   redis.call('lrem', KEYS[2], 0, ARGV[1])
+  if behind then
+    tell_turn(KEYS[1], behind, ARGV[3])
+  end
 end
 if own == 1 then
   redis.call('del', KEYS[4])

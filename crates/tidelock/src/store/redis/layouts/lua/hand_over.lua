@@ -37,6 +37,17 @@ local function forget_turn(key)
     redis.pcall('del', granted)
   end
 end
+-- Whether an owner, or the process of one, is tidelock's: a UUID of version 8.
+local function is_ours(owner)
+  return string.sub(owner, 15, 15) == '8'
+end
+-- Tells a waiter of tidelock that it should ask. It shares the channel with the other waiters of its process for this
+-- lock, so the message has the number of its acquisition. Nobody else listens to that channel: if a killed process had
+-- been waiting at the head, somebody who waits for a lock without a queue could listen to the channel of the head.
+local function tell_turn(key, owner, how)
+  local channel = named('redisson_lock__channel:', key) .. ':' .. string.sub(owner, 1, 36)
+  return tell(channel, how, string.sub(owner, 38))
+end
 -- Grants a free lock to the first waiter of tidelock whose process is alive and hears its channel. A waiter of Redisson
 -- must not be granted the lock, because it asks again and would count to 2: it is woken, and has its turn.
 -- A process is alive if it has shown so within the last seconds. A waiter whose process is not alive is removed. One
@@ -55,7 +66,7 @@ local function hand_over(key, how, asks, ends_turn)
     if type(owner) ~= 'string' then
       return nil, 0, false -- the end of the queue, or the user is not allowed to read it
     end
-    if string.sub(owner, 15, 15) == '8' then -- a UUID of version 8: tidelock's
+    if is_ours(owner) then
       local process = string.sub(owner, 1, 36)
       if hears[process] == nil then
         local till = redis.pcall('zscore', alive, process)
@@ -73,7 +84,7 @@ local function hand_over(key, how, asks, ends_turn)
       else
         local heard, refused = 0, false
         if owner ~= asks and hears[process] then
-          local all, _, muted = tell(channel .. ':' .. owner, how)
+          local all, _, muted = tell_turn(key, owner, how)
           heard, refused = all, muted
         end
         if owner == asks or heard > 0 or refused then

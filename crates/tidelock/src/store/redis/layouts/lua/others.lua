@@ -11,7 +11,7 @@ local function look_after_others(key, how, freed)
   if not (freed or swept) or redis.pcall('exists', key) == 1 then
     return swept, 0
   end
-  -- A waiter for a fair lock listens only to a channel of its own.
+  -- A waiter for a fair lock does not listen to the channel of the lock.
   local _, heard = hand_over(key, how, nil, false)
   return swept, heard
 end

@@ -2,9 +2,10 @@
 -- channel: the lock's channel
 -- how: 'publish'; 'spublish'; 'both'; 'auto': sharded, and also plain if a client hears only that;
 --      'settling': like 'both', because plain listeners may still be on another node, where they are not counted
+-- turn: the message on a channel of turns, which only tidelock reads; nil on any other channel
 -- Returns the number of waiting processes, the number of tidelock's among them or -1, and whether the server refused
 -- a message.
-local function tell(channel, how)
+local function tell(channel, how, turn)
   local plain, sharded, ours, muted = nil, nil, nil, false
   local twice = how == 'both' or how == 'settling'
   if how == 'auto' then
@@ -13,7 +14,7 @@ local function tell(channel, how)
     twice = not plain or not ours or plain > ours
   end
   if twice or how == 'publish' then
-    local heard = redis.pcall('publish', channel, '0')
+    local heard = redis.pcall('publish', channel, turn or '0')
     if type(heard) == 'table' then
       twice = false
       muted = how ~= 'settling'
@@ -25,7 +26,7 @@ local function tell(channel, how)
   end
   if how ~= 'publish' then
     -- The sharded message goes second and has a mark, so that a client that hears both counts one release.
-    sharded = redis.pcall('spublish', channel, twice and '00' or '0')
+    sharded = redis.pcall('spublish', channel, turn or (twice and '00' or '0'))
     if type(sharded) == 'table' then
       sharded = nil
       muted = true

@@ -68,7 +68,7 @@ impl SubscriptionRegistry {
         entry.leaving = 0;
         (entry.own, entry.twin) = (OwnChannel::Out, false);
         if !matches!(entry.phase, ChannelPhase::Refused(_)) {
-            if !self.signals.is_watched(&channel) && entry.callers.is_empty() {
+            if !self.is_watched(state, &channel) && entry.callers.is_empty() {
                 return;
             }
             entry.missed |= entry.phase == ChannelPhase::Live;
@@ -137,7 +137,7 @@ impl SubscriptionRegistry {
         channel: &Arc<str>,
         now: BootInstant,
     ) -> ChannelCheck {
-        let watched = self.signals.is_watched(channel);
+        let watched = self.is_watched(state, channel);
         let Some(entry) = state.channels.get_mut(form, channel) else {
             return ChannelCheck::Gone;
         };
@@ -194,7 +194,7 @@ impl SubscriptionRegistry {
             let known = state.channels.of(form).get_key_value(channel);
             let live = known.filter(|(_, entry)| entry.phase == ChannelPhase::Live);
             if let Some(channel) = live.map(|(channel, _)| Arc::clone(channel))
-                && !self.signals.is_watched(&channel)
+                && !self.is_watched(&state, &channel)
             {
                 self.leave(&mut state, form, &channel);
             }

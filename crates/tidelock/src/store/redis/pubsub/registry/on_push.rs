@@ -49,6 +49,9 @@ impl SubscriptionRegistry {
         {
             return;
         }
+        if self.announce_turn(channel, payload) {
+            return;
+        }
         // A message may be addressed to the head of a fair queue. If that is no waiter of ours, we map it to the lock's
         // channel: our waiters there hear of the release in this way.
         let channel = match keys::of_fair_channel(channel) {
@@ -61,6 +64,10 @@ impl SubscriptionRegistry {
 
     /// Wakes the oldest waiter of a channel, or all if only the store knows which of them is next.
     pub(crate) fn wake(&self, channel: &str) {
+        // Which of them has missed its message, only the store knows.
+        for waiter in self.sharing(channel) {
+            self.signals.wake_one(&waiter);
+        }
         if keys::wakes_all(channel) {
             self.signals.wake_all(channel);
         } else {

@@ -1,6 +1,6 @@
 //! What the registry knows: the entry of each channel, and the pub/sub connection of each server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
@@ -16,6 +16,8 @@ pub(crate) struct RegistryState {
     pub(crate) channels: ChannelTable,
     /// One pub/sub connection per server.
     pub(crate) sessions: Vec<Arc<PubSubConnection>>,
+    /// The channels of turns with a waiter, and the channels of these waiters. Changed in `turns.rs`.
+    pub(crate) turns: HashMap<Arc<str>, HashSet<Arc<str>>>,
     pub(crate) closed: bool,
     /// The server refused the subscription by which it counts us. We do not retry before this moment.
     pub(crate) uncounted_until: Option<BootInstant>,
