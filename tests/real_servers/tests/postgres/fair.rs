@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use real_servers::leavers::waits_among_leavers;
-use testkit::proxy::{Mode, Proxy};
+use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::PostgresServer;
 use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, ErrorKind, Guard, Severity};
@@ -366,6 +366,74 @@ async fn a_release_of_a_lock_without_a_queue_hands_over() {
     server.query("DROP TABLE tidelock_locks_waiters").unwrap();
     plain.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(server.query(OWNER).unwrap(), "nobody");
+}
+
+/// As [`a_release_of_a_lock_without_a_queue_hands_over`]. The caller has left after the grant, before it heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_withdrawal_of_a_lock_without_a_queue_hands_over() {
+    let server = server();
+    let (held, lost) = (
+        Proxy::start(server.addr()).unwrap(),
+        Proxy::start(server.addr()).unwrap(),
+    );
+    let b = client(&server.url_at(held.addr())).await;
+    let c = client(&server.url_at(lost.addr())).await;
+    b.fair_lock(NAME)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    // A client learns from a release that there is a queue.
+    let plain = c.lock(NAME);
+    plain.acquire().await.unwrap().release().await.unwrap();
+    lost.set(Way::ToClient, Mode::Drop);
+    let leaver = tokio::spawn(plain.acquire());
+    let taken = "SELECT owner IS NOT NULL FROM tidelock_locks";
+    until(&server, taken, "t").await;
+    let unheard = server.query(OWNER).unwrap();
+    let waiting = wait(&server, &b, 1).await;
+    let owner = queue(&server).remove(0);
+    held.set_both(Mode::Hold);
+    leaver.abort();
+    assert!(leaver.await.is_err_and(|left| left.is_cancelled()));
+    lost.set(Way::ToClient, Mode::Pass);
+    lost.cut();
+    let withdrawn = format!("SELECT owner IS DISTINCT FROM '{unheard}' FROM tidelock_locks");
+    until(&server, &withdrawn, "t").await;
+    assert_eq!(server.query(OWNER).unwrap(), owner);
+    held.set_both(Mode::Pass);
+    within(ALIVE, waiting).await.release().await.unwrap();
+}
+
+/// As [`a_release_of_a_lock_without_a_queue_hands_over`], by a client that has released nothing before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_hands_over_in_the_same_transaction() {
+    let server = server();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let a = client(&server.url()).await;
+    let b = client(&server.url_at(proxy.addr())).await;
+    let guard = a.lock(NAME).acquire().await.unwrap();
+    assert!(
+        !client(&server.url())
+            .await
+            .lock("no queue")
+            .force_release()
+            .await
+            .unwrap()
+    );
+    let waiting = wait(&server, &b, 1).await;
+    let owner = queue(&server).remove(0);
+    proxy.set_both(Mode::Hold);
+    let operator = client(&server.url()).await;
+    assert!(operator.lock(NAME).force_release().await.unwrap());
+    assert_eq!(server.query(OWNER).unwrap(), owner);
+    assert!(queue(&server).is_empty());
+    proxy.set_both(Mode::Pass);
+    within(ALIVE, waiting).await.release().await.unwrap();
+    assert!(!operator.lock(NAME).force_release().await.unwrap());
+    drop(guard);
 }
 
 /// No row of a cancelled operation stays.

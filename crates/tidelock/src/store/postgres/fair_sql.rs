@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::store::Ticket;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left, literal};
-use crate::store::postgres::schema::{NOW, WITHDRAWN_TTL_SECONDS};
+use crate::store::postgres::schema::{NEWEST, NOW, WITHDRAWN_TTL_SECONDS};
+use crate::store::{Name, Ticket};
 
 impl QueueSql {
     /// Whether the owner was withdrawn, in a statement that reads the lock's row as `l`.
@@ -67,22 +67,39 @@ impl QueueSql {
     /// and later attempts of it take no effect: they lock the row too, and so they see its tombstone. `serves`: also lets
     /// in those that are next. A fence in a user's transaction keeps them out, and then the whole request fails.
     pub(crate) fn end(&self, ticket: &Ticket, withdraws: bool, serves: bool) -> String {
-        let Self { locks, channel, .. } = self;
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
         let mut text = self.lock_row(&name);
         if withdraws {
             text.push_str(&self.bury(&owner));
+            if !ticket.kind.is_queued() {
+                text.push_str(&self.note_withdrawn(&name, &owner));
+            }
         }
         text.push_str(&if ticket.kind.is_read_write() {
             self.free_side(&name, &owner)
         } else {
-            self.free_row(&name, &owner)
+            self.free_row(&name, &format!("owner = {owner}"))
         });
-        if serves {
-            text.push_str(&granting(&self.serve(&name)));
-        }
-        text + &format!(
-            "SELECT current_setting('tidelock.freed'), \
+        text + &self.freed(&name, serves)
+    }
+
+    /// Frees the lock regardless of its owner. Answers: 1 if it was held. `serves`: as in [`end`](Self::end).
+    pub(crate) fn force(&self, name: &Name, serves: bool) -> String {
+        let name = literal(name.as_str());
+        let text = self.lock_row(&name) + &self.free_row(&name, "owner IS NOT NULL");
+        text + &self.freed(&name, serves)
+    }
+
+    /// What follows when a request may have freed the lock: those that are next enter, or the others are told.
+    fn freed(&self, name: &str, serves: bool) -> String {
+        let Self { locks, channel, .. } = self;
+        let serve = if serves {
+            granting(&self.serve(name))
+        } else {
+            String::new()
+        };
+        format!(
+            "{serve}SELECT current_setting('tidelock.freed'), \
                CASE WHEN owner IS NULL THEN pg_notify('{channel}', 'f' || name)::text END \
              FROM {locks} WHERE name = {name}"
         )
@@ -99,11 +116,21 @@ impl QueueSql {
         )
     }
 
-    fn free_row(&self, name: &str, owner: &str) -> String {
+    /// An attempt at a lock without a queue is one statement. One that began earlier sees the tombstone only in the row, which
+    /// it reads again once it may change it.
+    fn note_withdrawn(&self, name: &str, owner: &str) -> String {
+        let Self { locks, .. } = self;
+        format!(
+            "UPDATE {locks} SET withdrawn = (ARRAY[{owner}] || withdrawn)[1:{NEWEST}] WHERE name = {name}; "
+        )
+    }
+
+    /// Frees the row if its owner meets the condition.
+    fn free_row(&self, name: &str, condition: &str) -> String {
         let Self { locks, .. } = self;
         format!(
             "WITH freed AS (UPDATE {locks} SET owner = NULL, expires = {NOW} \
-               WHERE name = {name} AND owner = {owner} AND expires > {NOW} RETURNING name) \
+               WHERE name = {name} AND {condition} AND expires > {NOW} RETURNING name) \
              SELECT set_config('tidelock.freed', count(*)::text, true) FROM freed; "
         )
     }

@@ -268,13 +268,6 @@ impl Postgres {
         raised.map_err(RequestError::error)?;
         self.newest_token().await
     }
-
-    async fn free(&self, name: &Name) -> Result<bool> {
-        let name = name.as_str();
-        let params = [(&name as _, Type::TEXT)];
-        let rows = self.connection.ask(&self.sql.force, &params).await;
-        Ok(!rows.map_err(RequestError::error)?.is_empty())
-    }
 }
 
 /// The row was taken: the ticket has to be withdrawn.
@@ -327,7 +320,7 @@ impl Backend for Postgres {
         if ticket.kind.is_queued() {
             Box::pin(self.queued().withdraw(ticket))
         } else {
-            Box::pin(self.connection.end(ticket, &self.sql.withdraw))
+            Box::pin(self.queued().withdraw_plain(ticket))
         }
     }
 
@@ -359,7 +352,7 @@ impl Operate for Postgres {
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+        Box::pin(self.queued().force_release(name))
     }
 
     fn announce<'a>(

@@ -178,6 +178,61 @@ impl QueuedLocks<'_> {
         Ok(Released::Freed)
     }
 
+    /// Withdraws a ticket for a lock without a queue. What it held is handed over, as by
+    /// [`release_plain`](Self::release_plain).
+    pub(crate) async fn withdraw_plain(self, ticket: &Ticket) -> Result<Released> {
+        if let Some(ended) = self.while_queued(self.end(ticket, true)).await {
+            return ended;
+        }
+        let Self {
+            connection, plain, ..
+        } = self;
+        let asked = connection.ask_for_ticket(ticket, &plain.withdraw).await;
+        let Some(row) = asked.map_err(RequestError::error)? else {
+            return Ok(Released::NotHeld);
+        };
+        self.has_queue.store(row.get(2), Ordering::Relaxed);
+        Ok(if row.get(0) {
+            Released::Freed
+        } else {
+            Released::NotHeld
+        })
+    }
+
+    /// Frees a lock regardless of its owner, and hands it over if somebody waits in its queue. It is rare, and comes from
+    /// clients that have released nothing. So it looks for the tables of the queue first.
+    pub(crate) async fn force_release(self, name: &Name) -> Result<bool> {
+        if !self.has_queue.load(Ordering::Relaxed) && self.may_look().await? {
+            self.has_queue.store(true, Ordering::Relaxed);
+        }
+        let freed = self.free(|serves| self.sql.force(name, serves));
+        if let Some(freed) = self.while_queued(freed).await {
+            return Ok(freed? == Released::Freed);
+        }
+        let name = name.as_str();
+        let params = [(&name as _, Type::TEXT)];
+        let rows = self.connection.ask(&self.plain.force, &params).await;
+        Ok(!rows.map_err(RequestError::error)?.is_empty())
+    }
+
+    /// Runs a transaction that hands over, if there is a queue. `None`: there is none, and nothing has happened.
+    async fn while_queued(
+        &self,
+        transaction: impl Future<Output = Result<Released, RequestError>>,
+    ) -> Option<Result<Released>> {
+        if !self.has_queue.load(Ordering::Relaxed) {
+            return None;
+        }
+        match transaction.await {
+            // A table is gone, or a right to it.
+            Err(RequestError::Server(_)) => {
+                self.has_queue.store(false, Ordering::Relaxed);
+                None
+            }
+            ended => Some(ended.map_err(RequestError::error)),
+        }
+    }
+
     pub(crate) async fn withdraw(self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
         match self.end(ticket, true).await {
@@ -190,14 +245,18 @@ impl QueuedLocks<'_> {
     }
 
     async fn end(&self, ticket: &Ticket, withdraws: bool) -> Result<Released, RequestError> {
+        self.free(|serves| self.sql.end(ticket, withdraws, serves))
+            .await
+    }
+
+    /// Sends a text that frees a lock. It is built with whether it also lets in those that are next.
+    async fn free(&self, text: impl Fn(bool) -> String) -> Result<Released, RequestError> {
         let (connection, somebody) = (self.connection, Liveness::default());
-        let text = self.sql.end(ticket, withdraws, true);
         let deadline = connection.deadline();
-        let answer = match connection.ask_text(&somebody, &text, deadline).await {
+        let answer = match connection.ask_text(&somebody, &text(true), deadline).await {
             // A fence in a user's transaction allows no grant, but a release.
             Err(failure) if failure.is_row_taken() => {
-                let text = self.sql.end(ticket, withdraws, false);
-                connection.ask_text(&somebody, &text, deadline).await
+                connection.ask_text(&somebody, &text(false), deadline).await
             }
             answer => answer,
         };
@@ -230,15 +289,17 @@ impl QueuedLocks<'_> {
         kept.collect()
     }
 
-    /// Shows the waiters of a lock, and the holders of its sides instead of the row that stands for them.
-    pub(crate) async fn show(self, name: &Name, snapshot: &mut Snapshot) -> Result<()> {
+    /// Whether there is a queue that this user may read.
+    async fn may_look(&self) -> Result<bool> {
         let tables = [&self.sql.waiters, &self.sql.sides].map(|table| (table as _, Type::TEXT));
         let shows = self.connection.ask(SHOWS, &tables).await;
-        if !shows
-            .map_err(RequestError::error)?
-            .first()
-            .is_some_and(|row| row.get(0))
-        {
+        let shows = shows.map_err(RequestError::error)?;
+        Ok(shows.first().is_some_and(|row| row.get(0)))
+    }
+
+    /// Shows the waiters of a lock, and the holders of its sides instead of the row that stands for them.
+    pub(crate) async fn show(self, name: &Name, snapshot: &mut Snapshot) -> Result<()> {
+        if !self.may_look().await? {
             return Ok(());
         }
         let name = name.as_str();

@@ -10,7 +10,7 @@ pub(crate) const WITHDRAWN_TTL_SECONDS: u32 = 300;
 
 /// Bounds the withdrawn owners in the row itself, newest first. More than can be withdrawn while one attempt runs;
 /// otherwise that attempt could miss its own withdrawal.
-const NEWEST: u32 = 32;
+pub(crate) const NEWEST: u32 = 32;
 
 /// How long an unused row is kept, in seconds. Longer than any statement runs; otherwise an attempt that drew its token
 /// before the row was deleted could be granted after an attempt with a larger token.
@@ -42,6 +42,7 @@ pub(crate) struct Sql {
     pub(crate) release: String,
     /// As `release`, but it changes nothing while somebody waits in the queue of this name.
     pub(crate) release_unless_waited: String,
+    /// The third column as in `release`.
     pub(crate) withdraw: String,
     pub(crate) force: String,
     pub(crate) inspect: String,
@@ -196,8 +197,16 @@ fn release(table: &str, condition: &str) -> String {
     format!(
         "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
            WHERE name = $1 AND owner = $2 AND expires > {NOW} {condition} RETURNING name) \
-         SELECT true, {free}::text, coalesce(has_table_privilege(to_regclass('{table}_waiters'), 'SELECT') \
-           AND has_table_privilege(to_regclass('{table}_sides'), 'SELECT'), false) FROM freed"
+         SELECT true, {free}::text, {} FROM freed",
+        has_queue(table)
+    )
+}
+
+/// Whether there are tables of a queue that this user may read, as an expression.
+fn has_queue(table: &str) -> String {
+    format!(
+        "coalesce(has_table_privilege(to_regclass('{table}_waiters'), 'SELECT') \
+           AND has_table_privilege(to_regclass('{table}_sides'), 'SELECT'), false)"
     )
 }
 
@@ -217,7 +226,8 @@ fn withdraw(table: &str) -> String {
              ended = CASE WHEN l.owner = $2 AND l.expires > {NOW} THEN $2 END, \
              withdrawn = (ARRAY[$2] || l.withdrawn)[1:{NEWEST}] \
            RETURNING name, ended IS NOT NULL AS held) \
-         SELECT held, CASE WHEN held THEN {free}::text END FROM gone"
+         SELECT held, CASE WHEN held THEN {free}::text END, {} FROM gone",
+        has_queue(table)
     )
 }
 
