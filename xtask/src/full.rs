@@ -27,6 +27,9 @@ const FLEETS: [&str; 3] = [
     "a_process_that_was_frozen_drops_its_work",
 ];
 
+/// The long tests of mixed fair queues. They print figures for the page.
+const FAIR_QUEUES: &str = "t73_a_fair_queue_with_";
+
 type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -64,7 +67,8 @@ fn parts() -> Vec<(String, Run)> {
         parts.push((format!("real servers on {flavour}"), run));
     }
     let long = ["-p", "real_servers", "--tests", "--", "--ignored"];
-    let others = FLEETS.iter().flat_map(|test| ["--skip", test]);
+    let others = FLEETS.iter().chain([&FAIR_QUEUES]);
+    let others = others.flat_map(|test| ["--skip", test]);
     let long: Vec<&str> = long.into_iter().chain(others).collect();
     let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
     parts.push(("long tests".to_owned(), run));
@@ -76,6 +80,10 @@ fn parts() -> Vec<(String, Run)> {
     let fleets = [fleets.as_slice(), &flags].concat();
     let run: Run = Box::new(move |tally| tests_with(tally, &fleets, None));
     parts.push(("fleets".to_owned(), run));
+    let interop = ["-p", "real_servers", "--test", "interop", FAIR_QUEUES, "--"];
+    let queues = [interop.as_slice(), &flags].concat();
+    let run: Run = Box::new(move |tally| tests_with(tally, &queues, None));
+    parts.push(("mixed fair queues".to_owned(), run));
     parts
 }
 
