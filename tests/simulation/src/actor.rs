@@ -12,6 +12,11 @@ use crate::referee::{Referee, Turn};
 
 pub(crate) struct Actor {
     pub(crate) who: String,
+    /// The number of its client, and how many there are.
+    pub(crate) client: usize,
+    pub(crate) clients: usize,
+    /// The store answers all requests, so that a transfer must reach the candidate that was named.
+    pub(crate) is_calm: bool,
     pub(crate) locks: Vec<(String, AnyLock)>,
     pub(crate) rounds: usize,
     pub(crate) lease: Duration,
@@ -24,12 +29,23 @@ impl Actor {
         for _ in 0..self.rounds {
             let (name, lock) = self.locks[self.dice.usize(..self.locks.len())].clone();
             self.pause(self.lease / 4).await;
-            if let Some(guard) = self.take(&name, &lock).await {
+            let is_election = matches!(lock, AnyLock::Election(..));
+            if is_election {
+                self.referee.campaigns(&name, self.client);
+            }
+            let taken = self.take(&name, &lock).await;
+            if is_election && taken.is_some() {
+                self.referee.elected(&name, self.client);
+            }
+            if is_election {
+                self.referee.ends_campaign(&name, self.client);
+            }
+            if let Some(guard) = taken {
                 let turn = self.referee.granted(&name, &self.who, guard.token());
                 if let Some(slot) = guard.slot() {
                     self.referee.begun(&name, &self.who, slot);
                 }
-                self.hold(&name, guard, turn).await;
+                self.hold(&name, guard, turn, is_election).await;
             }
         }
         self.referee.note(format_args!("{} is done", self.who));
@@ -90,7 +106,7 @@ impl Actor {
         }
     }
 
-    async fn hold(&mut self, name: &str, guard: AnyGuard, turn: Turn) {
+    async fn hold(&mut self, name: &str, guard: AnyGuard, turn: Turn, is_election: bool) {
         let steps = if self.dice.u8(..100) < 5 { 20 } else { 6 };
         for _ in 0..self.dice.usize(..steps) {
             if !guard.is_held() {
@@ -132,6 +148,7 @@ impl Actor {
                 self.referee
                     .note(format_args!("{} {word} {name}", self.who));
             }
+            40..70 if is_election => self.transfer(name, guard).await,
             _ => {
                 let slot = guard.slot().map(str::to_owned);
                 let released = guard.release().await;
@@ -141,6 +158,29 @@ impl Actor {
                     self.referee.done(name, slot);
                 }
             }
+        }
+    }
+
+    /// Names a client at random. One that does not campaign cannot be named: then the leader resigns.
+    async fn transfer(&mut self, name: &str, guard: AnyGuard) {
+        let to = self.dice.usize(..self.clients);
+        if self.is_calm && to != self.client {
+            self.referee.names(name, to, self.lease / 3);
+        }
+        let transferred = guard.transfer_to(&to.to_string()).await;
+        let failed = transferred.err();
+        if failed.is_some() {
+            self.referee.names_nobody(name);
+        }
+        let error = failed.as_ref().map(|(error, _)| error);
+        self.referee.note(format_args!(
+            "{} transfers {name} to {to}: {error:?}",
+            self.who
+        ));
+        if let Some((_, Some(guard))) = failed {
+            let released = guard.release().await;
+            self.referee
+                .note(format_args!("{} resigns {name}: {released:?}", self.who));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Stores with a bug, to verify that the referee detects it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,14 +13,18 @@ use tidelock::{FencingToken, Result};
 
 use crate::Flaw;
 
+/// Longer than any story.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
 /// Puts the bug into the store.
 pub(crate) fn with(store: Store, flaw: Option<Flaw>) -> Store {
     match flaw {
         None => store,
-        Some(flaw) => Twisted::wrap(
-            Store::single(store.front),
-            Broken(flaw, AtomicU64::default()),
-        ),
+        Some(flaw) => {
+            let inner = Arc::clone(&store.front);
+            let broken = Broken(flaw, AtomicU64::default(), inner);
+            Twisted::wrap(Store::single(store.front), broken)
+        }
     }
 }
 
@@ -28,12 +33,20 @@ struct Broken(
     Flaw,
     /// Grants so far: a fenced lock needs a token with each.
     AtomicU64,
+    /// The store without the bug.
+    Arc<dyn Backend>,
 );
+
+impl Broken {
+    fn sound_marks(&self) -> Option<&dyn Marks> {
+        self.2.extensions().marks
+    }
+}
 
 impl Twist for Broken {
     fn marks<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
         match self.0 {
-            Flaw::ForgetsMarks => Some(self),
+            Flaw::ForgetsMarks | Flaw::ForgetsSuccessors | Flaw::KeepsMarks => Some(self),
             _ => inner.extensions().marks,
         }
     }
@@ -106,36 +119,57 @@ impl Twist for Broken {
     }
 }
 
-/// Confirms every write and keeps none. Its clock stands still, so all calls belong to one slot.
+/// What is left of the sound marks. `ForgetsMarks` confirms every write and keeps none; its clock stands still, so all
+/// calls belong to one slot.
 impl Marks for Broken {
-    fn now<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
-        ready(Ok(UNIX_EPOCH))
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        match self.sound_marks() {
+            Some(marks) if self.0 != Flaw::ForgetsMarks => marks.now(name),
+            _ => ready(Ok(UNIX_EPOCH)),
+        }
     }
 
-    fn read<'a>(
-        &'a self,
-        _name: &'a Name,
-        _slot: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>>> {
-        ready(Ok(None))
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        match self.sound_marks() {
+            Some(marks) if self.0 != Flaw::ForgetsMarks => marks.read(name, slot),
+            _ => ready(Ok(None)),
+        }
     }
 
     fn replace<'a>(
         &'a self,
-        _name: &'a Name,
-        _slot: &'a str,
-        _before: Option<&'a str>,
-        _after: &'a str,
-        _keep: Duration,
+        name: &'a Name,
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
     ) -> BoxFuture<'a, Result<bool>> {
-        ready(Ok(true))
+        let is_forgotten = match self.0 {
+            Flaw::ForgetsMarks => true,
+            Flaw::ForgetsSuccessors => slot == "successor",
+            _ => false,
+        };
+        match self.sound_marks() {
+            Some(marks) if !is_forgotten => {
+                let keep = if self.0 == Flaw::KeepsMarks {
+                    FOR_EVER
+                } else {
+                    keep
+                };
+                marks.replace(name, slot, before, after, keep)
+            }
+            _ => ready(Ok(true)),
+        }
     }
 
     fn history<'a>(
         &'a self,
-        _name: &'a Name,
-        _limit: u32,
+        name: &'a Name,
+        limit: u32,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
-        ready(Ok(Vec::new()))
+        match self.sound_marks() {
+            Some(marks) if self.0 != Flaw::ForgetsMarks => marks.history(name, limit),
+            _ => ready(Ok(Vec::new())),
+        }
     }
 }

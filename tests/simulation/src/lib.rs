@@ -24,6 +24,8 @@ pub struct Outcome {
     pub acts: usize,
     /// Holders that were told of a loss.
     pub losses: usize,
+    /// Leaderships that were transferred to a candidate that was named.
+    pub transfers: usize,
 }
 
 impl Outcome {
@@ -32,6 +34,7 @@ impl Outcome {
         self.grants += other.grants;
         self.acts += other.acts;
         self.losses += other.losses;
+        self.transfers += other.transfers;
     }
 }
 

@@ -75,12 +75,13 @@ fn many(args: &Args) -> ExitCode {
     }
     let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "{} seeds from {}: {} locks taken, {} steps of holders, {} losses told, no promise broken, in {:.1} s",
+        "{} seeds from {}: {} locks taken, {} steps of holders, {} losses told, {} leaderships transferred, no promise broken, in {:.1} s",
         args.seeds,
         args.from,
         total.grants,
         total.acts,
         total.losses,
+        total.transfers,
         start.elapsed().as_secs_f64()
     );
     ExitCode::SUCCESS

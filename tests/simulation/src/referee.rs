@@ -28,6 +28,16 @@ struct Known {
     forced_until: Option<Instant>,
     /// The slots of a job that were marked as done.
     done: BTreeSet<String>,
+    /// How many tasks of each client campaign.
+    campaigns: BTreeMap<usize, usize>,
+    named: Option<Successor>,
+}
+
+/// The client that a leader has named: until this instant nobody else may lead, unless it stops to campaign.
+#[derive(Debug, Clone, Copy)]
+struct Successor {
+    client: usize,
+    until: Instant,
 }
 
 impl Known {
@@ -102,6 +112,57 @@ impl Referee {
         drop(all);
         if is_done {
             self.blame(format!("{who} runs {slot} of {job}, which is done"));
+        }
+    }
+
+    /// A task of the client begins to campaign.
+    pub(crate) fn campaigns(&self, election: &str, client: usize) {
+        let mut all = self.known.borrow_mut();
+        let known = all.entry(election.to_owned()).or_default();
+        *known.campaigns.entry(client).or_default() += 1;
+    }
+
+    /// A task of the client has been elected or has given up.
+    pub(crate) fn ends_campaign(&self, election: &str, client: usize) {
+        let mut all = self.known.borrow_mut();
+        let known = all.entry(election.to_owned()).or_default();
+        let left = known.campaigns.entry(client).or_default();
+        *left = left.saturating_sub(1);
+        if *left == 0 && known.named.is_some_and(|named| named.client == client) {
+            known.named = None;
+        }
+    }
+
+    /// A leader is about to transfer its leadership. `within`: how long nobody else may lead.
+    pub(crate) fn names(&self, election: &str, client: usize, within: Duration) {
+        let mut all = self.known.borrow_mut();
+        let known = all.entry(election.to_owned()).or_default();
+        let campaigns = known.campaigns.get(&client).is_some_and(|tasks| *tasks > 0);
+        let until = Instant::now() + within;
+        known.named = campaigns.then_some(Successor { client, until });
+    }
+
+    /// The transfer failed: its leader leads on.
+    pub(crate) fn names_nobody(&self, election: &str) {
+        let mut all = self.known.borrow_mut();
+        all.entry(election.to_owned()).or_default().named = None;
+    }
+
+    /// A task of the client leads.
+    pub(crate) fn elected(&self, election: &str, client: usize) {
+        let mut all = self.known.borrow_mut();
+        let named = all.entry(election.to_owned()).or_default().named.take();
+        drop(all);
+        let Some(named) = named else {
+            return;
+        };
+        if named.client == client {
+            self.outcome.borrow_mut().transfers += 1;
+        } else if Instant::now() < named.until {
+            let named = named.client;
+            self.blame(format!(
+                "{client} leads {election}, and {named} was named and waits"
+            ));
         }
     }
 

@@ -34,6 +34,10 @@ pub enum Flaw {
     ForgetsTheOrder,
     /// A slot that was marked as done has no mark.
     ForgetsMarks,
+    /// Nobody sees the successor that a leader has named.
+    ForgetsSuccessors,
+    /// Marks do not expire: candidates that have left are listed for ever. That is no violation, and must harm nobody.
+    KeepsMarks,
 }
 
 /// How many leases a holder may continue after its lock was freed by force. It learns of that at its next renewal. If
@@ -54,6 +58,8 @@ struct Cast {
     lease: Duration,
     /// Whether each lock lives in one store only.
     single: bool,
+    /// The story is without faults.
+    is_calm: bool,
     clients: Vec<(Client, Plug)>,
     /// For each client, its locks and their names.
     locks: Vec<Vec<(String, AnyLock)>>,
@@ -103,8 +109,9 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
     let world = TOLD.fetch_add(1, Ordering::Relaxed);
     let lease = Duration::from_secs(dice.u64(3..=30));
     // 0: a majority of three stores; 1: all of two stores; otherwise one store: from 10 on with fair locks, from 14 on with
-    // elections, from 16 on with jobs that run once per slot.
+    // elections, of which half have no faults, from 16 on with jobs that run once per slot.
     let shape = dice.u8(..18);
+    let is_calm = matches!(shape, 14..16) && dice.bool();
     let stores: u8 = match shape {
         0 => 3,
         1 => 2,
@@ -116,7 +123,11 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
         let mut parts = Vec::new();
         for store in 0..stores {
             let url = format!("memory:story {world} {store}");
-            let faults = faults(dice, lease, stores);
+            let faults = if is_calm {
+                Faults::none()
+            } else {
+                faults(dice, lease, stores)
+            };
             let store = Behind {
                 flaw: plan.flaw,
                 faults,
@@ -150,8 +161,13 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
                 names.map(|name| (name.to_owned(), fair(name))).to_vec()
             }
             14..16 => {
-                let identity = number.to_string();
-                let election = |name: &str| AnyLock::election(&parts[0].0, name, &identity);
+                let priority = dice.i32(0..3);
+                let client = &parts[0].0;
+                let election = |name: &str| {
+                    let election = client.election(name).identity(number.to_string());
+                    let lock = client.lock(name).fenced();
+                    AnyLock::Election(election.priority(priority), lock)
+                };
                 names.map(|name| (name.to_owned(), election(name))).to_vec()
             }
             16.. => {
@@ -168,6 +184,7 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
     Ok(Cast {
         lease,
         single: stores == 1,
+        is_calm,
         clients,
         locks,
         arrivals,
@@ -225,6 +242,9 @@ async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
         for task in 0..dice.usize(1..=4) {
             let actor = Actor {
                 who: format!("{client}.{task}"),
+                client,
+                clients: cast.locks.len(),
+                is_calm: cast.is_calm,
                 locks: locks.clone(),
                 rounds: dice.usize(2..=8),
                 lease: cast.lease,
@@ -251,7 +271,7 @@ async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
                 referee.blame(format!("somebody still waits after {patience:?}"));
             }
         }
-        () = &mut fate => {}
+        () = &mut fate, if !cast.is_calm => {}
     }
     drop(fate);
     actors.shutdown().await;

@@ -69,3 +69,27 @@ fn a_fair_lock_without_an_order_is_caught() {
 fn a_store_that_forgets_marks_is_caught() {
     assert!(caught(Flaw::ForgetsMarks).contains("which is done"));
 }
+
+#[test]
+fn a_store_that_forgets_successors_is_caught() {
+    assert!(caught(Flaw::ForgetsSuccessors).contains("was named and waits"));
+}
+
+#[test]
+fn marks_that_never_expire_keep_nobody_from_leading() {
+    for seed in 0..300 {
+        let flaw = Some(Flaw::KeepsMarks);
+        if let Err(failure) = play(&Plan { seed, flaw }) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn leaderships_are_transferred_in_the_stories() {
+    let transfers = (0..300).filter_map(|seed| {
+        let told = play(&Plan { seed, flaw: None }).ok()?;
+        Some(told.0.transfers)
+    });
+    assert!(transfers.sum::<usize>() > 10);
+}

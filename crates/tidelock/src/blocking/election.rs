@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::Client;
-use crate::election::{Candidate, ElectedLeader, TermBackoff, TermEnd};
+use crate::election::{Candidate, ElectedLeader, NotTransferred, TermBackoff, TermEnd};
 use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -60,6 +60,19 @@ impl Election {
     /// ```
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.election = self.election.identity(identity);
+        self
+    }
+
+    /// See [`Election::priority`](crate::election::Election::priority).
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let spare = client.election("billing").priority(-1);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.election = self.election.priority(priority);
         self
     }
 
@@ -398,6 +411,45 @@ impl Leadership {
     /// ```
     pub fn guard(&self) -> &FencedGuard {
         self.leadership.guard()
+    }
+
+    /// Names the candidate that should follow this leadership, and leads on; see
+    /// [`Leadership::name_successor`](crate::election::Leadership::name_successor).
+    ///
+    /// # Errors
+    /// As [`Leadership::name_successor`](crate::election::Leadership::name_successor), and
+    /// [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let leadership = client.election("billing").campaign()?;
+    /// assert!(leadership.name_successor("web-4").is_err()); // it does not campaign
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn name_successor(&self, identity: &str) -> Result<()> {
+        self.blocker.run(self.leadership.name_successor(identity))?
+    }
+
+    /// Names a successor, and resigns; see [`Leadership::transfer_to`](crate::election::Leadership::transfer_to).
+    ///
+    /// # Errors
+    /// As [`Leadership::transfer_to`](crate::election::Leadership::transfer_to), and [`Runtime`](ErrorKind::Runtime) in
+    /// async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let leadership = client.election("billing").campaign()?;
+    /// let failed = leadership.transfer_to("web-4").unwrap_err(); // it does not campaign
+    /// assert!(failed.leadership.expect("leads on").is_held());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn transfer_to(self, identity: &str) -> std::result::Result<(), NotTransferred<Self>> {
+        if let Err(error) = self.name_successor(identity) {
+            return Err(NotTransferred::leads_on(self, error));
+        }
+        self.resign().map_err(NotTransferred::from)
     }
 
     /// Gives up the leadership; see [`Leadership::resign`](crate::election::Leadership::resign).

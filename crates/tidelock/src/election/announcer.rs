@@ -20,19 +20,20 @@ use crate::lock::FencedLock;
 use crate::store::{LockKind, Marks, Name};
 
 /// How long a mark that is not needed any more is kept. The store cannot delete a mark, but it can let it expire.
-const EXPIRES_NOW: Duration = Duration::from_millis(1);
+pub(super) const EXPIRES_NOW: Duration = Duration::from_millis(1);
 
 /// How many leases a mark is kept for.
 const LEASES_KEPT: u32 = 3;
 
 /// Bounds the tries of a write. Another election of the same client and name may write the same mark.
-const TRIES: u32 = 4;
+pub(super) const TRIES: u32 = 4;
 
 /// The candidate of an election in this process. The clones of the election share it.
 #[derive(Debug)]
 pub(super) struct Announcer {
     pub(super) lock: FencedLock,
     pub(super) identity: String,
+    pub(super) priority: i32,
     due: Mutex<CandidateState>,
     /// The text that the store has, as far as we know. Locked during a write: one write at a time.
     stored: tokio::sync::Mutex<Option<String>>,
@@ -74,10 +75,11 @@ impl Drop for Candidacy {
 }
 
 impl Announcer {
-    pub(super) fn new(lock: FencedLock, identity: String) -> Arc<Self> {
+    pub(super) fn new(lock: FencedLock, identity: String, priority: i32) -> Arc<Self> {
         Arc::new(Self {
             lock,
             identity,
+            priority,
             due: Mutex::default(),
             stored: tokio::sync::Mutex::default(),
         })
@@ -136,11 +138,18 @@ impl Announcer {
     }
 
     /// The leadership of this term is over.
-    pub(super) fn end_term(&self, term: u64) {
+    pub(super) fn end_term(self: &Arc<Self>, term: u64) {
         let mut due = self.due.lock();
-        if due.leading.as_ref().is_some_and(|led| led.term == term) {
-            due.since = None;
-            due.leading = None;
+        if due.leading.as_ref().is_none_or(|led| led.term != term) {
+            return;
+        }
+        due.since = None;
+        due.leading = None;
+        let still_campaigns = due.active > 1;
+        drop(due);
+        if still_campaigns {
+            // Another task of this process waits: a mark with the old term would say that it does not.
+            self.write_in_background();
         }
     }
 
@@ -232,6 +241,7 @@ impl Announcer {
         due.since = due.since.or(now);
         let mark = due.since.map(|since| CandidateMark {
             identity: self.identity.clone(),
+            priority: self.priority,
             since,
             led: due
                 .leading

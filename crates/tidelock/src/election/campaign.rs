@@ -5,6 +5,7 @@ use std::future::Future;
 
 use crate::election::Election;
 use crate::election::announcer::Candidacy;
+use crate::election::successor::{NotTransferred, Patience};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -88,6 +89,31 @@ impl Election {
 
     async fn win(&self) -> Result<Leadership> {
         let candidacy = self.announcer.enter().await?;
+        let mut patience = Patience::default();
+        let guard = loop {
+            let guard = self
+                .announcer
+                .lock
+                .acquire_with(self.lock_options())
+                .await?;
+            // A hold that passed to the next campaign of this process would keep the owner of the first: readers could
+            // not tell one term from the next.
+            guard.hold().release_in_store();
+            match self.should_lead_instead(&patience).await {
+                // Boxed, because this path is rare: inline it would enlarge the future of every campaign.
+                Some(other) => Box::pin(self.make_way(guard, &other, &mut patience)).await?,
+                None if guard.is_held() => break guard,
+                // Frozen while the marks were read: another one may lead by now, in a later term.
+                None => {}
+            }
+        };
+        candidacy.0.begin_term(&guard);
+        let term = guard.token().get();
+        let candidacy = LeaderCandidacy { candidacy, term };
+        Ok(Leadership { guard, candidacy })
+    }
+
+    fn lock_options(&self) -> AcquireOptions {
         let mut options = AcquireOptions::new();
         if let Some(cancel) = &self.cancel {
             options = options.cancel(cancel);
@@ -95,14 +121,7 @@ impl Election {
         if let Some(delay) = self.lock_delay {
             options = options.lock_delay(delay);
         }
-        let guard = self.announcer.lock.acquire_with(options).await?;
-        // A hold that passed to the next campaign of this process would keep the owner of the first: readers could not
-        // tell one term from the next.
-        guard.hold().release_in_store();
-        candidacy.0.begin_term(&guard);
-        let term = guard.token().get();
-        let candidacy = LeaderCandidacy { candidacy, term };
-        Ok(Leadership { guard, candidacy })
+        options
     }
 }
 
@@ -201,6 +220,75 @@ impl Leadership {
     /// ```
     pub fn guard(&self) -> &FencedGuard {
         &self.guard
+    }
+
+    /// Names the candidate that should follow this leadership, and leads on. See [`transfer_to`](Self::transfer_to) for
+    /// what holds; the name counts for one lease. In the work of [`lead`](Election::lead) it is
+    /// [`LeadershipTerm::name_successor`](crate::election::LeadershipTerm::name_successor).
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if no other candidate of this identity waits;
+    /// [`Lost`](ErrorKind::Lost) if the leadership is lost; as [`leader`](Election::leader) if the store does not answer.
+    /// Then the name may have been written all the same: it counts if the leadership ends within a lease.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. The successor is named or not; the leadership stays as it is.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// let error = leadership.name_successor("web-4").await.unwrap_err(); // it does not campaign
+    /// assert_eq!(error.kind(), tidelock::ErrorKind::InvalidOptions);
+    /// assert!(leadership.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn name_successor(&self, identity: &str) -> Result<()> {
+        let status = &self.guard.hold().status;
+        let announcer = &self.candidacy.candidacy.0;
+        announcer
+            .name_successor(status, self.term(), identity)
+            .await
+    }
+
+    /// [Names a successor](Self::name_successor), and [resigns](Self::resign).
+    ///
+    /// *Promise*: each candidate that gets the lock before the named one gives it back, and stands aside until the named
+    /// one leads. If that one has died or left since, or does not get the lock within a third of a lease, another candidate
+    /// leads. So the price of a transfer to a candidate that has died is a third of a lease without a leader. Nobody
+    /// leads because of a name: a program that takes the lock of this name itself may come first, and so may a candidate
+    /// to which the store does not answer when it reads who was named.
+    ///
+    /// # Errors
+    /// As [`name_successor`](Self::name_successor): the error contains the leadership, and this process leads on. As
+    /// [`resign`](Self::resign): it contains none.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future resigns in the background. The successor may not be named then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let leadership = client.election("billing").campaign().await?;
+    /// match leadership.transfer_to("web-4").await {
+    ///     Ok(()) => println!("web-4 leads now"),
+    ///     Err(failed) => match failed.leadership {
+    ///         Some(leadership) => println!("leads on in term {}", leadership.term()),
+    ///         None => println!("the leadership ends with its lease: {}", failed.error),
+    ///     },
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn transfer_to(
+        self,
+        identity: &str,
+    ) -> std::result::Result<(), NotTransferred<Self>> {
+        if let Err(error) = self.name_successor(identity).await {
+            return Err(NotTransferred::leads_on(self, error));
+        }
+        self.resign().await.map_err(NotTransferred::from)
     }
 
     /// Gives up the leadership, and waits until the store confirms it. A successor that waits is woken.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
+use crate::election::announcer::Announcer;
 use crate::election::{Election, Leadership};
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::backoff::ExponentialBackoff;
@@ -40,12 +41,16 @@ use crate::types::{FencingToken, LostReason};
 pub struct LeadershipTerm {
     token: FencingToken,
     status: Arc<HoldStatus>,
+    announcer: Arc<Announcer>,
 }
 
 impl LeadershipTerm {
-    fn new(token: FencingToken, guard: &Guard) -> Self {
-        let status = Arc::clone(&guard.hold().status);
-        Self { token, status }
+    fn new(token: FencingToken, guard: &Guard, announcer: &Arc<Announcer>) -> Self {
+        Self {
+            token,
+            status: Arc::clone(&guard.hold().status),
+            announcer: Arc::clone(announcer),
+        }
     }
 
     /// The number of the term; see [`Leadership::term`].
@@ -70,6 +75,38 @@ impl LeadershipTerm {
     /// Cancel safe; it only listens.
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.status))
+    }
+
+    /// Names the candidate that should follow this term. The work then returns `Ok`, so that this candidate resigns; the
+    /// name counts for one lease. See [`Leadership::transfer_to`] for what holds.
+    ///
+    /// # Errors
+    /// As [`Leadership::name_successor`].
+    ///
+    /// # Cancel safety
+    /// As [`Leadership::name_successor`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::election::LeadershipTerm;
+    ///
+    /// async fn bill_until_noon(term: LeadershipTerm) -> tidelock::Result<()> {
+    ///     // …
+    ///     term.name_successor("web-4").await
+    /// }
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # let stop = tidelock::CancelToken::new();
+    /// # let election = client.election("billing").cancel(&stop);
+    /// # let work = |term| { let stop = stop.clone(); async move { let named = bill_until_noon(term).await; stop.cancel(); named } };
+    /// # election.lead(work).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn name_successor(&self, identity: &str) -> Result<()> {
+        let naming = self
+            .announcer
+            .name_successor(&self.status, self.number(), identity);
+        naming.await
     }
 }
 
@@ -195,7 +232,7 @@ impl Election {
             "elected"
         );
         let ended = {
-            let seen = LeadershipTerm::new(leadership.token(), leadership.guard());
+            let seen = LeadershipTerm::new(leadership.token(), leadership.guard(), &self.announcer);
             let running = pin!(leadership.while_held(work(seen)));
             let stopped = pin!(self.step_down());
             // The work is dropped at the end of this block, before the candidate resigns.

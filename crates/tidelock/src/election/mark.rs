@@ -16,6 +16,7 @@ pub(super) struct CandidateMark {
     pub(super) since: SystemTime,
     /// The owner and the term of its leadership. `None`: it waits, or has become the leader a moment ago.
     pub(super) led: Option<(String, u64)>,
+    pub(super) priority: i32,
 }
 
 impl CandidateMark {
@@ -28,6 +29,9 @@ impl CandidateMark {
             percent::encode_word(&mut line, value);
         };
         put("identity", &self.identity);
+        if self.priority != 0 {
+            put("priority", &self.priority.to_string());
+        }
         if let Some((owner, term)) = &self.led {
             put("owner", owner);
             put("term", &term.to_string());
@@ -42,11 +46,13 @@ impl CandidateMark {
             return None;
         }
         let (mut identity, mut since, mut owner, mut term) = (None, None, None, None);
+        let mut priority = 0;
         for word in words {
             let (key, value) = word.split_once('=')?;
             let value = percent::decode(value)?;
             match key {
                 "identity" => identity = Some(value),
+                "priority" => priority = value.parse().ok()?,
                 "since" => since = Some(since_epoch(value.parse().ok()?)),
                 "owner" => owner = Some(value),
                 "term" => term = Some(value.parse().ok()?),
@@ -57,6 +63,7 @@ impl CandidateMark {
             identity: identity?,
             since: since?,
             led: owner.zip(term),
+            priority,
         })
     }
 }
@@ -69,8 +76,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_candidate_is_read_as_it_was_written(identity in ".+", owner in ".*", term: u64, leads: bool) {
-            let mark = CandidateMark { identity, since: since_epoch(5), led: leads.then_some((owner, term)) };
+        fn a_candidate_is_read_as_it_was_written(
+            identity in ".+", owner in ".*", term: u64, leads: bool, priority: i32
+        ) {
+            let led = leads.then_some((owner, term));
+            let mark = CandidateMark { identity, since: since_epoch(5), led, priority };
             let text = mark.to_text();
             prop_assert!(!text.contains(char::is_control));
             prop_assert_eq!(CandidateMark::from_text(&text), Some(mark));

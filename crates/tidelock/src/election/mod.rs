@@ -2,7 +2,8 @@
 //!
 //! A leader holds the fenced lock of the election's name, so its term is the fencing token of that hold, and it is told
 //! of a loss before another candidate can lead. A Java service that takes `getLock(name)` keeps all candidates from
-//! leading. What others see, a mark of text per candidate, is information only: no decision depends on it.
+//! leading. The marks, a line of text per candidate, show the election to others, and say whom a candidate lets go first.
+//! Nobody leads because of a mark.
 //!
 //! ```text
 //!   idle ──campaign──► waits for the lock ──grant──► leads in term n ──resign, loss──► idle
@@ -11,7 +12,9 @@
 //! 1. A candidate stores its mark before it asks for the lock, so that a leader is never without an identity. The term
 //!    follows right after the grant; a reader that comes in between sees a leader without a term.
 //! 2. [`Election::lead`] drops the work of a term before it releases the lock, and before it campaigns again.
-//! 3. A leadership is never handed to another task of the process without a release in the store. Otherwise two terms
+//! 3. A candidate that has the lock reads the marks before its term begins. If another one should lead, it gives the lock
+//!    back, and stands aside for a while.
+//! 4. A leadership is never handed to another task of the process without a release in the store. Otherwise two terms
 //!    would have one owner, and a reader could not tell them apart.
 
 mod announcer;
@@ -19,6 +22,7 @@ mod campaign;
 mod lead;
 mod mark;
 mod seen;
+mod successor;
 
 use std::fmt;
 use std::pin::pin;
@@ -32,6 +36,7 @@ pub use self::lead::LeadershipTerm;
 #[cfg(feature = "blocking")]
 pub(crate) use self::lead::{TermBackoff, TermEnd};
 pub use self::seen::{Candidate, ElectedLeader, LeaderChanges};
+pub use self::successor::NotTransferred;
 
 use self::announcer::Announcer;
 use crate::closing::Closing;
@@ -54,8 +59,9 @@ const CHECKS_PER_LEASE: u32 = 10;
 /// past its lease is told when it continues, before the work of [`lead`](Self::lead) is polled again. Pass
 /// [`Leadership::token`] to the resource to exclude a write that was already on its way.
 ///
-/// *Cost*: beside the lock, a candidate writes one mark per lease, and three when it begins to campaign. The stores that
-/// keep marks have elections: all but memcached, PostgreSQL's session locks and sets of locks.
+/// *Cost*: beside the lock, a candidate writes one mark per lease, and three when it begins to campaign; when it gets the
+/// lock, it reads the marks. The stores that keep marks have elections: all but memcached, PostgreSQL's session locks and
+/// sets of locks.
 ///
 /// # Examples
 /// ```
@@ -90,7 +96,7 @@ impl Election {
         let identity = format!("{}:{}", process.host, process.pid);
         let lock = Lock::new(core, LockKind::Mutex, name).fenced();
         Self {
-            announcer: Announcer::new(lock, identity),
+            announcer: Announcer::new(lock, identity, 0),
             lock_delay: None,
             cancel: None,
             healthy: None,
@@ -111,7 +117,30 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.announcer = Announcer::new(self.announcer.lock.clone(), identity.into());
+        let Announcer { lock, priority, .. } = &*self.announcer;
+        self.announcer = Announcer::new(lock.clone(), identity.into(), *priority);
+        self
+    }
+
+    /// Candidates with a higher priority lead first. Default: 0.
+    ///
+    /// The priority decides only who follows a leader. A candidate that gets the lock while one with a higher priority
+    /// waits gives it back and stands aside until that one leads, for a third of a lease at most. So a leader is never
+    /// deposed by a candidate that comes later, and a candidate that has died keeps no other from leading: in the three
+    /// leases after its death an election may take a third of a lease longer. Candidates that stood aside wait behind the
+    /// others again, also with [`in_order`](Self::in_order).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let spare = client.election("billing").identity("small-machine").priority(-1);
+    /// let leadership = spare.campaign().await?; // nobody else is there
+    /// # Ok(()) }
+    /// ```
+    pub fn priority(mut self, priority: i32) -> Self {
+        let Announcer { lock, identity, .. } = &*self.announcer;
+        self.announcer = Announcer::new(lock.clone(), identity.clone(), priority);
         self
     }
 
@@ -127,9 +156,15 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub fn in_order(mut self) -> Self {
-        let mut lock = self.announcer.lock.clone();
+        let Announcer {
+            lock,
+            identity,
+            priority,
+            ..
+        } = &*self.announcer;
+        let mut lock = lock.clone();
         lock.kind = LockKind::FairFenced;
-        self.announcer = Announcer::new(lock, self.announcer.identity.clone());
+        self.announcer = Announcer::new(lock, identity.clone(), *priority);
         self
     }
 

@@ -16,7 +16,7 @@ use crate::snapshot::{ClientInfo, Holder};
 use crate::store::{BoxFuture, Name, Timer};
 
 /// Bounds how many candidates are listed.
-const MOST: u32 = 1000;
+pub(super) const MOST: u32 = 1000;
 
 /// How often a stream of changes asks the store.
 const LOOKS_PER_LEASE: u32 = 30;
@@ -71,6 +71,8 @@ pub struct Candidate {
     pub client: String,
     /// Since when it campaigns, by the store's clock.
     pub since: SystemTime,
+    /// Its [priority](Election::priority).
+    pub priority: i32,
 }
 
 impl Election {
@@ -164,12 +166,16 @@ impl Election {
             let mut candidates: Vec<Candidate> = stored
                 .filter_map(|(client, text)| {
                     let CandidateMark {
-                        identity, since, ..
+                        identity,
+                        since,
+                        priority,
+                        ..
                     } = CandidateMark::from_text(&text)?;
                     Some(Candidate {
                         identity,
                         client,
                         since,
+                        priority,
                     })
                 })
                 .collect();
@@ -224,6 +230,7 @@ fn elected(holder: Holder, mark: Option<CandidateMark>) -> ElectedLeader {
             identity,
             since,
             led,
+            ..
         }) => {
             let led = led.filter(|(owner, _)| *owner == holder.owner);
             (Some(identity), led.map(|(_, term)| (term, since)))

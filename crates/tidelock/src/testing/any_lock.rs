@@ -221,6 +221,27 @@ impl AnyGuard {
             AnyHold::Attempt(attempt) => attempt.succeed().await,
         }
     }
+
+    /// See [`Leadership::transfer_to`]; any other guard is released.
+    ///
+    /// # Errors
+    /// As [`Leadership::transfer_to`], with what is still held.
+    pub async fn transfer_to(
+        self,
+        identity: &str,
+    ) -> std::result::Result<(), (Error, Option<Self>)> {
+        let AnyHold::Leadership(leadership) = self.held else {
+            return self.release().await.map_err(|error| (error, None));
+        };
+        let transferred = leadership.transfer_to(identity).await;
+        transferred.map_err(|failed| {
+            let left = failed.leadership.map(|leadership| Self {
+                token: self.token,
+                held: AnyHold::Leadership(*leadership),
+            });
+            (failed.error, left)
+        })
+    }
 }
 
 impl Deref for AnyGuard {

@@ -206,10 +206,22 @@ macro_rules! conformance {
             observers_are_told_that_nobody_leads
             an_observer_ends_when_its_client_closes
         );
+        $crate::conformance!(@tests $fixture; successor:
+            a_leadership_is_transferred_to_the_named_candidate
+            a_work_names_who_leads_next
+            a_transfer_to_nobody_leads_on
+            a_candidate_with_a_higher_priority_leads_first
+            a_named_candidate_that_has_died_keeps_nobody_from_leading
+            a_high_priority_that_has_died_keeps_nobody_from_leading
+            a_transfer_dropped_anywhere_resigns
+        );
     };
     (ordered election: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; election:
             candidates_in_order_lead_in_order
+        );
+        $crate::conformance!(@tests $fixture; successor:
+            a_leadership_in_order_is_transferred_to_the_named_candidate
         );
     };
     (no election: $fixture:expr) => {

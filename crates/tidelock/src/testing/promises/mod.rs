@@ -26,4 +26,5 @@ pub mod read_write;
 pub mod reentry;
 pub mod sequencer;
 pub mod state;
+pub mod successor;
 pub mod wake;
