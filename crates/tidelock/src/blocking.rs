@@ -221,6 +221,19 @@ impl Client {
         self.locked(self.client.fair_lock(name))
     }
 
+    /// A spin lock; see [`Client::spin_lock`](crate::Client::spin_lock). A thread that holds it gets it again at once.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.spin_lock("seat:14c").acquire()?;
+    /// guard.release()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn spin_lock(&self, name: &str) -> Lock {
+        self.locked(self.client.spin_lock(name))
+    }
+
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Errors
@@ -657,6 +670,28 @@ impl Lock {
 }
 
 impl<G: LockGuard> Lock<G> {
+    /// The same lock without re-entry: a thread that holds it and acquires it again gets an error. See
+    /// [`Lock::non_reentrant`](crate::Lock::non_reentrant).
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::ErrorKind;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let till = client.lock("till").non_reentrant();
+    /// let guard = till.acquire()?;
+    /// assert_eq!(till.acquire().unwrap_err().kind(), ErrorKind::InvalidOptions);
+    /// guard.release()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn non_reentrant(self) -> Self {
+        Self {
+            lock: self.lock.non_reentrant(),
+            ..self
+        }
+    }
+
     /// The name, prefix included.
     ///
     /// # Examples

@@ -129,6 +129,33 @@ impl Client {
         Lock::new(&self.0, LockKind::Fair, name)
     }
 
+    /// A spin lock: its waiters ask the store again and again, after pauses of 6 to 64 ms, instead of waiting for a
+    /// message. It excludes [`lock`](Self::lock) on the same name. Redisson calls it `RLock` of `getSpinLock`.
+    ///
+    /// For very many short locks on Redis, where the messages of the releases are a load of their own: nothing is
+    /// subscribed, and a release publishes only if the server says that somebody listens, such as a waiter for
+    /// [`lock`](Self::lock). It costs latency: half of a pause passes between a release and the next holder, except
+    /// within this process, where the lock is handed over as ever. In each process one waiter per name asks. Between
+    /// processes there is no order: see [`fair_lock`](Self::fair_lock).
+    ///
+    /// On Redis and in memory. On other stores its operations fail with
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let seat = client.spin_lock("seat:14c");
+    /// let guard = seat.acquire().await?;
+    /// assert!(client.lock("seat:14c").try_acquire().await?.is_none()); // the same lock
+    /// guard.release().await?;
+    /// assert_eq!(seat.fenced().acquire().await?.token().get(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn spin_lock(&self, name: &str) -> Lock {
+        Lock::new(&self.0, LockKind::Spin, name)
+    }
+
     /// A job that runs once per slot, on whichever process comes first: a nightly report, an import of one file. It
     /// holds the fenced lock of this name while it runs; see [`OnceJob`].
     ///

@@ -136,6 +136,7 @@ impl Lock {
             kind: match self.kind {
                 LockKind::Mutex => LockKind::Fenced,
                 LockKind::Fair => LockKind::FairFenced,
+                LockKind::Spin => LockKind::SpinFenced,
                 LockKind::Read => LockKind::ReadFenced,
                 LockKind::Write => LockKind::WriteFenced,
                 other => other,
@@ -229,6 +230,37 @@ impl<G: LockGuard> Lock<G> {
     #[track_caller]
     pub fn acquire(&self) -> Acquire<G> {
         self.acquire_with(AcquireOptions::new())
+    }
+
+    /// The same lock without re-entry: an [`Owner`](crate::Owner) that holds it and acquires it again gets an error
+    /// instead of a second guard. For code in which a second acquisition is always a mistake. In the store it is the same
+    /// lock, also as Redisson's `RLock` of `getNonReentrantLock`, and excludes all other locks of its name.
+    ///
+    /// The error is [`InvalidOptions`](ErrorKind::InvalidOptions), before any traffic. An acquisition without an owner
+    /// never re-enters, so it waits as ever. A task that has a guard can still share it by
+    /// [`Guard::reenter`](crate::Guard::reenter): that is no acquisition. A multi lock asks for its parts in its own name:
+    /// call this on the multi lock, not on its parts.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, ErrorKind, Owner};
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let me = Owner::new();
+    /// let till = client.lock("till").non_reentrant();
+    /// let guard = till.acquire_with(AcquireOptions::new().owner(&me)).await?;
+    /// let error = till.acquire_with(AcquireOptions::new().owner(&me)).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn non_reentrant(self) -> Self {
+        Self {
+            context: self.context.without_reentry(),
+            ..self
+        }
     }
 
     /// Acquires the lock if it is free now. `None`: another owner holds it.

@@ -10,6 +10,7 @@ use crate::lock::Lock;
 use crate::store::Name;
 use crate::store::set;
 use crate::store::set::{Host, Member, Rule};
+use crate::types::LockKind;
 
 /// Bounds the joined name in bytes. A lock name may have 512; the rest is room for the number of parts.
 const MAX_JOINED_NAME_BYTES: usize = 480;
@@ -28,17 +29,10 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let mut parts = Vec::new();
     for lock in locks {
         let lock = lock.borrow();
-        if lock.kind.is_read_write() {
+        if let Some(reason) = no_part(lock.kind) {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(lock.name())
-                .because(
-                    "a read-write lock cannot be part of a multi lock; acquire it separately",
-                ));
-        }
-        if lock.kind.is_fair() {
-            return Err(Error::new(ErrorKind::Unsupported)
-                .on_lock(lock.name())
-                .because("a part of a multi lock has no queue; use a lock that is not fair"));
+                .because(reason));
         }
         parts.push((lock.checked_name()?, lock.clone()));
     }
@@ -78,6 +72,19 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         core.timers.clock(),
     );
     Ok(Lock::in_set(Arc::clone(core), store, name))
+}
+
+/// Why a lock of this kind cannot be part of a set.
+fn no_part(kind: LockKind) -> Option<&'static str> {
+    if kind.is_read_write() {
+        Some("a read-write lock cannot be part of a multi lock; acquire it separately")
+    } else if kind.is_fair() {
+        Some("a part of a multi lock has no queue; use a lock that is not fair")
+    } else if kind.is_spin() {
+        Some("a multi lock waits in its own way; use `lock` for its parts")
+    } else {
+        None
+    }
 }
 
 /// Identifies a lock across clients and stores. Two locks with the same identity are one lock.

@@ -67,7 +67,7 @@ impl Owner {
         // fair or not. Otherwise an owner of one could wait for itself on the other.
         let kind = match kind {
             side if side.is_read_write() => LockKind::Write,
-            LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => LockKind::Mutex,
+            one if one.is_exclusive() => LockKind::Mutex,
             other => other,
         };
         let mut slots = self.0.lock();

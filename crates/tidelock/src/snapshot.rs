@@ -145,9 +145,12 @@ pub enum Mode {
 impl From<LockKind> for Mode {
     fn from(kind: LockKind) -> Self {
         match kind {
-            LockKind::Mutex | LockKind::Fenced | LockKind::Fair | LockKind::FairFenced => {
-                Self::Exclusive
-            }
+            LockKind::Mutex
+            | LockKind::Fenced
+            | LockKind::Fair
+            | LockKind::FairFenced
+            | LockKind::Spin
+            | LockKind::SpinFenced => Self::Exclusive,
             LockKind::Read | LockKind::ReadFenced => Self::Read,
             LockKind::Write | LockKind::WriteFenced => Self::Write,
             LockKind::Permits(_) => Self::Permits,

@@ -231,6 +231,11 @@ impl JavaPeer {
         JavaLock::new(Arc::clone(&self.link), worker, "spin", name)
     }
 
+    /// `getNonReentrantLock(name)` for this worker. Since 4.4.
+    pub fn non_reentrant_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "non_reentrant", name)
+    }
+
     /// `getPermitExpirableSemaphore(name)` for this worker.
     pub fn permits(&self, worker: &str, name: &str) -> JavaPermits {
         let link = Arc::clone(&self.link);

@@ -369,10 +369,11 @@ impl Capabilities {
         self.kinds.iter().any(|own| own.number() == kind.number())
     }
 
-    /// Whether a waiter for this kind of lock is woken. A process that waits for a fair or a read-write lock looks at its
-    /// queue for all its waiters, and wakes those that have been granted the lock, also where the store wakes nobody.
+    /// Whether a waiter for this kind of lock is woken. That for a spin lock never is. A process that waits for a fair or
+    /// a read-write lock looks at its queue for all its waiters, and wakes those that have been granted the lock, also
+    /// where the store wakes nobody.
     pub(crate) fn wakes_for(&self, kind: LockKind) -> bool {
-        self.wakes || kind.is_queued()
+        kind.is_queued() || self.wakes && !kind.is_spin()
     }
 }
 

@@ -38,6 +38,7 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
             "read-write locks",
             &["memory:", "sqlite:", "redis:", "postgres:", "zookeeper:"],
         ),
+        LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
         LockKind::Permits(_) => ("semaphores", &["memory:", "redis:"]),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::ReadFenced,
         LockKind::WriteFenced,
         LockKind::Permits(1),
+        LockKind::Spin,
+        LockKind::SpinFenced,
     ],
     wakes: true,
     queues: false,

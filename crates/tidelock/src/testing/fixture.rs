@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::chaos::Chaos;
 use super::faults::Faults;
 use super::party::Party;
-use super::recast::{FAIR, PERMIT, WRITER};
+use super::recast::{FAIR, PERMIT, SPIN, WRITER};
 use super::twist::Twisted;
 use crate::builder::ClientBuilder;
 use crate::client::Client;
@@ -153,6 +153,12 @@ impl Fixture {
     #[must_use]
     pub fn as_fair(self) -> Self {
         self.wrapped(|_, store| Twisted::wrap(store, FAIR))
+    }
+
+    /// Makes each lock a spin lock. It passes the tests of any lock.
+    #[must_use]
+    pub fn as_spin(self) -> Self {
+        self.wrapped(|_, store| Twisted::wrap(store, SPIN))
     }
 
     /// Makes each lock a semaphore with one permit. It passes the tests of any lock.

@@ -67,6 +67,16 @@ impl Party {
         }
     }
 
+    /// The spin lock with this name.
+    pub fn spin(&self, name: &str) -> PartyMember {
+        PartyMember {
+            lock: self.client.spin_lock(name),
+            fenced: false,
+            #[cfg(feature = "blocking")]
+            blocking: self.blocking.as_ref().map(|client| client.spin_lock(name)),
+        }
+    }
+
     /// Asks the store whether the sequencer's hold still has the lock.
     ///
     /// # Errors

@@ -22,6 +22,12 @@ pub(super) const FAIR: Recast = Recast(|kind| match kind {
     _ => LockKind::Fair,
 });
 
+/// Every lock is a spin lock.
+pub(super) const SPIN: Recast = Recast(|kind| match kind {
+    LockKind::Fenced => LockKind::SpinFenced,
+    _ => LockKind::Spin,
+});
+
 /// Every lock is a semaphore with one permit.
 pub(super) const PERMIT: Recast = Recast(|_| LockKind::Permits(1));
 
@@ -43,6 +49,12 @@ impl Twist for Recast {
                 shared: can.shared,
                 durable: can.durable,
                 ..Capabilities::NONE
+            };
+        }
+        if (self.0)(LockKind::Mutex).is_spin() {
+            return Capabilities {
+                wakes: false,
+                ..can
             };
         }
         Capabilities {

@@ -32,6 +32,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(cancel: …)` has only the promises about futures that are dropped.
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
 /// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
+/// - `conformance!(spin: …)` adds the promises of a store with spin locks.
 /// - `conformance!(once: …)` adds the promises of a store that keeps marks, `no once` that of one that does not;
 ///   `once with faults` is for injected faults.
 /// - `conformance!(election: …)` adds the promises of a store with elections, `ordered election` of one that shows the queue
@@ -99,6 +100,7 @@ macro_rules! conformance {
             an_explicit_owner_reenters
             an_owner_in_two_tasks_shares_one_hold
             an_owner_holds_per_client
+            an_owner_does_not_reenter_a_non_reentrant_lock
             a_lost_hold_is_not_reentered
         );
         $crate::conformance!(@tests $fixture; close:
@@ -161,6 +163,16 @@ macro_rules! conformance {
             a_fair_holder_that_vanishes_is_followed_by_the_next
             a_forced_release_hands_over_to_the_next
             fair_tokens_grow_in_the_order_of_the_queue
+        );
+    };
+    (spin: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; spin:
+            a_spin_lock_excludes_the_other_locks_of_its_name
+            waiters_that_spin_all_have_their_turn
+            a_spin_lock_wakes_those_who_wait_for_a_message
+            a_wait_for_a_spin_lock_dropped_anywhere_leaves_nothing
+            a_spin_holder_that_vanishes_is_followed_by_another
+            tokens_grow_across_the_kinds_of_a_name
         );
     };
     (once: $fixture:expr) => {

@@ -25,6 +25,11 @@ pub enum LockKind {
     Fair,
     /// As [`Fair`](Self::Fair), and every grant has a token larger than all before.
     FairFenced,
+    /// One holder. Its waiters ask again and again, and need no message. Excludes [`Mutex`](Self::Mutex) on the same
+    /// name.
+    Spin,
+    /// As [`Spin`](Self::Spin), and every grant has a token larger than all before.
+    SpinFenced,
     /// As [`Read`](Self::Read), and every grant has a token larger than those of all earlier writers.
     ReadFenced,
     /// As [`Write`](Self::Write), and every grant has a token larger than all before.
@@ -37,7 +42,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// All kinds, each at the place of its [number](Self::number).
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Mutex,
         Self::Fenced,
         Self::Read,
@@ -47,6 +52,8 @@ impl LockKind {
         Self::ReadFenced,
         Self::WriteFenced,
         Self::Permits(1),
+        Self::Spin,
+        Self::SpinFenced,
     ];
 
     /// The number of the kind. All numbers of permits are one kind.
@@ -71,6 +78,8 @@ impl LockKind {
             Self::Write => "write",
             Self::Fair => "fair",
             Self::FairFenced => "fair_fenced",
+            Self::Spin => "spin",
+            Self::SpinFenced => "spin_fenced",
             Self::ReadFenced => "read_fenced",
             Self::WriteFenced => "write_fenced",
             Self::Permits(_) => "permits",
@@ -112,7 +121,11 @@ impl LockKind {
     pub fn is_fenced(self) -> bool {
         matches!(
             self,
-            Self::Fenced | Self::FairFenced | Self::ReadFenced | Self::WriteFenced
+            Self::Fenced
+                | Self::FairFenced
+                | Self::SpinFenced
+                | Self::ReadFenced
+                | Self::WriteFenced
         )
     }
 
@@ -126,6 +139,18 @@ impl LockKind {
     /// ```
     pub fn is_fair(self) -> bool {
         matches!(self, Self::Fair | Self::FairFenced)
+    }
+
+    /// True for a spin lock: nothing wakes its waiters.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::SpinFenced.is_spin() && !LockKind::Mutex.is_spin());
+    /// ```
+    pub fn is_spin(self) -> bool {
+        matches!(self, Self::Spin | Self::SpinFenced)
     }
 
     /// True for a fair lock and for a side of a read-write lock. A waiter for a side always has a position in a queue of

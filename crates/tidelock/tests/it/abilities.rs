@@ -9,7 +9,7 @@ use tidelock::testing::{Fixture, abilities, doubles};
 fn row((store, can): (&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
-        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         word(can.shared),
         word(can.durable),
         word(can.wakes),
@@ -19,6 +19,7 @@ fn row((store, can): (&str, Capabilities)) -> String {
         word(can.delays),
         word(can.has(LockKind::Read) && can.has(LockKind::Write)),
         word(can.has(LockKind::Fair)),
+        word(can.has(LockKind::Spin)),
         word(can.has(LockKind::Permits(1))),
         word(can.counts)
     )
@@ -31,13 +32,15 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     let text = fs::read_to_string(&page).unwrap();
     let rows: Vec<String> = abilities().map(row).collect();
     let (before, rest) = text
-        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        .split_once(
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        )
         .unwrap();
     let (table, after) = rest.split_once("\n\n").unwrap();
     if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
         let table = rows.join("\n");
         let text = format!(
-            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
+            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
         );
         return fs::write(page, text).unwrap();
     }
@@ -63,6 +66,7 @@ async fn the_error_names_every_store_that_has_the_kind() {
     let sides = client.read_write_lock("x").write();
     let sides = sides.try_acquire().await.map(drop);
     let fair = client.fair_lock("x").try_acquire().await.map(drop);
+    let spin = client.spin_lock("x").try_acquire().await.map(drop);
     let semaphore = client.semaphore("x");
     let permits = semaphore.try_acquire().await.map(drop);
     let numbered = semaphore.set_permits(5).await;
@@ -70,6 +74,7 @@ async fn the_error_names_every_store_that_has_the_kind() {
         (&[LockKind::Fenced][..], fenced.unwrap_err()),
         (&[LockKind::Read, LockKind::Write], sides.unwrap_err()),
         (&[LockKind::Fair, LockKind::FairFenced], fair.unwrap_err()),
+        (&[LockKind::Spin, LockKind::SpinFenced], spin.unwrap_err()),
         (&[LockKind::Permits(1)], permits.unwrap_err()),
         (&[LockKind::Permits(1)], numbered.unwrap_err()),
     ] {
@@ -147,6 +152,11 @@ async fn a_double_refuses_what_its_store_refuses() {
                     .await
                     .map(drop),
                 "read-write locks",
+            ),
+            (
+                can.has(LockKind::Spin),
+                client.spin_lock("seat").try_acquire().await.map(drop),
+                "spin locks",
             ),
             (
                 can.has(LockKind::Permits(1)),

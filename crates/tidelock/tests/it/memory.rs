@@ -46,6 +46,20 @@ mod fair {
     tidelock::conformance!(shown fair: Fixture::memory().simulated());
 }
 
+/// A spin lock is a lock like any other, except that nothing wakes its waiters.
+mod spin {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(Fixture::memory().as_spin().simulated());
+    tidelock::conformance!(spin: Fixture::memory().simulated());
+}
+
+mod spin_chaos {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(spin: Fixture::memory().through_chaos().simulated());
+}
+
 /// A writer is exclusive as the holder of any lock is, and waits in the store's queue.
 mod writer {
     use tidelock::testing::Fixture;
@@ -99,4 +113,5 @@ mod threads {
     tidelock::conformance!(blocking: Fixture::memory().blocking());
     tidelock::conformance!(read_write: Fixture::memory().blocking());
     tidelock::conformance!(shown fair: Fixture::memory().blocking());
+    tidelock::conformance!(spin: Fixture::memory().blocking());
 }

@@ -1,7 +1,7 @@
 //! Takes and releases one lock in a loop, and checks in a shared file that no other holder is inside: the Rust
 //! counterpart of the Java peer's hammer. The report has the same format as the Java one.
 //!
-//! Arguments: the store, or several separated by spaces; `plain`, `fair`, `fenced`, `multi` (the name is several names
+//! Arguments: the store, or several separated by spaces; `plain`, `fair`, `fenced`, `spin`, `non_reentrant`, `multi` (the name is several names
 //! joined by `+`), `majority` or `sides` (a read-write lock: two of three holds are a reader's); then name, rounds per
 //! task, tasks, word file, microseconds per hold, and optionally the milliseconds between connecting and the first round.
 
@@ -52,6 +52,8 @@ async fn main() -> Result<()> {
     let lock: AnyLock = match &*plan.kind {
         "fair" => client.fair_lock(&plan.name).into(),
         "fenced" => client.lock(&plan.name).fenced().into(),
+        "spin" => client.spin_lock(&plan.name).into(),
+        "non_reentrant" => client.lock(&plan.name).non_reentrant().into(),
         "multi" => {
             let parts = plan.name.split('+').map(|name| client.lock(name));
             client.multi_lock(parts)?.into()

@@ -82,6 +82,8 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
         let lock = match kind {
             "fair" => peer.fair_lock("h", "load"),
             "fenced" => peer.fenced_lock("h", "load"),
+            "spin" => peer.spin_lock("h", "load"),
+            "non_reentrant" => peer.non_reentrant_lock("h", "load"),
             // The reverse of the order in which Rust acquires.
             "multi" => peer.multi_lock("h", "load 2+load 1"),
             "majority" => peer.majority_lock("h", "load"),
@@ -117,10 +119,10 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     }
 }
 
-/// Whether Redisson wakes its own waiters. It does not for its sets, and its write release forgets a thread that is about
-/// to sleep.
+/// Whether Redisson's own waiters notice a release soon. They do not for its sets, and its write release forgets a thread
+/// that is about to sleep.
 fn woken_in_java(kind: &str) -> bool {
-    matches!(kind, "plain" | "fair" | "fenced")
+    matches!(kind, "plain" | "fair" | "fenced" | "spin" | "non_reentrant")
 }
 
 /// Nobody saw two holders or a token that did not grow, and no waiter that is woken waited for the end of a lease.

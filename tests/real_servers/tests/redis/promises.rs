@@ -53,6 +53,17 @@ mod permits_chaos {
     tidelock::conformance!(permits faces: super::fixture().through_chaos());
 }
 
+/// A spin lock is a lock like any other, except that nothing wakes its waiters.
+mod spin {
+    tidelock::conformance!(super::fixture().as_spin());
+    tidelock::conformance!(spin: super::fixture());
+}
+
+mod spin_chaos {
+    tidelock::conformance!(faces: super::fixture().through_chaos().as_spin());
+    tidelock::conformance!(spin: super::fixture().through_chaos());
+}
+
 mod counting {
     tidelock::conformance!(counting: super::fixture());
 }
@@ -73,4 +84,5 @@ mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
     tidelock::conformance!(read_write: super::fixture().blocking());
     tidelock::conformance!(shown fair: super::fixture().blocking());
+    tidelock::conformance!(spin: super::fixture().blocking());
 }

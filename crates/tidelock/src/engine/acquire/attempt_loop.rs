@@ -350,6 +350,7 @@ impl<'a> AcquireLoop<'a> {
             core,
             store,
             queues,
+            ..
         } = &*self.request.context;
         let name = &self.request.name;
         let pause = queues.as_ref()?.pause(name, || store.releases_seen(name));

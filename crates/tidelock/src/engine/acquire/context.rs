@@ -20,6 +20,8 @@ pub(crate) struct LockContext {
     pub(crate) store: Arc<StoreHandle>,
     /// `None`: a set of stores, whose waiters each ask for themselves.
     pub(crate) queues: Option<Arc<LocalQueues>>,
+    /// False: an owner that holds the lock may not acquire it again.
+    pub(crate) reenters: bool,
 }
 
 impl LockContext {
@@ -29,16 +31,27 @@ impl LockContext {
             core,
             store,
             queues,
+            reenters: true,
         })
     }
 
     /// The same context for another `Lock` value.
     pub(crate) fn copy(&self) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(self.with_reentry(self.reenters))
+    }
+
+    /// The same context for a lock that no owner re-enters.
+    pub(crate) fn without_reentry(&self) -> Arc<Self> {
+        Arc::new(self.with_reentry(false))
+    }
+
+    fn with_reentry(&self, reenters: bool) -> Self {
+        Self {
             core: Arc::clone(&self.core),
             store: Arc::clone(&self.store),
             queues: self.queues.clone(),
-        })
+            reenters,
+        }
     }
 }
 

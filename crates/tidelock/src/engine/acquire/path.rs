@@ -13,6 +13,7 @@ use crate::engine::instruments::AcquireEnd;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::Joined;
 use crate::engine::local_queue::waiter::{Notification, WaiterFuture};
+use crate::error::{Error, ErrorKind};
 use crate::owner::Owner;
 use crate::store::BoxFuture;
 
@@ -91,6 +92,11 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         slot.turn.lock().await
     };
     if let Some(hold) = slot.current() {
+        if !context.reenters {
+            return Err(Error::new(ErrorKind::InvalidOptions).because(
+                "this owner holds the lock, which is non-reentrant; release it first, or pass its guard on",
+            ));
+        }
         request.set_path(AcquireEnd::Reentered);
         return hold.shared_with(terms.kind).map(Some);
     }

@@ -175,6 +175,7 @@ impl AcquireRequest {
             core,
             queues,
             store,
+            ..
         } = &*self.context;
         let queue = queues.as_ref().map(|queues| queues.last_answer(&self.name));
         let last = self.waiter.last_answer().or(queue.unwrap_or_default());

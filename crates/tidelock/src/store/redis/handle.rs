@@ -12,6 +12,7 @@ use crate::store::redis::layouts::fair::beats::RedisBeat;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
+use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::router::Router;
 use crate::store::{Background, Name, Timers};
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) ways: PublishModes,
     pub(crate) subscriber: Arc<Subscriber>,
     pub(crate) events: KeyspaceEvents,
+    /// The names of spin locks that another client held.
+    pub(crate) spinning: RecentHolders,
     pub(crate) beats: Arc<Beats<RedisBeat>>,
     pub(crate) lease: Duration,
     pub(crate) ack_policy: AckPolicy,

@@ -12,6 +12,7 @@ pub(crate) mod layouts;
 mod marks;
 mod open;
 pub(crate) mod pubsub;
+mod recent_holders;
 mod replicas;
 pub(crate) mod slots;
 pub(crate) mod topology;

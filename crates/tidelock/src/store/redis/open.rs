@@ -14,6 +14,7 @@ use crate::store::redis::layouts::fair::beats::RedisBeat;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
+use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::cluster;
 use crate::store::redis::topology::cluster::Cluster;
@@ -198,6 +199,7 @@ fn faces(
     let shared = Arc::new(Shared {
         beats,
         events: KeyspaceEvents::new(db, channel_router.clone(), plainly),
+        spinning: RecentHolders::new(env.timers.clone()),
         subscriber,
         channel_router,
         ways,

@@ -59,7 +59,9 @@ fn word(kind: LockKind) -> &'static str {
         | LockKind::Fenced
         | LockKind::Fair
         | LockKind::FairFenced
-        | LockKind::Permits(_) => LOCK, // it has no permits
+        | LockKind::Spin
+        | LockKind::SpinFenced
+        | LockKind::Permits(_) => LOCK, // it has neither spin locks nor permits
         LockKind::Read | LockKind::ReadFenced => READ,
         LockKind::Write | LockKind::WriteFenced => WRITE,
     }

@@ -25,6 +25,7 @@ pub mod processes;
 pub mod read_write;
 pub mod reentry;
 pub mod sequencer;
+pub mod spin;
 pub mod state;
 pub mod successor;
 pub mod wake;

@@ -130,6 +130,32 @@ pub async fn an_owner_in_two_tasks_shares_one_hold(fixture: &Fixture) {
     drop(guards);
 }
 
+/// An owner that holds the lock gets an error instead of a second guard, as soon as it asks. The hold is not affected, and
+/// other owners wait as ever.
+pub async fn an_owner_does_not_reenter_a_non_reentrant_lock(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
+    let (me, you) = (Owner::new(), Owner::new());
+    let lock = a.lock(&name).non_reentrant();
+    let outer = lock.acquire_with(AcquireOptions::new().owner(&me));
+    let outer = outer.await.expect("free");
+    let again = lock.acquire_with(AcquireOptions::new().owner(&me));
+    let again = within("an answer", fixture.soon(), again).await;
+    assert_eq!(again.expect_err("held").kind(), ErrorKind::InvalidOptions);
+    let tried = lock.try_acquire_with(AcquireOptions::new().owner(&me));
+    let tried = tried.await.expect_err("held");
+    assert!(tried.to_string().contains("non-reentrant"), "{tried}");
+    let other = lock.try_acquire_with(AcquireOptions::new().owner(&you));
+    assert!(other.await.expect("answered").is_none());
+    // The same lock, as everybody else knows it.
+    let reentered = a.lock(&name);
+    let reentered = reentered.acquire_with(AcquireOptions::new().owner(&me));
+    drop(reentered.await.expect("the same owner"));
+    assert!(outer.is_held());
+    outer.release().await.expect("held");
+    let next = lock.acquire_with(AcquireOptions::new().owner(&me));
+    next.await.expect("free").release().await.expect("held");
+}
+
 /// An owner's hold belongs to one client. Another client does not re-enter it: it may use another store.
 pub async fn an_owner_holds_per_client(fixture: &Fixture) {
     let name = unique("stock");

@@ -37,6 +37,8 @@ impl Layout {
                     LockKind::ReadFenced,
                     LockKind::WriteFenced,
                     LockKind::Permits(1),
+                    LockKind::Spin,
+                    LockKind::SpinFenced,
                 ],
                 Self::Plain => &[LockKind::Mutex, LockKind::Fenced],
             },

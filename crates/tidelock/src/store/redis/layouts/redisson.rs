@@ -5,5 +5,6 @@ mod refusal;
 mod release;
 mod renew;
 mod sides;
+mod spin;
 
 pub(crate) use self::release::muted;

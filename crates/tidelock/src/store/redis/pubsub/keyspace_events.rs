@@ -3,7 +3,6 @@
 //! Events are off by default, and the server may lose them. So a waiter that is subscribed to them also polls, less
 //! often. We ask the server for its setting, cache the reply for a while, and ask again after each reconnect.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use crate::error::Result;
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::subscriber::{Subscriber, released};
+use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::topology::router::Router;
@@ -29,9 +29,6 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// The name of the server's setting.
 const SETTING: &str = "notify-keyspace-events";
 
-/// How long we assume that foreign clients poll for a name after one of them held the lock.
-const STAYS: Duration = Duration::from_secs(10);
-
 /// The wakes of waiters for plain locks, by keyspace events.
 pub(crate) struct KeyspaceEvents {
     db: i64,
@@ -39,34 +36,24 @@ pub(crate) struct KeyspaceEvents {
     subscriber: Arc<Subscriber>,
     /// The names that a foreign client held recently, and when. More such clients may poll for a name, and no server
     /// counts them.
-    foreign_holders: Mutex<HashMap<Name, BootInstant>>,
+    foreign_holders: RecentHolders,
 }
 
 impl KeyspaceEvents {
     pub(crate) fn new(db: i64, channel_router: ChannelRouter, subscriber: Arc<Subscriber>) -> Self {
         Self {
             db,
+            foreign_holders: RecentHolders::new(channel_router.timers().clone()),
             channel_router,
             subscriber,
-            foreign_holders: Mutex::default(),
         }
     }
 
     /// Records the holder that a request has seen, if it is a foreign client.
     pub(crate) fn saw(&self, name: &Name, owner: &Reply) {
-        if owner.text().and_then(keys::owner_client).is_some() {
-            return;
+        if owner.text().and_then(keys::owner_client).is_none() {
+            self.foreign_holders.saw(name);
         }
-        let now = self.channel_router.timers().now();
-        let mut seen = self.foreign_holders.lock();
-        seen.retain(|_, at| now.since(*at) < STAYS);
-        seen.insert(name.clone(), now);
-    }
-
-    fn is_polled(&self, name: &Name) -> bool {
-        let now = self.channel_router.timers().now();
-        let seen = self.foreign_holders.lock();
-        seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
     }
 
     /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits
@@ -98,7 +85,7 @@ impl KeyspaceEvents {
         released(Awaited {
             others: u32::try_from((listeners - us).max(0)).unwrap_or(u32::MAX),
             foreign: 0,
-            polled: self.is_polled(name),
+            polled: self.foreign_holders.is_recent(name),
             releases_seen: before.map_or(0, |before| before.count + 1),
         })
     }

@@ -11,6 +11,12 @@ end
 local function own_channel(channel)
   return (string.gsub(channel, '^redisson_lock__channel', 'tidelock:waiting'))
 end
+-- Whether somebody may listen to a channel. While the cluster is settling, a plain listener may be on another node.
+local function is_heard(channel, how)
+  return how == 'settling'
+    or how ~= 'spublish' and listeners('numsub', channel) ~= 0
+    or how ~= 'publish' and listeners('shardnumsub', channel) ~= 0
+end
 -- The number of waiting processes, from the listeners of each form and the number of tidelock's processes, each of
 -- which listens in both forms. nil: unknown.
 local function waiting(plain, sharded, ours)

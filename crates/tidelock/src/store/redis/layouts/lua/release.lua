@@ -1,7 +1,8 @@
 -- Releases the lock if this owner holds it, and wakes the waiters. Except for the tombstone, it uses only commands
 -- that are allowed when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
--- ARGV: owner, channel, how to publish, milliseconds the tombstone stays (only to withdraw)
+-- ARGV: owner, channel, how to publish, milliseconds the tombstone stays (only to withdraw), 'spins' if the lock is
+-- a spin lock, which publishes only if somebody listens
 -- Returns one of:
 --   1: released, no waiters. {number of waiting processes, number of tidelock's among them or -1}: released.
 --   2: released, but the user is not allowed to publish the message. 0: not held by this owner.
@@ -29,7 +30,9 @@ local others = redis.pcall('exists', KEYS[1], named('redisson_lock_queue:', KEYS
 local mixed = others and redis.pcall('hexists', KEYS[1], 'mode') == 1
 local all, ours, muted = 0, 0, false
 if own == 1 and not mixed and not (others and redis.pcall('exists', KEYS[1]) == 1) then
-  all, ours, muted = tell(ARGV[2], ARGV[3])
+  if ARGV[5] ~= 'spins' or is_heard(ARGV[2], ARGV[3]) then
+    all, ours, muted = tell(ARGV[2], ARGV[3])
+  end
 end
 if others then
   local _, heard = look_after_others(KEYS[1], ARGV[3], own == 1)

@@ -24,13 +24,19 @@ impl Redis {
             // Each waiter for a side has a position in the store, which only its own attempts keep.
             wake = wake.map(Wake::rechecks_alone);
         }
-        let sleeps = wake.is_some() || !ask.patience.is_zero();
+        let waits = if ask.ticket.kind.is_spin() {
+            "spins"
+        } else if wake.is_some() || !ask.patience.is_zero() {
+            "sleeps"
+        } else {
+            ""
+        };
         let mut asked_again = false;
         loop {
             let (reply, pending) = match ask.ticket.kind {
                 kind if kind.is_read_write() => self.acquire_side(ask, deadline).await?,
                 LockKind::Permits(_) => self.acquire_permits(ask, deadline).await?,
-                _ => self.acquire_redisson(ask, sleeps, deadline).await?,
+                _ => self.acquire_redisson(ask, waits, deadline).await?,
             };
             let counter = || keys::token(&ask.ticket.name);
             let refusal = match AcquireAnswer::read(&reply, counter)? {
@@ -42,6 +48,11 @@ impl Redis {
                 }
                 AcquireAnswer::Held(refusal) => refusal,
             };
+            if ask.ticket.kind.is_spin() {
+                self.saw_spinning(&ask.ticket, refusal);
+                let recheck = self.recheck(&ask.ticket.name, refusal.left);
+                return Ok(Attempt::held(None, recheck));
+            }
             if !asked_again && self.begin_to_hear(ask, refusal).await {
                 asked_again = true; // we may have missed a release
                 continue;
@@ -51,7 +62,7 @@ impl Redis {
     }
 
     async fn redisson_wake(&self, ask: &AttemptRequest) -> Option<Wake> {
-        if ask.armed_by.is_some() {
+        if ask.armed_by.is_some() || ask.ticket.kind.is_spin() {
             return None;
         }
         let subscriber = &self.shared.subscriber;
@@ -69,11 +80,12 @@ impl Redis {
         Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await
     }
 
-    /// `sleeps`: if the lock is held, the caller sleeps, so the script reports how it hears of the release.
+    /// `waits`: how the caller waits if the lock is held. One that `sleeps` is told how it hears of the release, one that
+    /// `spins` who holds the lock.
     async fn acquire_redisson(
         &self,
         ask: &AttemptRequest,
-        sleeps: bool,
+        waits: &str,
         deadline: BootInstant,
     ) -> Result<(Reply, Option<PendingAck>)> {
         let ticket = &ask.ticket;
@@ -82,15 +94,18 @@ impl Redis {
         let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
         let lease = digits.format(millis(ask.lease));
         let tokens = tokens.format(ask.spare.saturating_add(1));
-        let args = [lease, owner, if sleeps { "sleeps" } else { "" }, tokens];
-        let token = match ticket.kind {
-            LockKind::Fenced => keys::token(&ticket.name),
-            _ => String::new(),
+        let args = [lease, owner, waits, tokens];
+        let is_fenced = ticket.kind.is_fenced();
+        let token = if is_fenced {
+            keys::token(&ticket.name)
+        } else {
+            String::new()
         };
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
-        let (keys, args) = match ticket.kind {
-            LockKind::Fenced => (&keys[..], &args[..]),
-            _ => (&keys[..2], &args[..2 + usize::from(sleeps)]),
+        let (keys, args) = if is_fenced {
+            (&keys[..], &args[..])
+        } else {
+            (&keys[..2], &args[..2 + usize::from(!waits.is_empty())])
         };
         let job = LockJob {
             script: ScriptJob {

@@ -28,38 +28,35 @@ impl Redis {
         // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
         // itself.
         let before = self.shared.subscriber.releases_seen(|| channel.clone());
-        let reply = if withdraw {
-            let tombstone = keys::tombstone(&ticket.name, owner);
+        let (tombstone, kept) = if withdraw {
             let kept = millis(TOMBSTONE_KEPT).to_string();
-            let args = [owner, &channel, how, &kept];
-            self.router
-                .eval(&scripts::RELEASE, &[name, &tombstone], &args, deadline)
-                .await?
+            (keys::tombstone(&ticket.name, owner), kept)
         } else {
-            let args = [owner, &channel, how];
-            self.router
-                .eval(&scripts::RELEASE, &[name], &args, deadline)
-                .await?
+            Default::default()
         };
-        match reply {
-            Reply::Int(0) => Ok(Released::NotHeld),
-            Reply::Int(1) => Ok(Released::Freed),
+        let (keys, args) = ([name, &tombstone], [owner, &channel, how, &kept, "spins"]);
+        let keys = &keys[..=usize::from(withdraw)];
+        let args = match (ticket.kind.is_spin(), withdraw) {
+            (true, _) => &args[..],
+            (false, true) => &args[..4],
+            (false, false) => &args[..3],
+        };
+        let script = &scripts::RELEASE;
+        let released = match self.router.eval(script, keys, args, deadline).await? {
+            Reply::Int(0) => Released::NotHeld,
+            Reply::Int(1) => Released::Freed,
             Reply::Int(2) => {
                 muted(&ticket.name);
-                Ok(Released::Freed)
+                Released::Freed
             }
-            Reply::Int(3) => Err(answer::unnoted()),
-            Reply::Int(4) => Ok(Released::WrongType),
-            other => match listeners(&other) {
-                Some(releases_seen) => {
-                    Ok(self
-                        .shared
-                        .subscriber
-                        .freed(&channel, releases_seen, before))
-                }
-                None => Err(unexpected(&other)),
-            },
-        }
+            Reply::Int(3) => return Err(answer::unnoted()),
+            Reply::Int(4) => Released::WrongType,
+            other => {
+                let heard = listeners(&other).ok_or_else(|| unexpected(&other))?;
+                self.shared.subscriber.freed(&channel, heard, before)
+            }
+        };
+        Ok(self.beside_spinners(ticket, released))
     }
 
     pub(crate) async fn force_release_redisson(&self, name: &Name) -> Result<bool> {

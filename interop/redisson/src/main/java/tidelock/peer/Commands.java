@@ -15,7 +15,7 @@ import tidelock.ProcessRecord;
 
 /**
  * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "fair"}, {@code "spin"},
- * {@code "read"} and {@code "write"} for the other kinds of one name, {@code "sides"} for both sides, {@code "multi"} for the locks whose names stand with a
+ * {@code "non_reentrant"}, {@code "read"} and {@code "write"} for the other kinds of one name, {@code "sides"} for both sides, {@code "multi"} for the locks whose names stand with a
  * plus between them, and {@code "majority"} for a lock of that name on every server.
  */
 final class Commands {
@@ -108,6 +108,7 @@ final class Commands {
         return switch (kind) {
             case "fenced" -> Later.lock(redisson, "getFencedLock", name);
             case "spin" -> Later.lock(redisson, "getSpinLock", name);
+            case "non_reentrant" -> Later.lock(redisson, "getNonReentrantLock", name);
             case "fair" -> redisson.getFairLock(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
             case "write", "sides" -> redisson.getReadWriteLock(name).writeLock();
