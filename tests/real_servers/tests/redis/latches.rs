@@ -8,7 +8,7 @@ use tidelock::{Client, ErrorKind, Latch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::listeners;
+use crate::{eventually, listeners};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{imported}";
 
@@ -92,6 +92,40 @@ async fn a_number_is_shown_as_what_it_may_be() -> Result<()> {
     ensure!(seen.latch.is_none() && seen.permits.is_some(), "{seen:?}");
     permit.release().await?;
     Ok(())
+}
+
+/// A user may note the answer to a request, and not change the number. Then nothing is remembered: a repeated request would
+/// be told that it took effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_is_refused_leaves_no_answer() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default on nopass ~* &* +@all\nuser shop on >secret ~* &* +@all -decr -del")
+        .start()?;
+    let admin = latch(&server, LONG).await?;
+    ensure!(admin.count().await? == 2);
+    let builder = Client::builder().publish_process_info(false);
+    let url = format!("redis://shop:secret@{}", server.addr());
+    let shop = builder.connect(&url).await?.latch("imported");
+    let refused = |error: tidelock::Error| {
+        ensure!(error.kind() == ErrorKind::Refused, "{error}");
+        anyhow::Ok(())
+    };
+    refused(shop.count_down().await.unwrap_err())?;
+    refused(shop.delete().await.unwrap_err())?;
+    ensure!(admin.count().await? == 2, "it was changed");
+    ensure!(admin.count_down().await? == 1);
+    refused(shop.count_down().await.unwrap_err())?;
+    ensure!(admin.count().await? == 1, "it was opened");
+    eventually("no answer of a refused request", LONG, || {
+        let keys = server.keys()?;
+        let mut answers = 0;
+        for key in keys.iter().filter(|key| key.starts_with("tidelock:latch:")) {
+            let answer: Option<String> = server.query(&["GET", key])?;
+            answers += usize::from(answer.is_some());
+        }
+        Ok(answers == 1) // that of the admin's last count
+    })
+    .await
 }
 
 /// What any client may have written.

@@ -54,7 +54,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
             said.push(format!("doctor: {}: {}", finding.subject, finding.found));
         }
     }
-    let work: [(&str, Result<()>); 9] = [
+    let work: [(&str, Result<()>); 10] = [
         ("lock", lock(server, &client).await),
         ("fenced", fenced(&client).await),
         ("forced", forced(&client).await),
@@ -62,6 +62,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
         ("wait", wait(server, &client).await),
         ("fair", fair(&client).await),
         ("sides", sides(server, &client).await),
+        ("latch", latch(server, &client).await),
         ("once", real_servers::runs_once(&client, "shop:8").await),
         ("election", real_servers::leads(&client, "shop:9").await),
     ];
@@ -182,6 +183,22 @@ async fn sides(server: &RedisServer, client: &Client) -> Result<()> {
     Ok(())
 }
 
+/// A waiter listens, and goes on after the last count.
+async fn latch(server: &RedisServer, client: &Client) -> Result<()> {
+    let latch = client.latch("shop:10");
+    ensure!(latch.set_count_if_new(2).await?, "there already");
+    let waiter = latch.clone();
+    let waiting = tokio::spawn(async move { waiter.wait().await });
+    let channel = "redisson_countdownlatch__channel__{shop:10}";
+    let heard = listeners(server, channel, 1);
+    tokio::time::timeout(LEASE, heard)
+        .await
+        .context("nobody listens")??;
+    ensure!(latch.count_down().await? == 1);
+    ensure!(latch.count_down().await? == 0);
+    Ok(waiting.await??)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
     let server = server(&rights()?)?;
@@ -195,11 +212,12 @@ async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
 const QUIET: &str = "+unsubscribe";
 
 /// Rights that the doctor cannot check or does not need: the first request that lacks one reports it.
-const TOLD_BY_WORK: [&str; 5] = [
+const TOLD_BY_WORK: [&str; 6] = [
     "~shop:*",
     "~{shop:*",
     "~redisson_lock_*:{shop:*",
     "&redisson_*:{shop:*",
+    "&redisson_countdownlatch__channel__{shop:*",
     "&tidelock:waiting:{shop:*",
 ];
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod fair_rights;
 pub(crate) mod far;
+pub(crate) mod latch_rights;
 pub(crate) mod plain_rights;
 pub(crate) mod read_write_rights;
 pub(crate) mod rights;

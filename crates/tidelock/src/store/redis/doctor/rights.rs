@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::{allowed, fair_rights, read_write_rights, refused};
+use crate::store::redis::doctor::{allowed, fair_rights, latch_rights, read_write_rights, refused};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
@@ -71,6 +71,7 @@ pub(crate) async fn findings(
         others(router, ways, &name).await?,
         fair_rights::finding(router, &name).await?,
         read_write_rights::finding(router, &name).await?,
+        latch_rights::finding(router, &name).await?,
         replicas(router, &counter).await?,
         operators(router, ways, &channel, &counter).await?,
     ])

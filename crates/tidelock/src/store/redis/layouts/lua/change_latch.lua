@@ -22,18 +22,23 @@ left = math.max(left, 0) -- any client may have written a negative number
 -- The first write: if memory is full, the server refuses it, and nothing has changed. It lets a script that has written go
 -- on.
 redis.call('set', KEYS[2], changed .. ' ' .. string.format('%.0f', left), 'px', ARGV[5])
+local done = 0
+if changed == 1 and ARGV[1] == 'new' then
+  done = redis.pcall('set', KEYS[1], ARGV[2])
+elseif changed == 1 then
+  done = left > 0 and redis.pcall('decr', KEYS[1]) or redis.pcall('del', KEYS[1])
+end
+if type(done) == 'table' and done.err then
+  -- The user has no right to change it. The answer would tell a repeated request that it took effect.
+  redis.call('set', KEYS[2], 'refused', 'px', 1)
+  return done
+end
 local muted = false
-if changed == 1 then
-  if ARGV[1] == 'new' then
-    redis.call('set', KEYS[1], ARGV[2])
-    muted = tell_all(ARGV[3], '1', ARGV[4]) -- Redisson's waiters remember that the latch was open
-  elseif left > 0 then
-    redis.call('decr', KEYS[1])
-  else
-    redis.call('del', KEYS[1])
-    -- Redisson publishes 1 when it deletes a latch, and its own waiters sleep on.
-    muted = tell_all(ARGV[3], '0', ARGV[4])
-  end
+if changed == 1 and ARGV[1] == 'new' then
+  muted = tell_all(ARGV[3], '1', ARGV[4]) -- Redisson's waiters remember that the latch was open
+elseif changed == 1 and left == 0 then
+  -- Redisson publishes 1 when it deletes a latch, and its own waiters sleep on.
+  muted = tell_all(ARGV[3], '0', ARGV[4])
 end
 if muted then
   return {0, changed, left, 1}

@@ -1,14 +1,11 @@
 -- What the scripts of latches and counting semaphores need: the answers to earlier requests.
 
 -- The answer to this request if it has taken effect before: its reply was lost, or it is late. It must not take effect
--- twice.
+-- twice. A request that was refused has left no answer.
 local function answered(key)
   local known = redis.call('get', key)
-  if known then
-    local changed, number = string.match(known, '^(%d) (%-?%d+)$')
-    return {0, tonumber(changed), tonumber(number)}
-  end
-  return nil
+  local changed, number = string.match(known or '', '^(%d) (%-?%d+)$')
+  return changed and {0, tonumber(changed), tonumber(number)}
 end
 
 -- Deletes the answers from this key on. Their requests were answered, so nobody sends them again.
