@@ -1,7 +1,7 @@
 //! Measures what one lock, one renewal and one waiter cost the server: requests, bytes and processor time. The figures
 //! are differences of the server's own `INFO` counters. For docs/scale.md.
 //!
-//! `cargo run --release -p bench --example cost`
+//! `cargo run --profile bench -p bench --example cost`
 
 use std::time::Duration;
 

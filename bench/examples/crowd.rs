@@ -1,7 +1,7 @@
 //! One name and many clients: what a queue that hands over gives, and what it costs. For docs/decisions/0024 and
 //! docs/scale.md.
 //!
-//! `cargo run --release -p bench --example crowd [-- LARGEST]`: leaves out crowds with more clients than that.
+//! `cargo run --profile bench -p bench --example crowd [-- LARGEST]`: leaves out crowds with more clients than that.
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

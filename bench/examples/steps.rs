@@ -1,7 +1,7 @@
 //! Scale tests in steps of ten, as far as one machine goes: locks held by one client, tasks that wait, and clients that
 //! all wait for one name as the same number of processes would. For docs/scale.md.
 //!
-//! `cargo run --release -p bench --example steps`
+//! `cargo run --profile bench -p bench --example steps`
 
 use std::time::{Duration, Instant};
 

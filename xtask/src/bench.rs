@@ -15,13 +15,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // We build both programs: the bench starts the other one many times.
     sh::run(cargo(&[
         "build",
-        "--release",
+        "--profile",
+        "bench",
         "--quiet",
         "-p",
         "bench",
         "--bins",
     ]))?;
-    let mut bench = cargo(&["run", "--release", "--quiet", "-p", "bench", "--"]);
+    let run = ["run", "--profile", "bench", "--quiet", "-p", "bench", "--"];
+    let mut bench = cargo(&run);
     bench.args(&args.rest);
     sh::run(bench)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask features`: what each feature of the library adds to a program, in crates, seconds and bytes.
+//! `cargo xtask features`: what each feature of the library and of the command adds, in crates, seconds and bytes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,12 +19,17 @@ const PROGRAM: &str = "#[tokio::main(flavor = \"current_thread\")]\nasync fn mai
 /// For tests and for authors of stores: no service is built with them.
 const OF_TESTS: [&str; 4] = ["fuzzing", "test-util", "testing", "unstable-backend"];
 
+/// The command with every feature.
+const ALL: &str = "all features";
+/// The name of the command in `--only`.
+const COMMAND: &str = "tidelock-cli";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Also builds a program with each feature from an empty folder, and measures it; on a machine that does nothing else
     #[arg(long)]
     build: bool,
-    /// Only this feature; may be repeated
+    /// Only this feature, or `tidelock-cli` for the command; may be repeated
     #[arg(long, value_name = "FEATURE")]
     only: Vec<String>,
     /// Writes the table into this page, between its two lines `<!-- table -->`
@@ -48,33 +53,75 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             rows.push(row(name, args.build)?);
         }
     }
-    let table = table(&rows);
-    println!("{table}");
+    let library = table(&rows, "feature");
+    let command = table(&command_rows(args)?, "the command with");
+    println!("{library}\n{command}");
     match &args.write {
-        Some(page) => write(page, &table),
+        Some(page) => write(page, &[("table", &library), ("command", &command)]),
         None => Ok(()),
     }
 }
 
 fn row(feature: &str, build: bool) -> Result<Row> {
+    let choice = ["--no-default-features", "--features", feature];
     Ok(Row {
         feature: feature.to_owned(),
-        crates: crates(feature)?.len(),
+        crates: crates("tidelock", &choice)?.len(),
         built: build.then(|| measure(feature)).transpose()?,
     })
 }
 
-/// The crates that cargo compiles for the library with this feature, without the library itself.
-fn crates(feature: &str) -> Result<BTreeSet<String>> {
-    let mut tree = cargo(&["tree", "-p", "tidelock", "--no-default-features"]);
-    tree.args(["--features", feature, "-e", "no-dev", "--prefix", "none"]);
+/// What the command consists of: as most people build it, with each of its features, and as the packages have it.
+fn command_rows(args: &Args) -> Result<Vec<Row>> {
+    let manifest = fs::read_to_string(root().join("crates/tidelock-cli/Cargo.toml"))?;
+    let mut rows = vec![command_row("", &[], args)?];
+    for name in feature_names(&manifest) {
+        rows.push(command_row(name, &["--features", name], args)?);
+    }
+    rows.push(command_row(ALL, &["--all-features"], args)?);
+    Ok(rows)
+}
+
+fn command_row(feature: &str, choice: &[&str], args: &Args) -> Result<Row> {
+    let wanted = args.only.is_empty() || args.only.iter().any(|it| it == COMMAND);
+    Ok(Row {
+        feature: feature.to_owned(),
+        crates: crates("tidelock-cli", choice)?.len(),
+        built: (args.build && wanted)
+            .then(|| measure_command(choice))
+            .transpose()?,
+    })
+}
+
+/// Builds the command in release from an empty folder. Returns the time, and the size of the stripped program.
+fn measure_command(choice: &[&str]) -> Result<(Duration, u64)> {
+    let folder = root().join("target/features-command");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    sh::quiet(cargo(&["fetch", "--quiet"]))?; // the network is not measured
+    let mut build = cargo(&["build", "--release", "--quiet", "-p", "tidelock-cli"]);
+    build.args(choice).env("CARGO_TARGET_DIR", &folder);
+    let start = Instant::now();
+    sh::quiet(build)?;
+    let time = start.elapsed();
+    let program = folder.join("release/tidelock");
+    sh::quiet(sh::command("strip", &[&program.to_string_lossy()]))?;
+    Ok((time, fs::metadata(program)?.len()))
+}
+
+/// The crates that cargo compiles for a package with these features, without our own.
+fn crates(package: &str, choice: &[&str]) -> Result<BTreeSet<String>> {
+    let mut tree = cargo(&["tree", "-p", package, "-e", "no-dev", "--prefix", "none"]);
+    tree.args(choice);
     let listed = sh::quiet(tree)?;
     // A line is `name vVERSION`, and more if the crate is a macro or was listed before.
     let named = listed.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         Some(format!("{} {}", words.next()?, words.next()?))
     });
-    Ok(named.filter(|it| !it.starts_with("tidelock ")).collect())
+    let ours = |it: &String| it.starts_with("tidelock ") || it.starts_with("tidelock-cli ");
+    Ok(named.filter(|it| !ours(it)).collect())
 }
 
 /// Builds the program in release, stripped, from an empty folder. Returns the time and the size of the program.
@@ -116,14 +163,16 @@ fn measure(feature: &str) -> Result<(Duration, u64)> {
     ))
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Row], title: &str) -> String {
     let none = rows.first().map_or(0, |row| row.crates);
-    let mut table = "| feature | crates | more than without | build | program |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    let mut table = format!(
+        "| {title} | crates | more than without | build | program |\n| --- | --- | --- | --- | --- |\n"
+    );
     for row in rows {
-        let name = if row.feature.is_empty() {
-            "none".to_owned()
-        } else {
-            format!("`{}`", row.feature)
+        let name = match &*row.feature {
+            "" => "none".to_owned(),
+            ALL => ALL.to_owned(),
+            feature => format!("`{feature}`"),
         };
         let (time, size) = match row.built {
             #[allow(
@@ -146,14 +195,17 @@ fn table(rows: &[Row]) -> String {
     table
 }
 
-/// Replaces what stands between the two marks of the page.
-fn write(page: &Path, table: &str) -> Result<()> {
-    const MARK: &str = "<!-- table -->\n";
-    let text = fs::read_to_string(page)?;
-    let parts: Vec<&str> = text.split(MARK).collect();
-    let [before, _, after] = parts.as_slice() else {
-        anyhow::bail!("{} must have two lines `<!-- table -->`", page.display());
-    };
-    fs::write(page, format!("{before}{MARK}{table}{MARK}{after}"))?;
+/// Replaces what stands between the two lines of each mark.
+fn write(page: &Path, tables: &[(&str, &str)]) -> Result<()> {
+    let mut text = fs::read_to_string(page)?;
+    for (mark, table) in tables {
+        let mark = format!("<!-- {mark} -->\n");
+        let parts: Vec<&str> = text.split(&mark).collect();
+        let [before, _, after] = parts.as_slice() else {
+            anyhow::bail!("{} must have two lines {mark}", page.display());
+        };
+        text = format!("{before}{mark}{table}{mark}{after}");
+    }
+    fs::write(page, text)?;
     Ok(())
 }

@@ -40,7 +40,10 @@ pub(crate) fn run() -> Result<()> {
         servers::apt::install(&["linux-perf"])?;
     }
     let bin = tools::inferno()?;
-    sh::run(cargo(&["build", "--release", "-p", "bench", "--examples"]))?;
+    let mut build = cargo(&["build", "--profile", "bench", "-p", "bench", "--examples"]);
+    // perf names the frames by it.
+    build.env("CARGO_PROFILE_BENCH_DEBUG", "line-tables-only");
+    sh::run(build)?;
     let scratch = root().join("target/flames");
     fs::create_dir_all(&scratch)?;
     for graph in GRAPHS {

@@ -33,6 +33,8 @@ pub(crate) fn check() -> Result<Vec<&'static str>> {
             "tidelock",
             "-p",
             "tidelock-cli",
+            "--features",
+            "etcd,mysql,postgres,zookeeper",
             "--target",
             target,
         ]);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::left_out;
 use crate::which::Which;
 
 /// Distributed locks from the command line.
@@ -31,6 +32,7 @@ use crate::which::Which;
 #[command(
     name = "tidelock",
     version,
+    long_version = left_out::VERSION.as_str(),
     propagate_version = true,
     arg_required_else_help = true
 )]

@@ -9,6 +9,7 @@ mod exit;
 mod hold;
 mod inspect;
 mod lead;
+mod left_out;
 mod once;
 mod pages;
 mod run;

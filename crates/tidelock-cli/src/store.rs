@@ -8,7 +8,7 @@ use tidelock::{Client, ClientBuilder, Credentials};
 
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
-use crate::secret;
+use crate::{left_out, secret};
 
 /// Connects to the store given by the flags and the environment. Creates it if it does not exist.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
@@ -83,7 +83,7 @@ async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client>
     }
     builder.connect(&url).await.map_err(|error| {
         let mut failure = Failure::from(error);
-        failure.message = secret::hidden(&failure.message, &url);
+        failure.message = left_out::explained(secret::hidden(&failure.message, &url));
         failure
     })
 }

@@ -1,4 +1,4 @@
-//! Checks all clean runs, including the large ones: `cargo run -p model_checking --release --example largest`.
+//! Checks all clean runs, including the large ones: `cargo run -p model_checking --profile bench --example largest`.
 
 fn main() {
     let all = model_checking::clean()

@@ -113,7 +113,7 @@ fn t72_in_a_cluster_short_waits_do_not_keep_java_out() {
 }
 
 #[test]
-#[ignore = "prints numbers for a change of the rules; run it with --release -- --ignored --nocapture"]
+#[ignore = "prints numbers for a change of the rules; run it with --profile bench -- --ignored --nocapture"]
 fn shares_in_numbers() {
     let newest = RedissonVersion::Newest;
     let [task, tasks, crowd] = [1, 2, 8].map(|tasks| Rust(tasks, "wait"));

@@ -21,8 +21,8 @@ pub fn workspace() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// The release build of the `tidelock` command: `TIDELOCK_BIN` if set, else the one in the workspace's target
-/// directory.
+/// The release build of the `tidelock` command, which must have every store: `TIDELOCK_BIN` if set, else the one in the
+/// workspace's target directory.
 ///
 /// # Errors
 /// Fails when it has not been built.
@@ -33,7 +33,7 @@ pub fn tidelock_bin() -> Result<PathBuf> {
     );
     ensure!(
         path.is_file(),
-        "{} is missing: run `cargo build --release -p tidelock-cli`",
+        "{} is missing: run `cargo build --release -p tidelock-cli --all-features`",
         path.display()
     );
     Ok(path)

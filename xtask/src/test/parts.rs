@@ -35,7 +35,7 @@ pub(crate) const PARTS: [Part; 19] = [
     },
     Part {
         name: "features",
-        about: "the library with no feature, and with each alone",
+        about: "the library with no feature, and with each alone; the command without any",
         run: features,
     },
     Part {
@@ -129,6 +129,8 @@ fn command(_: &mut Tally) -> Result<()> {
         "--release",
         "-p",
         "tidelock-cli",
+        // The tests use every store.
+        "--all-features",
         "--quiet",
     ]))
 }
@@ -156,7 +158,16 @@ fn features(_: &mut Tally) -> Result<()> {
     for name in names {
         check(&["--features", name])?;
     }
-    Ok(())
+    // The command as most people build it: without the stores that cost most.
+    sh::run(cargo(&[
+        "clippy",
+        "-p",
+        "tidelock-cli",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]))
 }
 
 /// The features of a manifest, without `default`.
@@ -267,10 +278,12 @@ fn family(tally: &mut Tally, flavour: &str, tests: &[&str], rest: &[&str]) -> Re
 }
 
 fn simulation(tally: &mut Tally) -> Result<()> {
-    tests(tally, &["--release", "-p", "simulation", "--tests"])?;
-    let seeds = ["--seeds", "10000"];
-    let run = ["run", "--release", "--quiet", "-p", "simulation", "--"];
-    sh::run(cargo(&[run.as_slice(), &seeds].concat()))
+    // It does not wait for stores, so it is built to run fast.
+    let fast = ["--profile", "bench", "-p", "simulation"];
+    tests(tally, &[fast.as_slice(), &["--tests"]].concat())?;
+    let seeds = ["--", "--seeds", "10000"];
+    let run = [["run", "--quiet"].as_slice(), &fast, &seeds].concat();
+    sh::run(cargo(&run))
 }
 
 fn examples(_: &mut Tally) -> Result<()> {

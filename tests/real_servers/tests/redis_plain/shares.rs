@@ -98,7 +98,7 @@ fn t72_short_waits_do_not_keep_clients_out_that_poll() {
 }
 
 #[test]
-#[ignore = "prints numbers for a change of the rules; run it with --release -- --ignored --nocapture"]
+#[ignore = "prints numbers for a change of the rules; run it with --profile bench -- --ignored --nocapture"]
 fn shares_of_pollers_in_numbers() {
     for ours in ["wait", "wait:3"] {
         for theirs in ["poll:10", "poll:50"] {

@@ -1,0 +1,73 @@
+//! The stores that cost most to build are features of the command. A build without one says so, and how to get it.
+
+use std::sync::LazyLock;
+
+/// The stores that a build can leave out: the cargo feature, the name, and whether this build has it.
+const STORES: [(&str, &str, bool); 4] = [
+    ("etcd", "etcd", cfg!(feature = "etcd")),
+    ("mysql", "MySQL", cfg!(feature = "mysql")),
+    ("postgres", "PostgreSQL", cfg!(feature = "postgres")),
+    ("zookeeper", "ZooKeeper", cfg!(feature = "zookeeper")),
+];
+
+/// What `--version` prints: the version, and the stores of this build.
+pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| version(&STORES));
+
+fn version(stores: &[(&str, &str, bool)]) -> String {
+    let named = |wanted: bool| {
+        let these = stores.iter().filter(|(.., present)| *present == wanted);
+        these.map(|(_, name, _)| *name).collect::<Vec<_>>()
+    };
+    let present = [&["SQLite", "Redis", "memcached"], &*named(true)].concat();
+    let text = format!(
+        "{}\nstores: {}",
+        env!("CARGO_PKG_VERSION"),
+        present.join(", ")
+    );
+    let absent = named(false);
+    if absent.is_empty() {
+        return text;
+    }
+    format!(
+        "{text}\nleft out: {}; to have every store: cargo install tidelock-cli --all-features",
+        absent.join(", ")
+    )
+}
+
+/// Adds to the library's error about a store that this build left out how a user of the command gets it.
+pub(crate) fn explained(message: String) -> String {
+    let is_about = |(feature, ..): &&(&str, &str, bool)| {
+        message.contains("this build has no ") && message.contains(&format!("`{feature}`"))
+    };
+    match STORES.iter().find(is_about) {
+        Some((feature, ..)) => format!(
+            "{message}; for the command: cargo install tidelock-cli --features {feature}, or --all-features for every store"
+        ),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_names_what_is_left_out() {
+        let told = version(&[("etcd", "etcd", true), ("mysql", "MySQL", false)]);
+        assert!(told.contains("stores: SQLite, Redis, memcached, etcd\n"));
+        assert!(told.contains("left out: MySQL;"), "{told}");
+        assert!(!version(&[("etcd", "etcd", true)]).contains("left out"));
+    }
+
+    #[test]
+    fn a_store_that_is_left_out_says_how_to_get_it() {
+        // The text of the library's registry, which has a test of its own.
+        let told = explained(
+            "invalid option: this build has no MySQL: add the cargo feature `mysql` of tidelock"
+                .into(),
+        );
+        assert!(told.contains("cargo install tidelock-cli --features mysql"));
+        let other = "no store has the URL scheme \"mongodb\"; use redis://";
+        assert_eq!(explained(other.to_owned()), other);
+    }
+}
