@@ -22,7 +22,8 @@ pub(crate) enum Told {
 
 /// The acquire script: a waiter that is refused joins the queue.
 fn acquire() -> Result<String> {
-    const REFUSED: &str = "if ARGV[3] ~= 'sleeps' then\n      return {0, left}\n    end\n";
+    const REFUSED: &str =
+        "if ARGV[3] ~= 'sleeps' and ARGV[3] ~= 'spins' then\n      return {0, left}\n    end\n";
     let body = redis_scripts::acquire();
     let found = body.matches(REFUSED).count();
     ensure!(found == 1, "the acquire script has changed");
