@@ -79,7 +79,9 @@ impl<'a> PendingTicket<'a> {
         self.withdraw(Some(answer), CleanupCause::LostReply);
         let mut fresh = Self::new(self.request);
         fresh.ask.patience = self.ask.patience;
-        fresh.ask.armed_by = self.ask.armed_by;
+        // In a queue of the store the wake belongs to the owner, so the fresh one needs its own.
+        let queued = self.ask.ticket.kind.is_queued();
+        fresh.ask.armed_by = self.ask.armed_by.filter(|_| !queued);
         *self = fresh;
         answered
     }

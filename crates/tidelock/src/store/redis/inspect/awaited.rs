@@ -22,7 +22,9 @@ const CHANNELS: &str = "redisson_*";
 /// The lock that the given channel belongs to, if it is one on which waiters are woken. The names `x` and `{x}` have the
 /// same channel; it counts as that of `x`.
 fn of_channel(given: &str) -> Option<&str> {
-    let channel = keys::of_fair_channel(given).unwrap_or(given);
+    let channel = keys::of_fair_channel(given)
+        .or_else(|| keys::turns::of_turn_channel(given))
+        .unwrap_or(given);
     if let Some(name) = channel.strip_prefix(keys::LATCH_CHANNEL) {
         return braced(name);
     }
@@ -99,6 +101,7 @@ impl ListAwaited for Redis {
 mod tests {
     use super::*;
     use crate::store::Name;
+    use crate::store::redis::keys::turns::turn_channel;
     use crate::store::redis::keys::{
         channel, fair_channel, latch_channel, permit_channel, read_write_channel,
     };
@@ -113,6 +116,7 @@ mod tests {
                 read_write_channel(&name),
                 permit_channel(&name),
                 fair,
+                turn_channel(&name, "6f7c7a56-5dcb-8a4f-8b7e-1f7d7c9b1b11"),
             ] {
                 assert_eq!(of_channel(&channel), Some(text), "{channel}");
             }

@@ -1,12 +1,22 @@
 //! The channel on which a process hears of its turns in the queue of a fair lock, and the waiters behind its messages.
 
 use crate::store::Name;
-use crate::store::redis::keys::{channel, joined};
+use crate::store::redis::keys::{CHANNEL, channel, joined};
 
 /// The channel on which all waiters of one process for a fair lock hear of their turns. The message is the number of the
 /// acquisition whose turn it is.
 pub(crate) fn turn_channel(name: &Name, client: &str) -> String {
     joined(&[&channel(name), ":", client])
+}
+
+/// The channel of the lock, if the given channel is a [`turn_channel`]. A braced name that ends like one is taken for one.
+pub(crate) fn of_turn_channel(given: &str) -> Option<&str> {
+    let (lock, client) = given.rsplit_once(':')?;
+    // The clients of tidelock have a UUID of version 8.
+    let is_ours = client.as_bytes().get(14) == Some(&b'8')
+        && client.len() == 36
+        && uuid::Uuid::try_parse(client).is_ok();
+    (is_ours && lock.starts_with(CHANNEL)).then_some(lock)
 }
 
 /// The [`turn_channel`] of the waiter that has this [`fair_channel`](super::fair_channel).
@@ -38,6 +48,8 @@ mod tests {
             assert_eq!(has_turn(&turns, &owner.number().to_string()), own);
             assert_eq!(hashed(&turns), hashed(given));
             assert_eq!(of_fair_channel(&turns), None);
+            assert_eq!(of_turn_channel(&turns), Some(&*channel(&name)));
+            assert_eq!(of_turn_channel(&own), None);
         }
     }
 }

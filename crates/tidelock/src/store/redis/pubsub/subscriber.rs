@@ -142,10 +142,14 @@ impl Subscriber {
         waiter: &str,
         limit: Duration,
     ) -> Option<Wake> {
-        if !self.is_live(|| turns.to_owned()) {
-            // Boxed, because most waiters find the subscription of others.
-            Box::pin(self.subscribe(turns, limit)).await;
+        // The subscription may end after the look at it.
+        if self.is_live(|| turns.to_owned())
+            && let Some(wake) = self.registry.arm_for_turn(turns, waiter)
+        {
+            return Some(wake);
         }
+        // Boxed, because most waiters find the subscription of others.
+        Box::pin(self.subscribe(turns, limit)).await;
         self.registry.arm_for_turn(turns, waiter)
     }
 
