@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::refused;
+use crate::store::redis::doctor::refused as refused_of;
 use crate::store::redis::keys;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::request::Request;
@@ -25,16 +25,20 @@ pub(crate) async fn finding(router: &Router, name: &Name) -> Result<Finding> {
     let on = |command: &'static str, key: &str| (command, Request::new(command).arg(key));
     // If the number cannot be removed, it goes with this time to live.
     let set = Request::new("SET").arg(&*number).arg("2");
-    let asked = [
-        ("SET", set.arg("PX").arg(1000)),
+    let key = name.as_str();
+    let mut refused = refused_of(router, key, [("SET", set.arg("PX").arg(60_000))]).await?;
+    let mut asked = vec![
         on("GET", &number),
         on("TYPE", &number),
-        on("DECR", &number),
         on("DEL", &number),
         on("EXISTS", &out),
         // `1` opens no latch, and nobody waits for that of this name.
         ("PUBLISH", Request::new("PUBLISH").arg(&channel).arg("1")),
     ];
-    let refused = refused(router, name.as_str(), asked).await?;
+    // Without `SET`, `DECR` would make a number without a time to live.
+    if refused.is_empty() {
+        asked.insert(0, on("DECR", &number));
+    }
+    refused.extend(refused_of(router, key, asked).await?);
     Ok(LATCHES.none_refused(&refused, "a number was counted down and removed"))
 }
