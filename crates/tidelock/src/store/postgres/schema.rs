@@ -202,11 +202,14 @@ fn release(table: &str, condition: &str) -> String {
     )
 }
 
-/// Whether there are tables of a queue that this user may read, as an expression.
+/// Whether there are tables of a queue that this user may serve, as an expression.
 fn has_queue(table: &str) -> String {
     format!(
         "coalesce(has_table_privilege(to_regclass('{table}_waiters'), 'SELECT') \
-           AND has_table_privilege(to_regclass('{table}_sides'), 'SELECT'), false)"
+           AND has_table_privilege(to_regclass('{table}_waiters'), 'DELETE') \
+           AND has_table_privilege(to_regclass('{table}_sides'), 'SELECT') \
+           AND has_table_privilege(to_regclass('{table}_sides'), 'UPDATE') \
+           AND has_table_privilege(to_regclass('{table}_sides'), 'DELETE'), false)"
     )
 }
 
