@@ -35,7 +35,8 @@ pub(crate) fn publish(
     async move {
         // A process that ends before its first beat writes nothing.
         let (mut clock, mut pause) = (None, BEAT);
-        loop {
+        // A client that is dropped before its store is open has no beat to wait for.
+        while alive.strong_count() > 0 {
             timers.after(pause).await;
             // In flight before we check for `close`, which removes the record when nothing is in flight.
             let Some(core) = alive.upgrade() else { return };
@@ -50,7 +51,8 @@ pub(crate) fn publish(
                 Err(error) => {
                     tracing::debug!(%error, "the record of this process could not be written to the store; the client retries");
                     match error.kind() {
-                        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => BEAT,
+                        // As often as before: the last record has promised the next one after that time.
+                        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => pause.min(BEAT),
                         // Refused: the server may log each try.
                         _ => CLIENT_INFO_TTL / 3,
                     }

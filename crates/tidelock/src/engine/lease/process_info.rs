@@ -21,8 +21,8 @@ const REMOVED_AFTER: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct ProcessInfo {
     client: ClientId,
-    /// `None`: the file name of this program.
-    program: Option<String>,
+    /// Asked once: after an upgrade in place the system adds `(deleted)` to the name.
+    program: String,
     user: Option<String>,
     connected: SystemTime,
     /// A write was sent, so there may be something to remove.
@@ -44,7 +44,7 @@ impl ProcessInfo {
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
-            program,
+            program: program.or_else(own_program).unwrap_or_default(),
             user,
             connected: SystemTime::now(),
             sent: AtomicBool::new(false),
@@ -54,7 +54,9 @@ impl ProcessInfo {
 
     /// The details of this process.
     pub(crate) fn own(&self) -> ClientInfo {
-        own_info(self.program.clone(), self.connected).run_by(self.user.clone())
+        let (program, connected) = (self.program.clone(), self.connected);
+        ClientInfo::new(host_name(), std::process::id(), program, connected)
+            .run_by(self.user.clone())
     }
 
     /// Writes what this process tells of itself, and keeps it for that long.
@@ -124,17 +126,10 @@ impl ProcessInfo {
     }
 }
 
-fn own_info(program: Option<String>, connected: SystemTime) -> ClientInfo {
-    let program = program.or_else(|| {
-        let path = std::env::current_exe().ok()?;
-        Some(path.file_name()?.to_string_lossy().into_owned())
-    });
-    ClientInfo::new(
-        host_name(),
-        std::process::id(),
-        program.unwrap_or_default(),
-        connected,
-    )
+/// The file name of this program.
+fn own_program() -> Option<String> {
+    let path = std::env::current_exe().ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
 #[cfg(unix)]

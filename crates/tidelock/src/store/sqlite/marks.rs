@@ -122,12 +122,13 @@ impl Marks for Sqlite {
         let (name, slot) = (name.clone(), slot.to_owned());
         let (before, after) = (before.map(str::to_owned), after.to_owned());
         let now = wall_time(self.clock);
-        // On the disk before we return: after a power failure the job would run a second time. What is kept for a moment
+        // On the disk before we return: after a power failure the job would run a second time. What we keep for a moment
         // only, such as the record of a process, may be forgotten then.
-        let durable = if keep > KEPT_FOR_A_MOMENT {
-            Durable::Yes
-        } else {
+        let is_ours = name.as_str().starts_with("tidelock:");
+        let durable = if is_ours && keep <= KEPT_FOR_A_MOMENT {
             Durable::No
+        } else {
+            Durable::Yes
         };
         Box::pin(self.write(durable, move |view| {
             let (before, times) = (before.as_deref(), (now, keep));

@@ -1,7 +1,7 @@
 //! The marks of a job's slots: one persistent node for each, beside the locks.
 //!
 //! The server has no time to live for such nodes. So a mark says how long it is kept, and counts as gone once the
-//! server's clock has passed that time after its last change. Each write deletes some that have expired.
+//! server's clock has passed that time after its last change. Each new mark deletes some that have expired.
 
 use std::time::{Duration, SystemTime};
 
@@ -125,6 +125,9 @@ impl<'a> JobMarks<'a> {
         let changed = async {
             let data = data.as_bytes();
             if let Some(version) = version {
+                if after.is_empty() {
+                    return session.client.delete(&path, Some(version)).await;
+                }
                 let set = session.client.set_data(&path, data, Some(version));
                 return set.await.map(drop);
             }
@@ -139,7 +142,11 @@ impl<'a> JobMarks<'a> {
             }
             Err(error) => return Err(unwritten(error)),
         }
-        self.sweep(&session, now).await;
+        // Only a new mark sweeps, and looks at several others, so marks that have expired do not pile up. The record of a
+        // process is written every few seconds and must not list all the others each time.
+        if seen.is_none() {
+            self.sweep(&session, now).await;
+        }
         Ok(true)
     }
 
