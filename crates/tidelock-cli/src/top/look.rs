@@ -81,7 +81,18 @@ async fn left_behind(
     let Some(own) = name.strip_prefix(prefix) else {
         return Ok(None);
     };
-    let seen = client.lock(own).inspect().await?;
+    let seen = match client.lock(own).inspect().await {
+        // An error of this lock only: anybody may have written its name into a record.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::InvalidName | ErrorKind::WrongType | ErrorKind::Refused
+            ) =>
+        {
+            return Ok(None);
+        }
+        seen => seen?,
+    };
     let is_held = seen.holders.iter().any(|holder| is_of(process, holder));
     Ok(is_held.then_some(seen))
 }

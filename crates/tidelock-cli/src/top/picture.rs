@@ -79,7 +79,7 @@ impl Picture {
 
     /// The holds that the living processes tell. More if somebody holds a lock who tells nothing.
     pub(crate) fn held(&self) -> Sum {
-        let told: u64 = self.living().map(|process| process.held).sum();
+        let told: u64 = total(self.living().map(|process| process.held));
         let holders = self.locks.iter().flat_map(|lock| &lock.holders);
         let mut owners = holders.filter_map(|holder| holder.owner.as_deref());
         let is_told = |owner: &str| {
@@ -94,12 +94,12 @@ impl Picture {
     }
 
     pub(crate) fn waiters(&self) -> Sum {
-        let waiters = self.locks.iter().map(|lock| lock.waiters).sum();
+        let waiters = total(self.locks.iter().map(|lock| lock.waiters));
         Sum(waiters, self.locks.iter().any(|lock| lock.is_lower_bound))
     }
 
     pub(crate) fn lost(&self) -> u64 {
-        self.processes.iter().map(|process| process.lost).sum()
+        total(self.processes.iter().map(|process| process.lost))
     }
 
     pub(crate) fn gone(&self) -> usize {
@@ -170,4 +170,8 @@ impl ProcessRow {
             "lost": self.lost,
         })
     }
+}
+/// The sum of numbers that anybody may have written.
+fn total(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }

@@ -146,6 +146,17 @@ fn brief(time: Duration) -> String {
     units.join(" ")
 }
 
+/// The most characters of a cell. Anybody who may write to the store may have written it, and a format of more than 65,535
+/// columns panics.
+const WIDEST: usize = 160;
+
+fn cut(cell: String) -> String {
+    match cell.char_indices().nth(WIDEST) {
+        Some((end, _)) => format!("{}…", &cell[..end]),
+        None => cell,
+    }
+}
+
 /// Columns with two spaces between them. The first three hold words, the others numbers.
 fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
     if rows.is_empty() {
@@ -154,7 +165,7 @@ fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
     let header = header.map(str::to_uppercase);
     let rows = std::iter::once(header).chain(rows);
     let rows: Vec<[String; 8]> = rows
-        .map(|row| row.map(|cell| Escaped(cell).to_string()))
+        .map(|row| row.map(|cell| cut(Escaped(cell).to_string())))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or_default());
