@@ -25,7 +25,7 @@ pub fn workspace() -> PathBuf {
 /// workspace's target directory.
 ///
 /// # Errors
-/// Fails when it has not been built.
+/// Fails when it has not been built, or without some stores.
 pub fn tidelock_bin() -> Result<PathBuf> {
     let path = std::env::var_os("TIDELOCK_BIN").map_or_else(
         || workspace().join("target/release/tidelock"),
@@ -34,6 +34,14 @@ pub fn tidelock_bin() -> Result<PathBuf> {
     ensure!(
         path.is_file(),
         "{} is missing: run `cargo build --release -p tidelock-cli --all-features`",
+        path.display()
+    );
+    let version = std::process::Command::new(&path)
+        .arg("--version")
+        .output()?;
+    ensure!(
+        !String::from_utf8_lossy(&version.stdout).contains("left out"),
+        "{} lacks stores: run `cargo build --release -p tidelock-cli --all-features`",
         path.display()
     );
     Ok(path)

@@ -205,6 +205,8 @@ fn t73_in_a_cluster_a_fair_queue_of_both_hands_over(version: RedissonVersion) {
     let (lock, theirs) = (client.fair_lock(NAME), java.fair_lock("a", NAME));
     let key = "redisson_lock_queue:{turns}";
     let queued = || -> Vec<String> { node.query(&["LRANGE", key, "0", "-1"]).unwrap() };
+    // The first waiter hears Redisson, the second one the turn of its process.
+    let mut fastest = [WAKE_BOUND; 2];
     for _ in 0..3 {
         theirs.lock().unwrap();
         let waiting = [lock.acquire(), lock.acquire()].map(|waiting| {
@@ -224,10 +226,11 @@ fn t73_in_a_cluster_a_fair_queue_of_both_hands_over(version: RedissonVersion) {
         let last = java.fair_lock("b", NAME).begin_lock_when_free().unwrap();
         until(|| queued().len() == 3);
         let mut before = theirs.unlock().unwrap().started_at_ns;
-        for waiting in waiting {
+        for (waiting, fastest) in waiting.into_iter().zip(&mut fastest) {
             let (guard, got) = runtime.block_on(waiting).unwrap();
             println!("to Rust: {:?}", between(before, got));
             assert!(between(before, got) < WAKE_BOUND);
+            *fastest = between(before, got).min(*fastest);
             before = monotonic_now_ns();
             runtime.block_on(guard.release()).unwrap();
         }
@@ -236,4 +239,7 @@ fn t73_in_a_cluster_a_fair_queue_of_both_hands_over(version: RedissonVersion) {
         assert!(took < WAKE_BOUND, "{took:?}");
         until(|| queued().is_empty());
     }
+    // Half a beat.
+    let heard = fastest.iter().all(|it| *it < Duration::from_secs(1));
+    assert!(heard, "{fastest:?}: the beats found it");
 }

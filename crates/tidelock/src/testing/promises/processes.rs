@@ -42,19 +42,25 @@ pub async fn a_process_tells_what_it_holds_and_waits_for(fixture: &Fixture) {
             tokio::spawn(async move { drop(lock.acquire().await) })
         })
         .collect();
-    eventually("both have told", PATIENCE, async || {
-        let lock = awaited(&viewer, &name).await;
-        lock.is_some_and(|lock| {
-            (lock.waiters, lock.processes.len()) == (3, 1) && lock.held_for.is_some()
-        })
-    })
-    .await;
-    let lock = awaited(&viewer, &name).await.expect("it is awaited");
+    // On a busy machine a process may be silent for a moment, and then counts as gone.
+    let told = async {
+        loop {
+            let lock = awaited(&viewer, &name).await;
+            if let Some((lock, process)) = lock.zip(seen(&viewer, &holder).await)
+                && (lock.waiters, lock.processes.len()) == (3, 1)
+                && lock.held_for.is_some()
+                && !process.is_gone()
+            {
+                return (lock, process);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (lock, process) = within("both have told", PATIENCE, told).await;
     assert!(lock.longest.is_some(), "{lock:?}");
     let waiting = &lock.processes[0];
     assert_eq!((&*waiting.client, waiting.waiters), (waiter.id(), 3));
-    let process = seen(&viewer, &holder).await.expect("it has told");
-    assert_eq!((process.held, process.is_gone()), (1, false), "{process:?}");
+    assert_eq!(process.held, 1, "{process:?}");
     assert_eq!(process.info.program, "shop\n1");
     assert_eq!(process.info.pid, std::process::id());
     assert_eq!(process.version.as_deref(), Some("1.9"));

@@ -56,7 +56,7 @@ pub async fn waiters_that_spin_all_have_their_turn(fixture: &Fixture) {
             }
         });
     }
-    let all = within("all turns", fixture.soon() * 10, tasks.join_all()).await;
+    let all = within("all turns", fixture.lease() * 40, tasks.join_all()).await;
     assert_eq!(all.len(), 4);
 }
 
