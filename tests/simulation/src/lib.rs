@@ -57,7 +57,7 @@ impl fmt::Display for Failure {
         writeln!(f, "seed {}: {}", self.seed, self.why)?;
         write!(
             f,
-            "play it again: cargo run --release -p simulation -- --seed {}",
+            "play it again: cargo run --profile bench -p simulation -- --seed {}",
             self.seed
         )
     }

@@ -1,4 +1,4 @@
-//! Plays many stories in parallel: `cargo run --release -p simulation -- --seeds 10000`
+//! Plays many stories in parallel: `cargo run --profile bench -p simulation -- --seeds 10000`
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -18,7 +18,8 @@ impl Client {
     /// The processes that use this store, as far as they tell: each client writes a record ten seconds after the one
     /// before, so the answer is at most that old, and every second while somebody
     /// [watches](Self::watch_processes). The first record is written ten seconds after the connect. At most 1000
-    /// processes, sorted by host, program and process id. It only reads.
+    /// processes, sorted by host, program and process id. It only reads; on ZooKeeper it also writes one empty node, because
+    /// only the reply to a write tells the server's time.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) on stores that keep no records: Memcached, PostgreSQL with session
@@ -26,7 +27,7 @@ impl Client {
     /// [`Closed`](crate::ErrorKind::Closed).
     ///
     /// # Cancel safety
-    /// Cancel safe; it only reads.
+    /// Cancel safe.
     ///
     /// # Examples
     /// ```
