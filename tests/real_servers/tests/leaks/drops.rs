@@ -136,7 +136,11 @@ async fn dropped_at_random_moments() -> Result<()> {
     few_tasks(before.tasks).await?;
     let after = Books::read(&server)?;
     println!("{granted} grants\nbefore {before:?}\nafter  {after:?}");
-    assert_eq!(after.threads, before.threads);
+    // Fewer is no leak: the runtime of the test before this one may have ended in between.
+    assert!(
+        after.threads <= before.threads,
+        "threads: {before:?} {after:?}"
+    );
     assert!(after.connections <= 6, "three for each client: {after:?}");
     for client in clients {
         assert_eq!(

@@ -74,13 +74,14 @@ async fn twenty_thousand_rounds_with_disconnects_leave_nothing() -> Result<()> {
         println!("20,000 rounds with {cuts} disconnects in {took:.1?}\nbefore {before:?}\nafter  {after:?}");
 
         assert!(after.memory <= before.memory + MEMORY_SWING, "memory: {before:?} {after:?}");
-        assert_eq!(after.threads, before.threads, "threads");
+        // Fewer is no leak: the runtime of the test before this one may have ended in between.
+        assert!(after.threads <= before.threads, "threads: {before:?} {after:?}");
         // The connections are for commands, the steward and subscriptions; the last one may linger for the next waiter.
         assert!(after.connections <= 3, "connections: {after:?}");
         // Each connection has one descriptor here and two in the proxy. The number of other descriptors must not
-        // change.
+        // grow.
         let others = |books: &Books| books.descriptors - 3 * books.connections;
-        assert_eq!(others(&after), others(&before), "descriptors: {before:?} {after:?}");
+        assert!(others(&after) <= others(&before), "descriptors: {before:?} {after:?}");
         anyhow::Ok(())
     })
     .await??;
