@@ -80,7 +80,8 @@ impl<'a> PendingTicket<'a> {
         let mut fresh = Self::new(self.request);
         fresh.ask.patience = self.ask.patience;
         // In a queue of the store the wake belongs to the owner, so the fresh one needs its own.
-        let queued = self.ask.ticket.kind.is_queued();
+        let store = &self.request.context.store;
+        let queued = store.queues_in_store(self.ask.ticket.kind);
         fresh.ask.armed_by = self.ask.armed_by.filter(|_| !queued);
         *self = fresh;
         answered

@@ -198,7 +198,7 @@ impl AcquireRequest {
     }
 }
 
-/// A call that nobody polls to its end must not be listed as waiting for ever.
+/// A call may be dropped before it ends. It must not stay in the list of waiting calls.
 impl Drop for AcquireRequest {
     fn drop(&mut self) {
         self.end_wait();

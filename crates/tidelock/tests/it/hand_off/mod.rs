@@ -1,5 +1,6 @@
 //! Hand-off: a lock passes between the tasks of one client without a round trip.
 
+mod late;
 mod leaving;
 mod passing;
 
