@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use testkit::servers::{EtcdServer, MariaDb, MemcachedServer, PostgresServer, RedisServer};
+use testkit::servers::{
+    EtcdServer, MariaDb, MemcachedServer, PostgresServer, RedisServer, ZooKeeperServer,
+};
 use tidelock::Client;
 
 use crate::books::ALONE;
@@ -77,5 +79,20 @@ async fn a_closed_client_leaves_no_record_on_memcached() -> Result<()> {
     let _alone = ALONE.lock().await;
     let server = MemcachedServer::start()?;
     let records = || Ok(usize::try_from(server.stat("curr_items")?)?);
+    leaves_no_record(&server.url(), &records).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_record_on_zookeeper() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let server = ZooKeeperServer::start()?;
+    // The parents of the records stay, so we create them first.
+    let first = Client::connect(&server.url()).await?;
+    while first.processes().await?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    first.close(Duration::ZERO).await;
+    let parents = server.number("zk_znode_count")?;
+    let records = || Ok(usize::try_from(server.number("zk_znode_count")? - parents)?);
     leaves_no_record(&server.url(), &records).await
 }

@@ -110,6 +110,7 @@ impl<'a> JobMarks<'a> {
         let session = self.shared.connection.session(self.deadline).await?;
         let now = match self.clock(&session).await? {
             Some(now) => now,
+            None if after.is_empty() => return Ok(before.is_none()),
             None => self.create_parent(&session).await?,
         };
         let path = self.path(slot);
@@ -124,15 +125,22 @@ impl<'a> JobMarks<'a> {
         let data = format!("{} {after}", keep.as_millis());
         let changed = async {
             let data = data.as_bytes();
-            if let Some(version) = version {
-                if after.is_empty() {
-                    return session.client.delete(&path, Some(version)).await;
+            match version {
+                // An empty mark needs no node.
+                None if after.is_empty() => Ok(()),
+                Some(version) if after.is_empty() => {
+                    session.client.delete(&path, Some(version)).await
                 }
-                let set = session.client.set_data(&path, data, Some(version));
-                return set.await.map(drop);
+                Some(version) => {
+                    let set = session.client.set_data(&path, data, Some(version));
+                    set.await.map(drop)
+                }
+                None => {
+                    let rights = self.shared.connection.rights();
+                    let mode = zk::CreateMode::Persistent.with_acls(rights);
+                    session.client.create(&path, data, &mode).await.map(drop)
+                }
             }
-            let mode = zk::CreateMode::Persistent.with_acls(self.shared.connection.rights());
-            session.client.create(&path, data, &mode).await.map(drop)
         };
         let changed = self.shared.timers.until(self.deadline, changed).await;
         match changed.ok_or_else(|| late(ErrorKind::OutcomeUnknown))? {
@@ -144,7 +152,7 @@ impl<'a> JobMarks<'a> {
         }
         // Only a new mark sweeps, and looks at several others, so marks that have expired do not pile up. The record of a
         // process is written every few seconds and must not list all the others each time.
-        if seen.is_none() {
+        if seen.is_none() && !after.is_empty() {
             self.sweep(&session, now).await;
         }
         Ok(true)
