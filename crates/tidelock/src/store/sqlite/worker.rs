@@ -77,22 +77,34 @@ impl Worker {
         &self,
         job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.call_or_undo(job, |_, _| {}).await
+        self.run(&JobClaim::default(), job, |_, _| {}).await
     }
 
-    /// Like [`call`](Self::call), but `undo` gets the result if the caller no longer waits for it.
+    /// Like [`call`](Self::call), but only for a caller that waits. If the caller leaves before the job starts, the job
+    /// is skipped; otherwise the attempts of callers that have gone would delay those that are still there. If the caller
+    /// leaves later, `undo` gets the result.
     pub(crate) async fn call_or_undo<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
         undo: impl FnOnce(&mut Database, T) + Send + 'static,
     ) -> Result<T> {
-        let paths = JobClaim::default();
+        let claim = TakenOnDrop(JobClaim::default());
+        self.run(&claim.0, job, undo).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        claim: &JobClaim,
+        job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+        undo: impl FnOnce(&mut Database, T) + Send + 'static,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let begun = paths.clone();
+        let begun = claim.clone();
         let (timers, limit) = (self.timers.clone(), self.limit);
         let end = timers.now() + limit;
         self.submit(Box::new(move |database| {
-            // The caller has timed out with an error that promises "nothing was changed", so the job must not start.
+            // The caller has gone, or has timed out with an error that promises "nothing was changed". So the job must not
+            // start.
             if !begun.take() {
                 return;
             }
@@ -109,7 +121,7 @@ impl Worker {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(Error::new(ErrorKind::OutcomeUnknown)
                 .because("the thread of the lock file has ended")),
-            None if paths.take() => Err(Error::new(ErrorKind::Unavailable)
+            None if claim.take() => Err(Error::new(ErrorKind::Unavailable)
                 .because(format!("the lock file has been busy with earlier requests for {limit:?}; nothing was changed"))),
             None => Err(Error::new(ErrorKind::OutcomeUnknown)
                 .because(format!("writing to the lock file took longer than {limit:?}"))),
@@ -185,10 +197,73 @@ impl JobClaim {
     }
 }
 
+/// The caller of a job. It takes the job back when it leaves.
+struct TakenOnDrop(JobClaim);
+
+impl Drop for TakenOnDrop {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")
             .field("limit", &self.limit)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+    use crate::store::sqlite::connection::SharedConnectionState;
+    use crate::store::sqlite::files::DatabasePaths;
+    use crate::store::sqlite::rows::ForeignRows;
+    use crate::store::sqlite::timebase::Timebase;
+
+    fn worker() -> Worker {
+        let setting = SharedConnectionState {
+            paths: Arc::new(DatabasePaths::of("no such file".into())),
+            timebase: Timebase::new(Clock::Boot),
+            seen: Arc::new(ForeignRows::default()),
+            shown: None,
+            alarm: Arc::default(),
+            create: false,
+        };
+        let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(20));
+        Worker::start(
+            "test",
+            Database::new(setting),
+            timers,
+            limit,
+            Idle::default(),
+        )
+        .unwrap()
+    }
+
+    /// Otherwise those who leave would delay those who stay. A release is carried out though nobody waits for it.
+    #[tokio::test]
+    async fn an_attempt_is_skipped_if_its_caller_leaves_before_it_starts() {
+        let worker = worker();
+        let (free, busy) = mpsc::channel::<()>();
+        let (done, results) = mpsc::channel();
+        let mut first = Box::pin(worker.call(move |_| Ok(busy.recv().is_err())));
+        assert!(poll!(first.as_mut()).is_pending());
+        let (attempted, released) = (done.clone(), done);
+        let mut attempt = Box::pin(
+            worker.call_or_undo(move |_| Ok(attempted.send("attempt").is_ok()), |_, _| {}),
+        );
+        let mut release = Box::pin(worker.call(move |_| Ok(released.send("release").is_ok())));
+        assert!(poll!(attempt.as_mut()).is_pending());
+        assert!(poll!(release.as_mut()).is_pending());
+        drop((attempt, release));
+        drop(free);
+        assert!(first.await.unwrap());
+        // The jobs before this one have run.
+        worker.call(|_| Ok(())).await.unwrap();
+        assert_eq!(results.try_iter().collect::<Vec<_>>(), ["release"]);
     }
 }

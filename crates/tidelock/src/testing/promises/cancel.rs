@@ -267,9 +267,13 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
         let which = task % names.len();
         let lock = if task % 2 == 0 { &a } else { &b }.lock(&names[which]);
         let history = Arc::clone(&histories[which]);
+        let all = fixture.lease() * 50;
         tasks.spawn(async move {
             for turn in 0..turns.div_ceil(TASKS) {
-                acquire_or_drop(&lock, &history, turn).await;
+                // While nobody has had the lock, some wait as long as it takes: otherwise a busy machine could cancel all.
+                let some = Duration::from_micros(fastrand::u64(..4000 << (turn % 6)));
+                let must = turn % 6 == 5 && history.is_empty();
+                acquire_or_drop(&lock, &history, if must { all } else { some }).await;
             }
         });
     }
@@ -300,16 +304,9 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
     }
 }
 
-/// Drops an acquire at a random moment, or holds the lock for a moment and ends the hold in a random way.
-async fn acquire_or_drop(lock: &Lock, history: &History, turn: usize) {
-    // The patience is usually too short to get the lock, and sometimes long enough for a slow store. It is much longer
-    // while nobody has had the lock: cancelled attempts may keep the store busy.
-    let long = if turn % 6 == 5 && history.is_empty() {
-        3
-    } else {
-        0
-    };
-    let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6 + long)));
+/// Drops an acquire when its patience ends, or holds the lock for a moment and ends the hold in a random way. The
+/// patience is usually too short to get the lock.
+async fn acquire_or_drop(lock: &Lock, history: &History, patience: Duration) {
     let Ok(guard) = tokio::time::timeout(patience, lock.acquire()).await else {
         return;
     };
