@@ -284,8 +284,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;top'= {
-            cand -n 'Print so many times; default: until interrupted'
-            cand --times 'Print so many times; default: until interrupted'
+            cand -n 'Print this many times, then exit; default: until interrupted'
+            cand --times 'Print this many times, then exit; default: until interrupted'
             cand --every 'Time between two prints'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'

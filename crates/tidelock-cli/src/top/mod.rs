@@ -28,7 +28,7 @@ pub(crate) struct TopArgs {
     /// Print once, and ask no process to tell more often
     #[arg(long, conflicts_with = "times")]
     once: bool,
-    /// Print so many times; default: until interrupted
+    /// Print this many times, then exit; default: until interrupted
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
     /// Time between two prints

@@ -79,7 +79,7 @@ impl Picture {
 
     /// The holds that the living processes tell. More if somebody holds a lock who tells nothing.
     pub(crate) fn held(&self) -> Sum {
-        let told: u64 = total(self.living().map(|process| process.held));
+        let told = total(self.living().map(|process| process.held));
         let holders = self.locks.iter().flat_map(|lock| &lock.holders);
         let mut owners = holders.filter_map(|holder| holder.owner.as_deref());
         let is_told = |owner: &str| {
@@ -171,6 +171,7 @@ impl ProcessRow {
         })
     }
 }
+
 /// The sum of numbers that anybody may have written.
 fn total(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)

@@ -8,7 +8,7 @@ use tidelock::Escaped;
 use crate::inspect::rounded;
 use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
 
-/// What is not known.
+/// Stands in a cell whose value is unknown.
 const UNKNOWN: &str = "-";
 
 /// The whole picture. `store`: its URL, without a password.

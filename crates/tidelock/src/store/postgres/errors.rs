@@ -65,12 +65,12 @@ impl RequestError {
         matches!(self, Self::Server(error) if *error.0.code() == SqlState::LOCK_NOT_AVAILABLE)
     }
 
-    /// A table is missing, so nothing has happened.
     /// A table of an earlier tidelock lacks a column.
     pub(crate) fn is_no_column(&self) -> bool {
         matches!(self, Self::Server(error) if *error.0.code() == SqlState::UNDEFINED_COLUMN)
     }
 
+    /// A table is missing, so nothing has happened.
     pub(crate) fn is_no_table(&self) -> bool {
         matches!(self, Self::Server(error) if *error.0.code() == SqlState::UNDEFINED_TABLE)
     }

@@ -141,7 +141,7 @@ fn free(table: &str) -> String {
     format!("pg_notify('{}', 'f' || name)", channel(table))
 }
 
-/// Creates the tables, index, sequence and function.
+/// Creates the tables, the sequence and the function.
 fn make(table: &str) -> String {
     // Sent as one query, so it runs as one transaction. The advisory lock serializes concurrent processes.
     //
