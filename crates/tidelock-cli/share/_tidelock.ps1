@@ -169,6 +169,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;lead' {
             [CompletionResult]::new('--identity', '--identity', [CompletionResultType]::ParameterName, 'How others see this candidate; default: host and process id')
+            [CompletionResult]::new('--priority', '--priority', [CompletionResultType]::ParameterName, 'Candidates with a higher priority follow a leader first; it deposes nobody')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter if the lease ends earlier')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')

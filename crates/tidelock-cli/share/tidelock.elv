@@ -161,6 +161,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         }
         &'tidelock;lead'= {
             cand --identity 'How others see this candidate; default: host and process id'
+            cand --priority 'Candidates with a higher priority follow a leader first; it deposes nobody'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter if the lease ends earlier'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'

@@ -141,6 +141,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand history" -s v -l verbo
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l identity -d 'How others see this candidate; default: host and process id' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l priority -d 'Candidates with a higher priority follow a leader first; it deposes nobody' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l grace -d 'Time between TERM and KILL; shorter if the lease ends earlier' -r

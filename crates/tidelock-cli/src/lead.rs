@@ -21,6 +21,14 @@ pub(crate) struct LeadArgs {
     /// How others see this candidate; default: host and process id
     #[arg(long, value_name = "TEXT")]
     pub(crate) identity: Option<String>,
+    /// Candidates with a higher priority follow a leader first; it deposes nobody
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub(crate) priority: i32,
     /// Lead in the order in which the candidates began; all candidates must choose the same
     #[arg(long)]
     pub(crate) in_order: bool,

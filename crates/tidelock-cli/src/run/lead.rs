@@ -32,7 +32,7 @@ pub(crate) fn lead(store: &StoreArgs, job: &LeadArgs) -> Outcome {
             never = explain_delay(store, &job.name, OUTAGE) => match never {},
         };
         covers::tell(store)?;
-        let mut election = client.election(&job.name);
+        let mut election = client.election(&job.name).priority(job.priority);
         if let Some(identity) = &job.identity {
             election = election.identity(identity);
         }

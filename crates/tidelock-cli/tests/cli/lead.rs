@@ -1,14 +1,31 @@
 //! `tidelock lead` and `tidelock leader`: a command on the elected machine.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 
-use crate::bench::{Bench, Run};
+use crate::bench::{Bench, PATIENCE, Run};
 
 const SCRIPT: &str = "echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600";
 
 fn lead(bench: &Bench, identity: &str, script: &str) -> Run {
     let args = ["lead", "billing", "--identity", identity, "--"];
     Run::start(bench.tidelock(&[&args[..], &["sh", "-c", script]].concat()))
+}
+
+/// Waits until so many candidates wait to lead.
+fn listed(bench: &Bench, wanted: usize) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = tidelock::Client::connect(&bench.url()).await.unwrap();
+        let election = client.election("billing");
+        let end = Instant::now() + PATIENCE;
+        while election.candidates().await.unwrap().len() != wanted {
+            assert!(Instant::now() < end, "not all campaign");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        client.close(Duration::ZERO).await;
+    });
 }
 
 /// The term of a line `in TERM TOKEN`.
@@ -81,6 +98,41 @@ fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     assert!(new > old + 1);
     first.signal(Signal::TERM);
     first.end();
+}
+
+#[test]
+fn a_candidate_with_a_higher_priority_leads_first() {
+    let bench = Bench::new();
+    let with = |priority: &str| {
+        // So long that nobody stands aside in vain on a busy machine.
+        let args = ["--lease", "120s", "lead", "billing", "--priority", priority];
+        let identity = format!("web with {priority}");
+        let shown = ["--identity", &identity, "--", "sh", "-c", SCRIPT];
+        bench.tidelock(&[&args[..], &shown].concat())
+    };
+    let mut first = Run::start(with("-1"));
+    term(&first.line());
+    let others = ["0", "2", "1"].map(|priority| Run::start(with(priority)));
+    listed(&bench, 3);
+    first.signal(Signal::TERM);
+    first.end();
+    let end = Instant::now() + PATIENCE;
+    let mut seen = leader(&bench);
+    // One that lets others through holds the lock for a moment, and is shown without a term.
+    while !seen.contains(" in term ") {
+        assert!(Instant::now() < end, "{seen}");
+        seen = leader(&bench);
+    }
+    assert!(
+        seen.starts_with("billing: web with 2 leads in term "),
+        "{seen}"
+    );
+    for other in &others {
+        other.signal(Signal::TERM);
+    }
+    for other in others {
+        assert_eq!(other.end().0, Some(143));
+    }
 }
 
 #[test]
