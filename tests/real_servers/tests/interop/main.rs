@@ -10,6 +10,7 @@ mod world;
 
 mod counting;
 mod counts;
+mod elections;
 mod fair;
 mod fair_load;
 mod fair_queue;
