@@ -9,7 +9,9 @@ use anyhow::{Result, ensure};
 use crate::schedules;
 use crate::servers;
 use crate::sh::{command, quiet, root};
-use crate::test::{self, Outcome, PARTS, Tally, perform, tests_with, whole_family};
+use crate::test::{
+    self, Outcome, PARTS, Tally, perform, ten_thousand_stories, tests_with, whole_family,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -21,8 +23,9 @@ pub(crate) struct Args {
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
 
 /// Long tests of elections and slots. They print figures for the page.
-const FLEETS: [&str; 3] = [
+const FLEETS: [&str; 4] = [
     "10000_slots",
+    "leaders_that_are_killed_fifty_times",
     "thirty_rolling_restarts",
     "a_process_that_was_frozen_drops_its_work",
 ];
@@ -74,6 +77,10 @@ fn parts() -> Vec<(String, Run)> {
     parts.push(("long tests".to_owned(), run));
     let run: Run = Box::new(|_| schedules::all());
     parts.push(("a million schedules".to_owned(), run));
+    for only in ["elections", "jobs"] {
+        let run: Run = Box::new(move |_| ten_thousand_stories(&["--only", only]));
+        parts.push((format!("ten thousand stories of {only}"), run));
+    }
     // One after the other: two on one machine would measure each other.
     let fleets = ["-p", "real_servers", "--test", "fleet", "--"];
     let flags = ["--ignored", "--nocapture", "--test-threads", "1"];

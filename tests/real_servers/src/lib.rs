@@ -14,6 +14,7 @@ pub mod leavers;
 pub mod logs;
 mod marks;
 pub mod requests;
+pub mod resource;
 pub mod shares;
 mod timing;
 pub mod waiting;

@@ -6,10 +6,10 @@
 //! `all are done` at the end.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use real_servers::resource;
 use tidelock::Client;
 use tidelock::once::{Once, OnceJob, Retry, Slot, SlotRun};
 
@@ -59,8 +59,7 @@ async fn work(run: SlotRun, resource: &File) -> std::io::Result<()> {
     append(resource, "end", &run)
 }
 
-/// One write, so that the lines of several processes do not mix.
-fn append(mut resource: &File, what: &str, run: &SlotRun) -> std::io::Result<()> {
+fn append(file: &File, what: &str, run: &SlotRun) -> std::io::Result<()> {
     let (slot, token, process) = (run.slot(), run.token(), std::process::id());
-    resource.write_all(format!("{what} {slot} {token} {process}\n").as_bytes())
+    resource::append(file, &format!("{what} {slot} {token} {process}"))
 }

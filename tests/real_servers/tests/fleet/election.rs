@@ -1,5 +1,6 @@
 //! Elections between processes.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,29 @@ use crate::store::Store;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn candidate(store: &Store, identity: &str, lease: Duration) -> Result<Spawned> {
+    campaigning(command(store, identity, lease))
+}
+
+/// A candidate that tells a resource what it does.
+pub(crate) fn candidate_at(
+    store: &Store,
+    identity: &str,
+    lease: Duration,
+    resource: &Path,
+) -> Result<Spawned> {
+    let mut command = command(store, identity, lease);
+    command.arg(resource);
+    campaigning(command)
+}
+
+fn command(store: &Store, identity: &str, lease: Duration) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_candidate"));
     command.args([&store.url, "billing", identity]);
     command.arg(lease.as_millis().to_string());
+    command
+}
+
+fn campaigning(command: Command) -> Result<Spawned> {
     let mut started = Spawned::start(command)?;
     started.wait_line("campaigns", PATIENCE)?;
     Ok(started)

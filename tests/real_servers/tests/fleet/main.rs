@@ -4,6 +4,7 @@
 mod election;
 mod emptied;
 mod frozen;
+mod killed;
 mod slots;
 mod store;
 
