@@ -38,8 +38,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(election: …)` adds the promises of a store with elections, `ordered election` of one that shows the queue
 ///   of a fair lock; `no election` is for a store that keeps no marks.
 /// - `conformance!(permits: …)` adds the promises of a store with semaphores, `permits faces` without the bare store.
-/// - `conformance!(counting: …)` adds the promises of a store with counting semaphores, `counting faces` without the bare
-///   store.
+/// - `conformance!(counting: …)` adds those of a store with counting semaphores, `counting faces` without the bare store.
 /// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
@@ -185,12 +184,14 @@ macro_rules! conformance {
             a_failed_attempt_is_made_again_and_no_more_than_allowed
             a_crashed_run_is_followed_by_another
             a_run_that_takes_too_long_is_dropped_and_has_failed
-            a_lost_reply_is_no_second_run
             history_begins_with_the_newest
             a_mark_is_kept_as_long_as_asked
             a_run_dropped_at_every_await_is_made_again
             senseless_jobs_are_refused_before_traffic
             a_close_ends_the_calls_that_wait_for_the_store
+        );
+        $crate::conformance!(@tests $fixture; once_faults:
+            a_run_whose_acquire_had_no_reply_is_run_once a_lost_reply_is_no_second_run
         );
         $crate::conformance!(@tests $fixture; once_reports:
             a_job_longer_than_its_lock_runs_once
@@ -213,6 +214,7 @@ macro_rules! conformance {
             a_candidate_that_never_led_is_not_told_that_it_stopped
             a_leader_that_was_lost_campaigns_again
             a_failed_campaign_leaves_no_candidate
+            an_election_without_a_reply_is_won_once
             a_resignation_without_a_reply_is_not_forgotten
             a_candidate_that_died_is_no_zombie
             observers_are_told_that_nobody_leads

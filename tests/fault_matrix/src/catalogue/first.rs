@@ -69,10 +69,16 @@ pub(super) const ROWS: [Row; 23] = [
             "a_lost_reply_is_cleaned_up",
             "an_acquire_left_without_a_reply_is_withdrawn",
             "an_acquire_after_its_withdrawal_takes_no_effect",
+            "an_election_without_a_reply_is_won_once",
+            "a_run_whose_acquire_had_no_reply_is_run_once",
         ])
     }),
     row(11, "the reply to a release is lost", |store| {
-        lost_replies(store).and(&["a_lost_release_reply_is_no_error"])
+        lost_replies(store).and(&[
+            "a_lost_release_reply_is_no_error",
+            "a_resignation_without_a_reply_is_not_forgotten",
+            "a_lost_reply_is_no_second_run",
+        ])
     }),
     row(12, "the reply to a renewal is lost", |store| {
         lost_replies(store).and(&["a_lost_renewal_reply_loses_nothing"])

@@ -21,6 +21,8 @@ fn fixture() -> Fixture {
 
 mod promises {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(once: super::fixture());
+    tidelock::conformance!(election: super::fixture());
 }
 
 /// A server that publishes keyspace events when keys are deleted or expire.

@@ -39,6 +39,8 @@ mod promises {
     mod plain {
         tidelock::conformance!(super::fixture());
         tidelock::conformance!(shown fair: super::fixture());
+        tidelock::conformance!(once: super::fixture());
+        tidelock::conformance!(election: super::fixture());
     }
 
     mod chaos {

@@ -92,6 +92,39 @@ pub async fn a_failed_campaign_leaves_no_candidate(fixture: &Fixture) {
     stop.cancel();
 }
 
+/// The replies to the acquire of a campaign are lost: it is asked for again, and one leadership comes of it, which ends with
+/// one resignation.
+pub async fn an_election_without_a_reply_is_won_once(fixture: &Fixture) {
+    let other = fixture.client(fixture.builder()).await;
+    let (one, plug) = fixture.mortal(fixture.builder()).await;
+    for lost in 1..4 {
+        let name = unique("billing");
+        let before = other.election(&name).identity("web-1");
+        let candidate = one.client().election(&name).identity("web-2");
+        let leadership = before.campaign().await.expect("free");
+        let earlier = leadership.term();
+        let campaigning = candidate.clone();
+        let campaign = tokio::spawn(async move { campaigning.campaign().await });
+        eventually("it campaigns", patience(fixture), || async {
+            let listed = before.candidates().await.expect("readable");
+            listed.iter().any(|it| it.identity == "web-2")
+        })
+        .await;
+        // Its mark is written, so what is lost is the reply to its next attempts.
+        plug.lose_replies(lost);
+        leadership.resign().await.expect("held");
+        let won = within("its term", patience(fixture), campaign).await;
+        plug.lose_replies(0);
+        let won = won.expect("no panic").expect("asked again");
+        assert!(won.term() > earlier && candidate.is_leader());
+        let seen = other.lock(&name).inspect().await.expect("readable");
+        let holds: Vec<_> = seen.holders.iter().map(|holder| holder.holds).collect();
+        assert_eq!(holds, [1]);
+        won.resign().await.expect("held");
+        assert!(before.leader().await.expect("readable").is_none());
+    }
+}
+
 /// etcd #22123: a resignation whose reply is lost is repeated: the old leader does not lead, and another one does long before the
 /// lease would have ended.
 pub async fn a_resignation_without_a_reply_is_not_forgotten(fixture: &Fixture) {

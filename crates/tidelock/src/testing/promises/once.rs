@@ -225,22 +225,6 @@ pub async fn a_run_that_takes_too_long_is_dropped_and_has_failed(fixture: &Fixtu
     assert!(mark.error.expect("a reason").contains("too long"));
 }
 
-/// The replies of the last writes are lost: the run has succeeded all the same, and nobody runs it again.
-pub async fn a_lost_reply_is_no_second_run(fixture: &Fixture) {
-    let name = unique("report");
-    let (one, plug) = fixture.mortal(fixture.builder()).await;
-    let mine = job(one.client(), &name).wait(patience(fixture));
-    let lossy = mine.run(|_| async {
-        plug.lose_replies(1);
-        Ok::<_, Infallible>(())
-    });
-    let done = within("its end", patience(fixture), lossy).await;
-    assert!(matches!(done, Ok(Once::Ran(()))), "{done:?}");
-    let other = fixture.client(fixture.builder()).await;
-    let late = job(&other, &name).wait(patience(fixture));
-    assert!(matches!(run(&late).await, Ok(Once::Done(_))));
-}
-
 /// The newest mark comes first, and each says who ran what and when.
 pub async fn history_begins_with_the_newest(fixture: &Fixture) {
     let name = unique("import");
