@@ -13,7 +13,7 @@ mod story;
 
 use std::fmt;
 
-pub use story::{Flaw, Plan};
+pub use story::{Flaw, Plan, Subject};
 
 /// The totals of a story without a violation.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,6 +43,8 @@ impl Outcome {
 pub struct Failure {
     /// The seed of the story.
     pub seed: u64,
+    /// What the story was about, if the seed did not decide it.
+    pub only: Option<Subject>,
     /// The guarantee that was violated.
     pub why: String,
     /// The events up to the violation, one per line.
@@ -59,7 +61,12 @@ impl fmt::Display for Failure {
             f,
             "play it again: cargo run --profile bench -p simulation -- --seed {}",
             self.seed
-        )
+        )?;
+        match self.only {
+            None => Ok(()),
+            Some(Subject::Elections) => f.write_str(" --only elections"),
+            Some(Subject::Jobs) => f.write_str(" --only jobs"),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use simulation::{Outcome, Plan, play};
+use simulation::{Outcome, Plan, Subject, play};
 
 /// Plays stories of locks under faults, each determined by its seed, and looks for a violated guarantee.
 #[derive(Debug, Parser)]
@@ -21,20 +21,33 @@ struct Args {
     /// Plays only the story of this seed, and prints all its events
     #[arg(long)]
     seed: Option<u64>,
+    /// Plays only stories of these
+    #[arg(long)]
+    only: Option<Subject>,
+}
+
+impl Args {
+    fn plan(&self, seed: u64) -> Plan {
+        Plan {
+            seed,
+            only: self.only,
+            ..Plan::default()
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     match args.seed {
-        Some(seed) => one(seed),
+        Some(seed) => one(&args.plan(seed)),
         None => many(&args),
     }
 }
 
-fn one(seed: u64) -> ExitCode {
-    match play(&Plan { seed, flaw: None }) {
+fn one(plan: &Plan) -> ExitCode {
+    match play(plan) {
         Ok((outcome, log)) => {
-            println!("{}\nseed {seed}: {outcome:?}", log.join("\n"));
+            println!("{}\nseed {}: {outcome:?}", log.join("\n"), plan.seed);
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -56,7 +69,7 @@ fn many(args: &Args) -> ExitCode {
                     if seed >= args.from + args.seeds || failed.load(Ordering::Relaxed) {
                         break;
                     }
-                    match play(&Plan { seed, flaw: None }) {
+                    match play(&args.plan(seed)) {
                         Ok((outcome, _)) => {
                             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
                             total.add(&outcome);
@@ -74,8 +87,12 @@ fn many(args: &Args) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
+    let only = args
+        .only
+        .map(|only| format!(" of {only:?}"))
+        .unwrap_or_default();
     println!(
-        "{} seeds from {}: {} locks taken, {} steps of holders, {} losses told, {} leaderships transferred, no promise broken, in {:.1} s",
+        "{} seeds{only} from {}: {} locks taken, {} steps of holders, {} losses told, {} leaderships transferred, no promise broken, in {:.1} s",
         args.seeds,
         args.from,
         total.grants,

@@ -44,13 +44,24 @@ pub enum Flaw {
 /// its renewals do not get through, it stops at the end of the longest lease that anything was extended to.
 const FORCED: u32 = 2;
 
+/// What all clients of a story use, if the seed does not decide it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Subject {
+    /// Elections
+    Elections,
+    /// Jobs that run once per slot
+    Jobs,
+}
+
 /// Selects the story.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
     /// Determines everything that happens.
     pub seed: u64,
     /// `None`: the store is correct.
     pub flaw: Option<Flaw>,
+    /// `None`: the seed decides what the story is about.
+    pub only: Option<Subject>,
 }
 
 /// The participants of a story.
@@ -68,9 +79,10 @@ struct Cast {
 }
 
 pub(crate) fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
-    let Plan { seed, .. } = *plan;
+    let Plan { seed, only, .. } = *plan;
     let failed = |why: String| Failure {
         seed,
+        only,
         why,
         log: Vec::new(),
     };
@@ -83,7 +95,12 @@ pub(crate) fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
     let (outcome, log, verdict) = LocalSet::new().block_on(&runtime, tell(plan));
     match verdict {
         None => Ok((outcome, log)),
-        Some(why) => Err(Failure { seed, why, log }),
+        Some(why) => Err(Failure {
+            seed,
+            only,
+            why,
+            log,
+        }),
     }
 }
 
@@ -110,7 +127,11 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
     let lease = Duration::from_secs(dice.u64(3..=30));
     // 0: a majority of three stores; 1: all of two stores; otherwise one store: from 10 on with fair locks, from 14 on with
     // elections, of which half have no faults, from 16 on with jobs that run once per slot.
-    let shape = dice.u8(..18);
+    let shape = match plan.only {
+        None => dice.u8(..18),
+        Some(Subject::Elections) => dice.u8(14..16),
+        Some(Subject::Jobs) => dice.u8(16..18),
+    };
     let is_calm = matches!(shape, 14..16) && dice.bool();
     let stores: u8 = match shape {
         0 => 3,

@@ -2,12 +2,19 @@
 
 use simulation::{Flaw, Plan, play};
 
+fn story(seed: u64) -> Plan {
+    Plan {
+        seed,
+        ..Plan::default()
+    }
+}
+
 /// Plays a few hundred seeds and returns the first violation that the flaw causes.
 fn caught(flaw: Flaw) -> String {
     let mut failures = (0..600).filter_map(|seed| {
         let plan = Plan {
-            seed,
             flaw: Some(flaw),
+            ..story(seed)
         };
         play(&plan).err()
     });
@@ -20,7 +27,7 @@ fn caught(flaw: Flaw) -> String {
 #[test]
 fn no_promise_is_broken_in_three_hundred_stories() {
     for seed in 0..300 {
-        if let Err(failure) = play(&Plan { seed, flaw: None }) {
+        if let Err(failure) = play(&story(seed)) {
             panic!("{failure}");
         }
     }
@@ -29,7 +36,7 @@ fn no_promise_is_broken_in_three_hundred_stories() {
 #[test]
 fn a_seed_tells_one_story() {
     for seed in 0..20 {
-        let told = || play(&Plan { seed, flaw: None }).map(|(_, log)| log);
+        let told = || play(&story(seed)).map(|(_, log)| log);
         let (first, second) = (told().unwrap(), told().unwrap());
         assert_eq!(first, second, "seed {seed}");
     }
@@ -78,8 +85,11 @@ fn a_store_that_forgets_successors_is_caught() {
 #[test]
 fn marks_that_never_expire_keep_nobody_from_leading() {
     for seed in 0..300 {
-        let flaw = Some(Flaw::KeepsMarks);
-        if let Err(failure) = play(&Plan { seed, flaw }) {
+        let plan = Plan {
+            flaw: Some(Flaw::KeepsMarks),
+            ..story(seed)
+        };
+        if let Err(failure) = play(&plan) {
             panic!("{failure}");
         }
     }
@@ -88,7 +98,7 @@ fn marks_that_never_expire_keep_nobody_from_leading() {
 #[test]
 fn leaderships_are_transferred_in_the_stories() {
     let transfers = (0..300).filter_map(|seed| {
-        let told = play(&Plan { seed, flaw: None }).ok()?;
+        let told = play(&story(seed)).ok()?;
         Some(told.0.transfers)
     });
     assert!(transfers.sum::<usize>() > 10);

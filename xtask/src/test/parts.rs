@@ -281,9 +281,13 @@ fn simulation(tally: &mut Tally) -> Result<()> {
     // It does not wait for stores, so it is built to run fast.
     let fast = ["--profile", "bench", "-p", "simulation"];
     tests(tally, &[fast.as_slice(), &["--tests"]].concat())?;
+    ten_thousand_stories(&[])
+}
+
+pub(crate) fn ten_thousand_stories(flags: &[&str]) -> Result<()> {
+    let run = ["run", "--quiet", "--profile", "bench", "-p", "simulation"];
     let seeds = ["--", "--seeds", "10000"];
-    let run = [["run", "--quiet"].as_slice(), &fast, &seeds].concat();
-    sh::run(cargo(&run))
+    sh::run(cargo(&[run.as_slice(), &seeds, flags].concat()))
 }
 
 fn examples(_: &mut Tally) -> Result<()> {
