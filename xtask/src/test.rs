@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all checks that a change must pass.
 
+mod api;
 mod consumers;
 mod failures;
 mod manifests;

@@ -10,7 +10,7 @@ use crate::sh::{self, cargo, root};
 
 const PACKAGES: [&str; 2] = ["tidelock", "tidelock-cli"];
 /// Rewrites the lists instead of comparing them.
-const WRITE: &str = "TIDELOCK_WRITE_DOCS";
+pub(super) const WRITE: &str = "TIDELOCK_WRITE_DOCS";
 
 /// Compares the files of each package with the list that is kept, without the programs, which change daily.
 pub(super) fn packages(_: &mut Tally) -> Result<()> {

@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 
-use super::{Tally, consumers, manifests, packages};
+use super::{Tally, api, consumers, manifests, packages};
 use crate::sh::{self, cargo, root};
 use crate::{platforms, schedules, servers, tools};
 
@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 19] = [
+pub(crate) const PARTS: [Part; 20] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -92,6 +92,11 @@ pub(crate) const PARTS: [Part; 19] = [
         name: "packages",
         about: "the files that would be published",
         run: packages::packages,
+    },
+    Part {
+        name: "api",
+        about: "the public API, item by item, and that the changelog tells its changes",
+        run: api::api,
     },
     Part {
         name: "docs",
