@@ -2,6 +2,7 @@
 
 mod bench;
 mod book;
+mod dist;
 mod faults;
 mod features;
 mod flames;
@@ -36,6 +37,8 @@ enum Task {
     Flames,
     /// Builds the pages of docs/ as one site, in target/book/site
     Book,
+    /// Makes the artefacts of a release in target/dist; `--check` tries each as its user would
+    Dist(dist::Args),
     /// Counts the crates that each feature of the library adds, and measures what they cost to build
     Features(features::Args),
     /// Counts how easily a stranger finds things in the library, and writes docs/house.md
@@ -57,6 +60,7 @@ fn main() -> Result<()> {
         Task::Bench(args) => bench::run(&args),
         Task::Flames => flames::run(),
         Task::Book => book::run(),
+        Task::Dist(args) => dist::run(&args),
         Task::Features(args) => features::run(&args),
         Task::House(args) => house::run(&args),
         Task::Schedules(args) => schedules::run(&args),

@@ -6,6 +6,15 @@ use anyhow::Result;
 
 use crate::sh::{self, have, root};
 
+/// It notes the crates of a program inside it.
+pub(crate) fn cargo_auditable() -> Result<PathBuf> {
+    tool("cargo-auditable@0.7.7", "cargo-auditable")
+}
+
+pub(crate) fn cargo_cyclonedx() -> Result<PathBuf> {
+    tool("cargo-cyclonedx@0.5.9", "cargo-cyclonedx")
+}
+
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     tool("cargo-deny", "cargo-deny")
 }
@@ -38,7 +47,8 @@ pub(crate) fn mdbook() -> Result<PathBuf> {
     tool("mdbook", "mdbook")
 }
 
-/// Builds the tool into the target directory, unless it is there or on the search path. The build takes some minutes.
+/// Builds the tool, `NAME` or `NAME@VERSION`, into the target directory, unless it is there or on the search path. The build
+/// takes some minutes.
 fn tool(name: &str, program: &str) -> Result<PathBuf> {
     if have(program) {
         return Ok(program.into());

@@ -1,0 +1,139 @@
+//! The programs of a release, built from a copy of the source in a folder of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{epoch, script};
+use crate::sh::{self, cargo, command as program, have, root};
+use crate::{servers, tools};
+
+/// A program, and the target it was built for.
+pub(super) struct Built {
+    pub(super) target: String,
+    pub(super) path: PathBuf,
+}
+
+/// Debian's packages of what making a release needs, and of what trying it needs: the program, and its package.
+const TO_MAKE: [(&str, &str); 3] = [
+    ("dpkg-deb", "dpkg"),
+    ("rpmbuild", "rpm"),
+    ("musl-gcc", "musl-tools"),
+];
+const TO_TRY: [(&str, &str); 7] = [
+    ("mmdebstrap", "mmdebstrap"),
+    ("redis-server", "redis-server"),
+    ("man", "man-db"),
+    ("zsh", "zsh"),
+    ("fish", "fish"),
+    ("ip", "iproute2"),
+    ("objcopy", "binutils"),
+];
+
+pub(super) fn install_tools(to_try: bool) -> Result<()> {
+    let wanted = TO_MAKE.iter().chain(TO_TRY.iter().filter(|_| to_try));
+    let missing: Vec<&str> = wanted
+        .filter(|(program, _)| !have(program))
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    servers::apt::install(&missing)
+}
+
+/// The target of this machine, and the one whose programs need nothing of the machine.
+fn targets() -> Result<[String; 2]> {
+    let told = sh::quiet(program("rustc", &["-vV"]))?;
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc -vV names no host")?;
+    ensure!(
+        host.ends_with("-linux-gnu"),
+        "releases are made on Linux with glibc, not on {host}"
+    );
+    Ok([host.to_owned(), host.replace("-gnu", "-musl")])
+}
+
+/// Copies the files that git knows, as they are now, so that nothing else can get into a release. They keep their times:
+/// cargo builds only what has changed.
+pub(super) fn copy_source(work: &Path) -> Result<PathBuf> {
+    let source = work.join("source");
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    fs::create_dir_all(&source)?;
+    script(
+        "git ls-files -z | xargs -0 cp --preserve=timestamps,mode --parents -t \"$TO\"",
+        &[("TO", &source)],
+    )?;
+    Ok(source)
+}
+
+/// Builds the command with every store for both targets, at the same time, its dependencies noted inside.
+pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
+    let targets = targets()?;
+    println!("building {} in {}", targets.join(" and "), work.display());
+    let auditable = tools::cargo_auditable()?;
+    let mut build = program(&auditable.to_string_lossy(), &["auditable", "build"]);
+    build
+        .args(["--quiet", "--locked", "--profile", "dist"])
+        .args(["-p", "tidelock-cli", "--all-features"])
+        .current_dir(source)
+        .env("CARGO", cargo(&[]).get_program())
+        .env("CARGO_TARGET_DIR", work.join("target"))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("SOURCE_DATE_EPOCH", epoch()?)
+        .env("RUSTFLAGS", remapped(source)?);
+    for target in &targets {
+        if target.ends_with("-musl") {
+            sh::quiet(program("rustup", &["target", "add", target]))?;
+        }
+        let name = format!("CC_{}", target.replace('-', "_"));
+        build.args(["--target", target]).env(name, compiler(target));
+    }
+    sh::run(build)?;
+    for target in &targets {
+        let path = built(work, target).path;
+        ensure!(path.is_file(), "{} was not built", path.display());
+    }
+    Ok(targets.map(|target| built(work, &target)))
+}
+
+fn built(work: &Path, target: &str) -> Built {
+    Built {
+        target: target.to_owned(),
+        path: work.join("target").join(target).join("dist/tidelock"),
+    }
+}
+
+fn compiler(target: &str) -> &'static str {
+    if target.ends_with("-musl") {
+        "musl-gcc"
+    } else {
+        "cc"
+    }
+}
+
+/// Panics name the source of a crate. No path of this machine may be among them: two machines would build two programs.
+fn remapped(source: &Path) -> Result<String> {
+    let home = cargo_home()?;
+    Ok(format!(
+        "--remap-path-prefix={}=/tidelock --remap-path-prefix={}=/cargo",
+        source.display(),
+        home.display()
+    ))
+}
+
+pub(super) fn cargo_home() -> Result<PathBuf> {
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    let home = std::env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(Path::new(&home).join(".cargo"))
+}
+
+/// The machine's paths that no artefact may name.
+pub(super) fn private_paths() -> Result<[PathBuf; 2]> {
+    Ok([root(), cargo_home()?])
+}

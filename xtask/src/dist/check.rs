@@ -1,0 +1,118 @@
+//! `cargo xtask dist --check`: tries each artefact as its user would, and prints a table of what was shown.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+
+use super::proofs::{crates, image, installed, pages, parts};
+use super::{Release, scratch, sha256};
+use crate::sh::root;
+
+/// What is claimed about a release, and the function that fails if it is not so.
+type Proof = (&'static str, fn(&Release) -> Result<String>);
+
+const PROOFS: [Proof; 17] = [
+    (
+        "no path of this machine is in a program",
+        installed::no_private_paths,
+    ),
+    (
+        "sizes: program 12 MB, .deb 6 MB, image 8 MB at most",
+        installed::sizes,
+    ),
+    (
+        "checksums and the formula name these files",
+        parts::checksums,
+    ),
+    (
+        "--version, man page and changelog name this version",
+        pages::versions,
+    ),
+    ("man pages have no warning", pages::man),
+    ("completions work in bash, zsh and fish", pages::completions),
+    (
+        "the program lists its crates, and Cargo.lock has them",
+        parts::listed_inside,
+    ),
+    (
+        "the list of parts agrees with the program and Cargo.lock",
+        parts::sbom,
+    ),
+    (
+        "the .deb in a Debian without a network: demo, removal",
+        installed::deb,
+    ),
+    (
+        "the .rpm installs these files, and removes them",
+        installed::rpm,
+    ),
+    ("the image: digests, its user, authorities", image::layout),
+    (
+        "the image's root alone, without a network: demo",
+        image::demo,
+    ),
+    (
+        "the image's root alone finds a server by its name",
+        image::by_name,
+    ),
+    (
+        "the crates build from what would be published alone",
+        crates::packaged,
+    ),
+    (
+        "the oldest supported Rust compiles both crates",
+        crates::oldest_rust,
+    ),
+    (
+        "the docs as docs.rs builds them, without warnings",
+        crates::docs_rs,
+    ),
+    // The longest, so the last.
+    (
+        "a second build in another folder has the same bytes",
+        reproducible,
+    ),
+];
+
+/// What cannot be shown on one machine without accounts.
+const NOT_SHOWN: &str = "not shown here: uploads to registries, signatures, other processors and systems, `brew install`, \
+                         a container runtime that loads the image";
+
+pub(super) fn all(release: &Release) -> Result<()> {
+    let begun = Instant::now();
+    let mut table = Vec::new();
+    let mut failed = 0;
+    for (claim, proof) in PROOFS {
+        let start = Instant::now();
+        let (mark, told) = match proof(release) {
+            Ok(told) => ("✓", told),
+            Err(error) => {
+                println!("{claim}: {error:#}");
+                failed += 1;
+                ("✗", "see above".to_owned())
+            }
+        };
+        let time = start.elapsed().as_secs_f64();
+        let line = format!("{mark} {claim:<58} {time:>6.1} s  {told}");
+        println!("{line}");
+        table.push(line);
+    }
+    println!("\n{}\n{NOT_SHOWN}", table.join("\n"));
+    println!("{:.0} s for the proofs", begun.elapsed().as_secs_f64());
+    if failed > 0 {
+        bail!("{failed} of {} claims were not shown", PROOFS.len());
+    }
+    Ok(())
+}
+
+/// Makes the whole release again elsewhere.
+fn reproducible(release: &Release) -> Result<String> {
+    let again = Release::make(&scratch("b"), &root().join("target/dist-work/again"))?;
+    let (first, second) = (release.artefacts()?, again.artefacts()?);
+    ensure!(first.len() == second.len(), "{first:?}, then {second:?}");
+    for (one, other) in first.iter().zip(&second) {
+        let same = one.file_name() == other.file_name() && sha256(one)? == sha256(other)?;
+        ensure!(same, "{} and {} differ", one.display(), other.display());
+    }
+    Ok(format!("{} files", first.len()))
+}

@@ -1,0 +1,79 @@
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::dist::{Release, scratch};
+use crate::sh::{self, cargo, command};
+
+/// The oldest supported version of Rust.
+const OLDEST_RUST: &str = env!("CARGO_PKG_RUST_VERSION");
+/// What rustdoc writes beside an item that needs a feature.
+const BADGE: &str = "Available on <strong>crate feature";
+
+/// Packs both crates from the source of the release, and compiles each from its package.
+pub(crate) fn packaged(release: &Release) -> Result<String> {
+    let mut package = cargo(&["package", "--quiet", "--locked", "--allow-dirty"]);
+    package
+        .args(["-p", "tidelock", "-p", "tidelock-cli"])
+        .current_dir(release.source())
+        .env("CARGO_TARGET_DIR", scratch("packaged"));
+    sh::quiet(package)?;
+    Ok("tidelock, tidelock-cli".to_owned())
+}
+
+/// The whole library and command, with the versions of all other crates that Cargo.lock names.
+pub(crate) fn oldest_rust(release: &Release) -> Result<String> {
+    if sh::quiet(with_rust(OLDEST_RUST, &["--version"])).is_err() {
+        let install = ["toolchain", "install", "--profile", "minimal", OLDEST_RUST];
+        sh::quiet(command("rustup", &install))?;
+    }
+    let mut check = with_rust(OLDEST_RUST, &["check", "--quiet", "--locked"]);
+    check
+        .args(["-p", "tidelock", "-p", "tidelock-cli", "--all-features"])
+        .current_dir(release.source())
+        .env("CARGO_TARGET_DIR", scratch("oldest-rust"));
+    sh::quiet(check)?;
+    Ok(OLDEST_RUST.to_owned())
+}
+
+/// As docs.rs builds the pages: with the nightly compiler and the flags of `package.metadata.docs.rs`. A warning is an error.
+pub(crate) fn docs_rs(release: &Release) -> Result<String> {
+    let target = scratch("docs-rs");
+    let mut doc = with_rust("nightly", &["doc", "--quiet", "--locked", "--no-deps"]);
+    doc.args(["-p", "tidelock", "--all-features"])
+        .current_dir(release.source())
+        .env("CARGO_TARGET_DIR", &target)
+        .env("RUSTDOCFLAGS", "--cfg docsrs -D warnings");
+    sh::quiet(doc)?;
+    let pages = with_badge(&target.join("doc/tidelock"))?;
+    ensure!(pages > 0, "no page says which feature an item needs");
+    Ok(format!("{pages} pages name a feature"))
+}
+
+/// Runs cargo of this version of Rust. It would otherwise take that of this program over from the environment.
+fn with_rust(version: &str, args: &[&str]) -> std::process::Command {
+    let mut cargo = command("rustup", &["run", version, "cargo"]);
+    cargo.args(args);
+    for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        cargo.env_remove(name);
+    }
+    cargo
+}
+
+/// How many pages below the folder have an item that needs a feature.
+fn with_badge(folder: &Path) -> Result<usize> {
+    let mut pages = 0;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            pages += with_badge(&path)?;
+        } else if fs::read(&path)?
+            .windows(BADGE.len())
+            .any(|it| it == BADGE.as_bytes())
+        {
+            pages += 1;
+        }
+    }
+    Ok(pages)
+}
