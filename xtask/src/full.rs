@@ -6,9 +6,10 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 
+use crate::compatibility;
 use crate::schedules;
 use crate::servers;
-use crate::sh::{command, quiet, root};
+use crate::sh::{first_line, root};
 use crate::test::{
     self, Outcome, PARTS, Tally, perform, ten_thousand_stories, tests_with, whole_family,
 };
@@ -29,9 +30,6 @@ const FLEETS: [&str; 4] = [
     "thirty_rolling_restarts",
     "a_process_that_was_frozen_drops_its_work",
 ];
-
-/// The long tests of mixed fair queues. They print figures for the page.
-const FAIR_QUEUES: &str = "t73_a_fair_queue_with_";
 
 type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
 
@@ -69,12 +67,10 @@ fn parts() -> Vec<(String, Run)> {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));
         parts.push((format!("real servers on {flavour}"), run));
     }
-    let long = ["-p", "real_servers", "--tests", "--", "--ignored"];
-    let others = FLEETS.iter().chain([&FAIR_QUEUES]);
-    let others = others.flat_map(|test| ["--skip", test]);
-    let long: Vec<&str> = long.into_iter().chain(others).collect();
-    let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
+    let run: Run = Box::new(long_tests);
     parts.push(("long tests".to_owned(), run));
+    let run: Run = Box::new(|tally| compatibility::write(&compatibility::Args::default(), tally));
+    parts.push(("compatibility".to_owned(), run));
     let run: Run = Box::new(|_| schedules::all());
     parts.push(("a million schedules".to_owned(), run));
     for only in ["elections", "jobs"] {
@@ -87,11 +83,18 @@ fn parts() -> Vec<(String, Run)> {
     let fleets = [fleets.as_slice(), &flags].concat();
     let run: Run = Box::new(move |tally| tests_with(tally, &fleets, None));
     parts.push(("fleets".to_owned(), run));
-    let interop = ["-p", "real_servers", "--test", "interop", FAIR_QUEUES, "--"];
-    let queues = [interop.as_slice(), &flags].concat();
-    let run: Run = Box::new(move |tally| tests_with(tally, &queues, None));
-    parts.push(("mixed fair queues".to_owned(), run));
     parts
+}
+
+/// Without those beside Redisson, which write a page of their own.
+fn long_tests(tally: &mut Tally) -> Result<()> {
+    let mut binaries = test::binaries()?;
+    binaries.retain(|name| name != "interop");
+    let mut args = vec!["-p", "real_servers"];
+    args.extend(binaries.iter().flat_map(|name| ["--test", name]));
+    args.extend(["--", "--ignored"]);
+    args.extend(FLEETS.iter().flat_map(|test| ["--skip", test]));
+    tests_with(tally, &args, None)
 }
 
 /// Renders the page: a row for each part. Parts that were not run now keep their row from `before`.
@@ -155,29 +158,24 @@ fn line(outcome: &Outcome, commit: &str) -> String {
     )
 }
 
-fn said(program: &str, args: &[&str]) -> String {
-    let output = quiet(command(program, args)).unwrap_or_else(|_| "unknown".to_owned());
-    output.lines().next().unwrap_or_default().to_owned()
-}
-
 fn commit() -> String {
-    said("git", &["describe", "--always", "--dirty"])
+    first_line("git", &["describe", "--always", "--dirty"])
 }
 
 fn machine() -> Vec<(&'static str, String)> {
     let server = |flavour: &str| {
         let path = root().join("target/servers").join(flavour).join("server");
-        said(&path.to_string_lossy(), &["--version"])
+        first_line(&path.to_string_lossy(), &["--version"])
     };
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     vec![
-        ("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
+        ("date", first_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
         (
             "machine",
-            format!("{}, {cores} cores", said("uname", &["-srm"])),
+            format!("{}, {cores} cores", first_line("uname", &["-srm"])),
         ),
-        ("compiler", said("rustc", &["--version"])),
-        ("Redis 7", said("redis-server", &["--version"])),
+        ("compiler", first_line("rustc", &["--version"])),
+        ("Redis 7", first_line("redis-server", &["--version"])),
         ("Redis 6.2", server("redis62")),
         ("Redis 8", server("redis8")),
         ("Valkey 9", server("valkey9")),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod book;
+mod compatibility;
 mod dist;
 mod faults;
 mod features;
@@ -47,6 +48,8 @@ enum Task {
     Schedules(schedules::Args),
     /// Runs mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
+    /// Runs the tests beside real Redisson, and writes docs/compatibility.md
+    Compatibility(compatibility::Args),
     /// Causes every fault of the catalogue on every store
     Faults(faults::Args),
 }
@@ -65,6 +68,7 @@ fn main() -> Result<()> {
         Task::House(args) => house::run(&args),
         Task::Schedules(args) => schedules::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Compatibility(args) => compatibility::run(&args),
         Task::Faults(args) => faults::run(&args),
     }
 }

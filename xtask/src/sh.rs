@@ -71,6 +71,12 @@ pub(crate) fn quiet(mut command: Command) -> Result<String> {
     Ok(said)
 }
 
+/// The first line that a program prints; `unknown` if it cannot be run.
+pub(crate) fn first_line(program: &str, args: &[&str]) -> String {
+    let output = quiet(command(program, args)).unwrap_or_else(|_| "unknown".to_owned());
+    output.lines().next().unwrap_or_default().to_owned()
+}
+
 /// Runs the command with its output visible, and passes each line of its stdout to `line` as well. Returns whether it
 /// succeeded.
 ///

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-pub(crate) use parts::{PARTS, feature_names, ten_thousand_stories, tests_with, whole_family};
+pub(crate) use parts::{
+    PARTS, binaries, feature_names, ten_thousand_stories, tests_with, whole_family,
+};
 pub(crate) use tally::Tally;
 
 #[derive(Debug, clap::Args)]

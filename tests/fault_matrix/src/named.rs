@@ -25,7 +25,10 @@ pub(crate) struct Test {
 impl Test {
     /// The name without its modules: readers can search for it.
     pub(crate) fn name(&self) -> &str {
-        self.path.rsplit("::").next().unwrap_or(&self.path)
+        let mut parts = self.path.rsplit("::");
+        // A promise of the fleet is a module with a test for each store.
+        let last = usize::from(self.target == "fleet");
+        parts.nth(last).unwrap_or(&self.path)
     }
 
     /// The store that this test covers.
@@ -42,7 +45,9 @@ impl Test {
                 .find(|(word, _)| self.name().contains(word));
             return Some(found.map_or(Store::Redis, |(_, store)| *store));
         }
+        let last = self.path.rsplit("::").next().unwrap_or_default();
         Some(match (&*self.target, module) {
+            ("fleet", _) => return in_the_fleet(last),
             ("redis" | "redis_faults" | "leaks" | "round_trips", _) | ("sets", "all") => {
                 Store::Redis
             }
@@ -81,6 +86,23 @@ impl Test {
             .split("::")
             .any(|part| other.iter().any(|other| part.contains(other)))
     }
+}
+
+/// The store of a test of the fleet, which has its name.
+fn in_the_fleet(name: &str) -> Option<Store> {
+    Some(match name {
+        "redis" => Store::Redis,
+        "redis_plain" => Store::Plain,
+        "redis_replicas" => Store::Replicas,
+        "redis_sentinels" => Store::Sentinel,
+        "redis_cluster" => Store::Cluster,
+        "sqlite" => Store::Sqlite,
+        "postgres" => Store::Postgres,
+        "mysql" => Store::Mariadb,
+        "zookeeper" => Store::Zookeeper,
+        "etcd" => Store::Etcd,
+        _ => return None,
+    })
 }
 
 /// All tests of the packages.
@@ -247,6 +269,9 @@ mod tests {
         assert_eq!(store("sets", "all::t53_x"), Some(Store::Redis));
         assert_eq!(store("it", "sqlite::faults::t58_x"), Some(Store::Sqlite));
         assert_eq!(store("it", "api::x"), None);
+        let of_the_fleet = test("fleet", "queue::t43_x::redis_cluster");
+        assert_eq!(of_the_fleet.store(), Some(Store::Cluster));
+        assert_eq!(of_the_fleet.name(), "t43_x");
         assert!(!test("redis_plain", "chaos_without_scripts::x").is_plain());
         assert_eq!(test("redis_faults", "holder::t01_x").name(), "t01_x");
     }

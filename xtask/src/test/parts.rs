@@ -261,8 +261,8 @@ fn valkey(tally: &mut Tally) -> Result<()> {
     family(tally, "valkey9", &own, &["--skip", "promises::"])
 }
 
-/// All tests of the Redis family on a server of another flavour.
-pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
+/// The test binaries of `real_servers`.
+pub(crate) fn binaries() -> Result<Vec<String>> {
     let mut tests = Vec::new();
     for entry in std::fs::read_dir(root().join("tests/real_servers/tests"))? {
         let path = entry?.path();
@@ -270,8 +270,14 @@ pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
         let name = path.file_stem().and_then(|name| name.to_str());
         tests.extend(name.filter(|_| is_test).map(str::to_owned));
     }
-    tests.retain(|name| !OF_NO_FAMILY.contains(&name.as_str()));
     tests.sort_unstable();
+    Ok(tests)
+}
+
+/// All tests of the Redis family on a server of another flavour.
+pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
+    let mut tests = binaries()?;
+    tests.retain(|name| !OF_NO_FAMILY.contains(&name.as_str()));
     let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
     family(tally, flavour, &tests, &[])
 }

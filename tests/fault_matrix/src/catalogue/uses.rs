@@ -17,11 +17,10 @@ pub(super) const ROWS: [Row; 25] = [
         43,
         "two clients whose clocks differ, in a fair lock",
         |store| match store {
-            Redis => Answer::own(),
-            Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
-            _ => Answer::no(
-                "no clock of a client decides about a place: places and turns are timed by the store",
-            ),
+            Memory => Answer::no("one process, and one clock"),
+            Replicas => Answer::no(SAME_SERVER),
+            Plain | Redlock | Memcached => Answer::no(NO_KIND),
+            _ => Answer::own(),
         },
     ),
     row(44, "the machine is suspended", |store| {
@@ -59,10 +58,9 @@ pub(super) const ROWS: [Row; 25] = [
         "a fair lock with dead waiters at its head",
         |store| match store {
             Memory => Answer::no(ONE_PROCESS),
-            Zookeeper | Etcd => Answer::no("all its locks have a queue; the other rows show it"),
-            Redis | Replicas | Sentinel | Cluster => only(store, &[Redis], SAME_SERVER),
-            Sqlite | Postgres | Mariadb => Answer::own(),
-            _ => Answer::no(NO_KIND),
+            Replicas => Answer::no(SAME_SERVER),
+            Plain | Redlock | Memcached => Answer::no(NO_KIND),
+            _ => Answer::own(),
         },
     ),
     row(50, "a writer among endless readers", |store| match store {

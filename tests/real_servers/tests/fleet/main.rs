@@ -1,10 +1,11 @@
-//! Elections, and jobs that run once per slot, in several processes on every store: shifted tickers, processes that are
-//! killed or frozen, rolling restarts.
+//! Elections, jobs that run once per slot, and the queues of fair locks, in several processes on every store: shifted
+//! tickers, wrong clocks, processes that are killed or frozen, rolling restarts.
 
 mod election;
 mod emptied;
 mod frozen;
 mod killed;
+mod queue;
 mod slots;
 mod store;
 

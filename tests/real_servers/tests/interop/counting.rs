@@ -7,8 +7,9 @@ use testkit::java::{RedissonVersion, monotonic_now_ns};
 use tidelock::{CountingSemaphore, ErrorKind};
 use tokio::task::JoinHandle;
 
+use crate::load::count;
 use crate::topologies::until;
-use crate::world::{WAKE_BOUND, World, between, patient};
+use crate::world::{Servers, WAKE_BOUND, World, between, patient};
 
 with_every_redisson!(
     t51_counted_permits_of_both_languages_are_never_too_many,
@@ -27,49 +28,24 @@ fn listeners(world: &World) -> i64 {
     count
 }
 
-fn key(world: &World) -> Option<String> {
-    world.server.query(&["GET", NAME]).unwrap()
+fn key<S: Servers>(world: &World<S>) -> Option<String> {
+    world.server.node_of(NAME).query(&["GET", NAME]).unwrap()
 }
 
 /// 600 acquisitions.
 fn t51_counted_permits_of_both_languages_are_never_too_many(version: RedissonVersion) {
-    hammer(version, 100);
-}
-
-/// 10,200 acquisitions with each version.
-mod many {
-    use super::*;
-
-    macro_rules! with_each {
-        ($($name:ident $version:ident)*) => {$(
-            #[test]
-            #[ignore = "10,200 acquisitions with each of six versions; cargo xtask full"]
-            fn $name() {
-                hammer(RedissonVersion::$version, 1_700);
-            }
-        )*};
-    }
-
-    with_each!(
-        counted_permits_of_the_newest Newest
-        counted_permits_of_3_52_0 V3_52_0
-        counted_permits_of_3_29_0 V3_29_0
-        counted_permits_of_3_22_0 V3_22_0
-        counted_permits_of_3_15_6 V3_15_6
-        counted_permits_of_3_12_5 V3_12_5
-    );
+    hammer(&World::new(version), 100);
 }
 
 /// Three threads of Java and three tasks of Rust take one or two permits, `rounds` times each.
-fn hammer(version: RedissonVersion, rounds: u32) {
-    let world = World::new(version);
+pub(crate) fn hammer<S: Servers>(world: &World<S>, rounds: u32) {
     let semaphore = world.client.counting_semaphore(NAME);
     assert!(world.run(semaphore.set_permits_if_new(TOTAL)).unwrap());
     let theirs = world.java.counting_semaphore("h", NAME);
     let theirs = theirs.begin_hammer(3, rounds, "inside").unwrap();
     let ours: Vec<_> = (0..3)
         .map(|task| {
-            let (semaphore, url) = (semaphore.clone(), world.server.url());
+            let (semaphore, url) = (semaphore.clone(), world.server.node_of("inside").url());
             world.begin(take_turns(semaphore, url, task, rounds))
         })
         .collect();
@@ -82,10 +58,11 @@ fn hammer(version: RedissonVersion, rounds: u32) {
     let report = theirs.value().unwrap();
     println!("{report:?}, {most} inside for Rust");
     assert_eq!(report.acquisitions, u64::from(rounds) * 3);
+    count(report.acquisitions * 2);
     assert!(most.max(report.most_inside) <= u64::from(TOTAL));
-    assert_eq!(key(&world).as_deref(), Some("3"));
+    assert_eq!(key(world).as_deref(), Some("3"));
     // Each handle leaves at most the answers to its last changes: otherwise steady use would fill the server.
-    let mut keys = world.server.keys().unwrap();
+    let mut keys = world.server.node_of(NAME).keys().unwrap();
     keys.retain(|key| key.starts_with("tidelock:semaphore:"));
     assert!(keys.len() < 20, "{} answers are left", keys.len());
 }

@@ -118,7 +118,7 @@ fn given_back(world: &World, theirs: &JavaLock) {
 
 /// 200 hand-overs in each direction, at varying moments between two polls. Prints how long they take.
 #[test]
-#[ignore = "a minute; cargo xtask full"]
+#[ignore = "a minute; cargo xtask compatibility"]
 fn t73_two_hundred_hand_overs_to_and_from_a_fair_lock() {
     let world = World::new(RedissonVersion::Newest);
     warm_up(&world);

@@ -295,7 +295,7 @@ mod full {
         ($($test:ident: $version:ident, $faults:expr;)+) => {
             $(
                 #[test]
-                #[ignore = "10,400 acquisitions with each of five versions; cargo xtask full"]
+                #[ignore = "10,400 acquisitions with each of five versions; cargo xtask compatibility"]
                 fn $test() {
                     super::share_a_queue(RedissonVersion::$version, 1300, $faults, 6);
                 }

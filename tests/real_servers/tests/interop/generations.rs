@@ -59,7 +59,7 @@ mod full {
         ($($test:ident: $version:ident),+ $(,)?) => {
             $(
                 #[test]
-                #[ignore = "2,400 acquisitions with each of six versions; cargo xtask full"]
+                #[ignore = "2,400 acquisitions with each of six versions; cargo xtask compatibility"]
                 fn $test() { take_turns(RedissonVersion::$version); }
             )+
         };

@@ -100,6 +100,7 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     check(&rust, woken_in_java(kind) || kind == "sides");
     let reports = [java, rust].concat();
     let holds = reports.iter().map(|report| report.acquisitions).sum();
+    count(holds);
     // Readers only look at the counter.
     let written = word.counter().unwrap();
     assert!(
@@ -117,6 +118,11 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
         holds,
         longest: Duration::from_nanos(longest.unwrap_or_default()),
     }
+}
+
+/// For docs/compatibility.md: `cargo xtask compatibility` reads this line.
+pub(crate) fn count(acquisitions: u64) {
+    println!("acquisitions: {acquisitions}");
 }
 
 /// Whether Redisson's own waiters notice a release soon. They do not for its sets, and its write release forgets a thread

@@ -20,6 +20,7 @@ mod generations;
 mod latches;
 mod leases;
 mod load;
+mod loads;
 mod mixed;
 mod non_reentrant;
 mod permits;

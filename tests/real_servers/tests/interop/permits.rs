@@ -6,8 +6,9 @@ use std::time::Duration;
 use testkit::java::{JavaPeer, PeerOptions, RedissonVersion, monotonic_now_ns};
 use tidelock::{ErrorKind, LostReason, Permits, Semaphore};
 
+use crate::load::count;
 use crate::topologies::until;
-use crate::world::{WAKE_BOUND, World, between, patient};
+use crate::world::{Servers, WAKE_BOUND, World, between, patient};
 
 with_every_redisson!(
     t51_permits_of_both_languages_are_never_too_many,
@@ -22,7 +23,7 @@ with_every_redisson!(
 const NAME: &str = "render";
 const OUT: &str = "{render}:timeout";
 
-fn semaphore(world: &World, total: u32) -> Semaphore {
+fn semaphore<S: Servers>(world: &World<S>, total: u32) -> Semaphore {
     let semaphore = world.client.semaphore(NAME);
     world.run(semaphore.set_permits(total)).unwrap();
     semaphore
@@ -32,30 +33,33 @@ fn acquire(world: &World, semaphore: &Semaphore, count: u16) -> Permits {
     world.run(semaphore.permits(count).acquire()).unwrap()
 }
 
-fn available(world: &World) -> i64 {
-    world.server.query(&["GET", NAME]).unwrap()
+fn available<S: Servers>(world: &World<S>) -> i64 {
+    world.server.node_of(NAME).query(&["GET", NAME]).unwrap()
 }
 
-fn out(world: &World) -> i64 {
-    world.server.query(&["ZCARD", OUT]).unwrap()
+fn out<S: Servers>(world: &World<S>) -> i64 {
+    world.server.node_of(OUT).query(&["ZCARD", OUT]).unwrap()
 }
 
-/// 600 acquisitions: three threads of Java, and three tasks of Rust that take one or two permits.
+/// 600 acquisitions.
 fn t51_permits_of_both_languages_are_never_too_many(version: RedissonVersion) {
-    const ROUNDS: u32 = 100;
+    hammer(&World::new(version), 100);
+}
+
+/// Three threads of Java take a permit, and three tasks of Rust one or two, `rounds` times each.
+pub(crate) fn hammer<S: Servers>(world: &World<S>, rounds: u32) {
     const TOTAL: u32 = 3;
-    let world = World::new(version);
-    let semaphore = semaphore(&world, TOTAL);
+    let semaphore = semaphore(world, TOTAL);
     let theirs = world.java.permits("h", NAME);
-    let theirs = theirs.begin_hammer(3, ROUNDS, "inside").unwrap();
-    let url = world.server.url();
+    let theirs = theirs.begin_hammer(3, rounds, "inside").unwrap();
+    let url = world.server.node_of("inside").url();
     let ours: Vec<_> = (0..3)
         .map(|task| {
             let (semaphore, url) = (semaphore.clone(), url.clone());
             world.begin(async move {
                 let mut server = patient(&url).await;
                 let (mut most, mut longest) = (0, Duration::ZERO);
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     let count = u16::try_from((round + task) % 2 + 1).unwrap();
                     let asked = monotonic_now_ns();
                     let permits = semaphore.permits(count).acquire().await.unwrap();
@@ -82,9 +86,10 @@ fn t51_permits_of_both_languages_are_never_too_many(version: RedissonVersion) {
     }
     let report = theirs.value().unwrap();
     println!("{report:?}, {most} inside for Rust");
-    assert_eq!(report.acquisitions, 300);
+    assert_eq!(report.acquisitions, u64::from(rounds) * 3);
+    count(report.acquisitions * 2);
     assert!(most.max(report.most_inside) <= u64::from(TOTAL));
-    assert_eq!((available(&world), out(&world)), (i64::from(TOTAL), 0));
+    assert_eq!((available(world), out(world)), (i64::from(TOTAL), 0));
 }
 
 /// A process of each language dies with a permit. The other language takes it when the lease is over, once.

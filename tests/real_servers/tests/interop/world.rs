@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testkit::golden::{Mask, Observer};
 use testkit::java::{JavaPeer, PeerOptions, RedissonVersion, monotonic_now_ns};
-use testkit::servers::RedisServer;
+use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client, Guard, Lock, LockGuard};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -13,6 +13,9 @@ use tokio::task::JoinHandle;
 /// The limit for a wake-up: a part of the lease of 30 s, so a lost wake-up exceeds it and a JVM that stalls for a
 /// second does not. The bench measures how fast wake-ups are.
 pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(5);
+
+/// The default of both sides.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// Runs a test of this name with each version of Redisson.
 macro_rules! with_each_redisson {
@@ -26,7 +29,7 @@ macro_rules! with_each_redisson {
     };
 }
 
-/// Like [`with_each_redisson`], and also with the versions between them, which `cargo xtask full` runs.
+/// Like [`with_each_redisson`], and also with the versions between them, which `cargo xtask compatibility` runs.
 macro_rules! with_every_redisson {
     ($($(#[$doc:meta])* $test:ident),+ $(,)?) => {
         with_each_redisson!($($(#[$doc])* $test),+);
@@ -39,7 +42,7 @@ macro_rules! with_every_redisson {
             $(
                 $(#[$doc])*
                 #[test]
-                #[ignore = "one of three more versions; cargo xtask full"]
+                #[ignore = "one of three more versions; cargo xtask compatibility"]
                 fn $test() { super::$test(testkit::java::RedissonVersion::$version); }
             )+
         }
@@ -56,21 +59,71 @@ pub(crate) async fn patient(url: &str) -> redis::aio::MultiplexedConnection {
     connection.await.unwrap()
 }
 
-pub(crate) struct World {
+/// What a test knows of its servers, whatever their topology.
+pub(crate) trait Servers {
+    fn url(&self) -> String;
+    /// The server that has this key.
+    fn node_of(&self, key: &str) -> &RedisServer;
+}
+
+impl Servers for RedisServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn node_of(&self, _: &str) -> &RedisServer {
+        self
+    }
+}
+
+impl Servers for Sentinels {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn node_of(&self, _: &str) -> &RedisServer {
+        self.primary().unwrap()
+    }
+}
+
+impl Servers for Cluster {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn node_of(&self, key: &str) -> &RedisServer {
+        self.node_of(key).unwrap()
+    }
+}
+
+pub(crate) struct World<S = RedisServer> {
     runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) java: JavaPeer,
-    pub(crate) server: RedisServer,
+    pub(crate) server: S,
 }
 
 impl World {
     pub(crate) fn new(version: RedissonVersion) -> Self {
-        Self::with_lease(version, Duration::from_secs(30))
+        Self::with_lease(version, LEASE)
     }
 
     /// Another lease on both sides. Neither side renews before a third of it has passed.
     pub(crate) fn with_lease(version: RedissonVersion, lease: Duration) -> Self {
-        let server = RedisServer::start().unwrap();
+        Self::build(version, lease, RedisServer::start().unwrap())
+    }
+
+    pub(crate) fn observer(&self) -> Observer<'_> {
+        Observer::new(&self.server, Mask::default()).unwrap()
+    }
+}
+
+impl<S: Servers> World<S> {
+    pub(crate) fn on(version: RedissonVersion, server: S) -> Self {
+        Self::build(version, LEASE, server)
+    }
+
+    fn build(version: RedissonVersion, lease: Duration, server: S) -> Self {
         let options = PeerOptions::new(version, server.url()).watchdog(lease);
         let java = JavaPeer::start_with(&options).unwrap();
         let (runtime, client) = rust(&server.url(), lease);
@@ -119,10 +172,6 @@ impl World {
             let guard = waiting.await.unwrap();
             (guard, monotonic_now_ns())
         })
-    }
-
-    pub(crate) fn observer(&self) -> Observer<'_> {
-        Observer::new(&self.server, Mask::default()).unwrap()
     }
 }
 
