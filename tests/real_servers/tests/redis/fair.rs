@@ -342,7 +342,7 @@ async fn a_grant_costs_the_server_no_more_behind_ten_thousand_waiters() -> Resul
     for crowd in [10, 10_000] {
         let server = RedisServer::start()?;
         let client = client(&server.url()).await?;
-        let guard = client.fair_lock(NAME).acquire().await?;
+        let mut guard = client.fair_lock(NAME).acquire().await?;
         let mut waiting = Vec::new();
         for count in 1..=GRANTS {
             waiting.push(wait(&server, &client, count as usize).await?);
@@ -357,13 +357,16 @@ async fn a_grant_costs_the_server_no_more_behind_ten_thousand_waiters() -> Resul
         }
         server.admin(&list)?;
         server.admin(&times)?;
-        let before = spent(&server)?;
-        guard.release().await?;
+        // The cheapest turn: the server counts the time during which it had no processor, too.
+        let mut cost = f64::INFINITY;
         for waiting in waiting {
-            waiting.await??.release().await?;
+            let before = spent(&server)?;
+            guard.release().await?;
+            guard = waiting.await??;
+            cost = cost.min(spent(&server)? - before);
         }
-        let cost = (spent(&server)? - before) / f64::from(GRANTS);
-        println!("{crowd} behind: {cost:.0} µs of the server for each turn");
+        guard.release().await?;
+        println!("{crowd} behind: {cost:.0} µs of the server for a turn");
         costs.push(cost);
     }
     ensure!(costs[1] < costs[0] * 2.0, "{costs:?}");
