@@ -20,11 +20,11 @@ macro_rules! script {
 
 script!(
     /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
-    ACQUIRE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire.lua"
+    ACQUIRE, "lua/acquire.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire_rest.lua"
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release.lua"
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/release.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release_others.lua"
 );
 script!(
     /// Redisson: `LockTask`.

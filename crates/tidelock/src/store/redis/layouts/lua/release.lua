@@ -22,28 +22,28 @@ local own = redis.pcall('hdel', KEYS[1], ARGV[1])
 if type(own) == 'table' then
   return own
 end
-local answer = own
 -- One command checks both the lock and the queue of Redisson's fair lock; usually neither exists. A reply that is not
 -- a number counts as present: the user is not allowed to read the queue, or the slot is being migrated, and then the
 -- node refuses a command for a key that has just been deleted.
 local others = redis.pcall('exists', KEYS[1], named('redisson_lock_queue:', KEYS[1])) ~= 0
-local mixed = others and redis.pcall('hexists', KEYS[1], 'mode') == 1
-local all, ours, muted = 0, 0, false
-if own == 1 and not mixed and not (others and redis.pcall('exists', KEYS[1]) == 1) then
-  if ARGV[5] ~= 'spins' or is_heard(ARGV[2], ARGV[3]) then
-    all, ours, muted = tell(ARGV[2], ARGV[3])
+-- The reply. `all` and `ours`: how many processes wait. `muted`: the server refused the message.
+local function released(answer, all, ours, muted)
+  local reply = answer or own == 1 and (muted and 2 or all == 0 and 1 or {all, ours}) or own
+  if refused and reply ~= 0 and string.find(refused.err, 'OOM', 1, true) then
+    return 3
   end
+  return refused or reply
 end
-if others then
-  local _, heard = look_after_others(KEYS[1], ARGV[3], own == 1)
-  all = all + heard
+local function tell_lock()
+  if ARGV[5] ~= 'spins' or is_heard(ARGV[2], ARGV[3]) then
+    return tell(ARGV[2], ARGV[3])
+  end
+  return 0, 0, false
 end
-if mixed then
-  answer = own * 4
-elseif own == 1 then
-  answer = muted and 2 or all == 0 and 1 or {all, ours}
+if not others then
+  -- The usual case. Each run creates the functions of a script anew, so those that it does not need come below.
+  if own == 1 then
+    return released(nil, tell_lock())
+  end
+  return released(0)
 end
-if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
-  return 3
-end
-return refused or answer
