@@ -21,6 +21,7 @@ mod peers;
 mod process;
 mod run;
 mod stage;
+mod w1_cores;
 mod w1_own;
 mod w3_local;
 mod w4_held;
@@ -31,3 +32,6 @@ mod w8_fair;
 mod wakes;
 
 pub use run::run;
+
+/// The environment variable that tells a process of this crate how many threads run its tasks.
+pub const THREADS: &str = "BENCH_THREADS";

@@ -1,6 +1,7 @@
 //! Describes the machine and the versions of the software that was measured.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -55,7 +56,7 @@ pub(crate) fn version(peer: Peer) -> String {
     match peer {
         Peer::Foreign(bench) => bench.version(),
         Peer::Tidelock | Peer::Before | Peer::NoHandOff => env!("CARGO_PKG_VERSION").to_owned(),
-        Peer::Raw | Peer::Mutex => String::new(),
+        Peer::Raw | Peer::RedissonScripts | Peer::Mutex => String::new(),
     }
 }
 
@@ -77,3 +78,27 @@ fn said(program: &str, args: &[&str]) -> String {
         },
     )
 }
+
+/// The time that all cores of the machine have been busy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BusyCores(Duration);
+
+impl BusyCores {
+    /// Until now.
+    pub(crate) fn now() -> Result<Self> {
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        let line = stat.lines().next().context("/proc/stat is empty")?;
+        // user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, stolen by the host
+        let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
+        let busy = ticks.iter().take(8).sum::<u64>() - ticks.iter().skip(3).take(2).sum::<u64>();
+        Ok(Self(Duration::from_millis(busy * TICK)))
+    }
+
+    /// Since then.
+    pub(crate) fn since(self) -> Result<Duration> {
+        Ok(Self::now()?.0.saturating_sub(self.0))
+    }
+}
+
+/// The unit of `/proc/stat` on Linux, in milliseconds.
+const TICK: u64 = 10;

@@ -11,6 +11,8 @@ use testkit::foreign::Bench;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
     Raw,
+    /// The calls of Redisson's two scripts, in the place of [`Peer::Raw`].
+    RedissonScripts,
     Tidelock,
     /// tidelock of another commit: a `bench-peer` that was built there.
     Before,
@@ -65,6 +67,7 @@ impl Peer {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
+            Self::RedissonScripts => "redisson-scripts",
             Self::Tidelock | Self::Before => "tidelock",
             Self::NoHandOff => "tidelock-no-hand-off",
             Self::Mutex => "mutex",
@@ -118,6 +121,10 @@ impl Peer {
                 waits: "not at all",
                 renews: false,
                 tuned: "",
+            },
+            Self::RedissonScripts => Facts {
+                name: "Redisson's scripts",
+                ..Self::Raw.facts()
             },
             Self::Tidelock => Facts {
                 name: "tidelock",

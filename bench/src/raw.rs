@@ -1,4 +1,5 @@
-//! The baseline: tidelock's acquire and release scripts through the bare driver, over one connection.
+//! The baselines: tidelock's acquire and release scripts, or calls like those of Redisson's, through the bare driver,
+//! over one connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,30 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo};
 use tidelock::store::redis_scripts;
 use tokio::sync::watch;
+
+/// The calls that Redisson makes for a lock without a fencing token and without waiters. `RLock.lock`.
+const REDISSON_ACQUIRE: &str = "
+local free = redis.call('exists', KEYS[1]) == 0
+if free or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return {1}
+end
+return {0, redis.call('pttl', KEYS[1])}
+";
+
+/// `RLock.unlock`, until Redisson 3.24; later ones make more calls.
+const REDISSON_RELEASE: &str = "
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then
+  return 2
+end
+redis.call('del', KEYS[1])
+redis.call(ARGV[3], ARGV[2], '0')
+return 1
+";
 
 /// One connection with both scripts loaded.
 #[derive(Debug, Clone)]
@@ -26,6 +51,18 @@ impl Raw {
     /// # Errors
     /// The server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
+        Self::load(url, redis_scripts::acquire(), redis_scripts::release()).await
+    }
+
+    /// The same with the calls of Redisson's scripts.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_redisson(url: &str) -> Result<Self> {
+        Self::load(url, REDISSON_ACQUIRE, REDISSON_RELEASE).await
+    }
+
+    async fn load(url: &str, acquire: &str, release: &str) -> Result<Self> {
         let mut connection = connection(url).await?;
         let mut load = async |script: &str| {
             redis::cmd("SCRIPT")
@@ -34,10 +71,7 @@ impl Raw {
                 .query_async::<String>(&mut connection)
                 .await
         };
-        let (acquire, release) = (
-            load(redis_scripts::acquire()).await?,
-            load(redis_scripts::release()).await?,
-        );
+        let (acquire, release) = (load(acquire).await?, load(release).await?);
         Ok(Self {
             connection,
             acquire,

@@ -8,6 +8,7 @@ use load::{Names, Order, Run, Stamp, now_ns};
 use tempfile::TempDir;
 use testkit::servers::RedisServer;
 
+use crate::THREADS;
 use crate::args::Args;
 use crate::peers::Peer;
 use crate::process::{Process, stamps};
@@ -26,6 +27,8 @@ pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) args: Args,
     pub(crate) peers: Vec<Peer>,
+    /// The threads that run the tasks of a process of this crate.
+    pub(crate) threads: usize,
     /// The failures: workload, peer, reason.
     pub(crate) left_out: Vec<(&'static str, Peer, String)>,
     dir: TempDir,
@@ -70,6 +73,7 @@ impl Stage {
         let mut stage = Self {
             server: RedisServer::start()?,
             peers: args.peers()?,
+            threads: 2,
             left_out: Vec::new(),
             dir: tempfile::tempdir()?,
             dice: fastrand::Rng::with_seed(args.seed),
@@ -100,7 +104,11 @@ impl Stage {
         let mut teams = Vec::new();
         for &peer in peers {
             let started: Result<Vec<Process>> = (0..processes)
-                .map(|_| Process::start(peer.command(&self.server.url())?))
+                .map(|_| {
+                    let mut command = peer.command(&self.server.url())?;
+                    command.env(THREADS, self.threads.to_string());
+                    Process::start(command)
+                })
                 .collect();
             match started {
                 Ok(processes) => teams.push(Team { peer, processes }),

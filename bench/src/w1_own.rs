@@ -73,6 +73,8 @@ of those who neither re-enter nor wake anybody.
         }
         section.goals.extend(goals(tasks, &samples));
     }
+    drop(teams);
+    crate::w1_cores::measure(stage, &mut section)?;
     section.charts.push(Chart {
         file: "w1-pairs",
         title: "Acquire and release: pairs a second".into(),

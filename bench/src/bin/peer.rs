@@ -3,14 +3,23 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use bench::THREADS;
 use bench::raw::{Raw, Turns};
 use bench::w2_hot::Floor;
 use load::{Contender, Side, serve};
 use tidelock::{Client, Guard, HandOff, Lock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
+    let threads = std::env::var(THREADS).map_or(Ok(2), |threads| threads.parse())?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()?
+        .block_on(run())
+}
+
+async fn run() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let mut next = || args.next().context("KIND URL");
     let (kind, url) = (next()?, next()?);
@@ -22,11 +31,12 @@ async fn main() -> Result<()> {
             serve(Tidelock(client.connect(&url).await?)).await
         }
         "raw" => serve(Raw::connect(&url).await?).await,
+        "redisson-scripts" => serve(Raw::connect_redisson(&url).await?).await,
         "turns" => serve(Turns::connect(&url, Floor::Turns.lock()).await?).await,
         "turns-apart" => serve(Turns::connect_apart(&url, Floor::Apart.lock()).await?).await,
         "mutex" => serve(Local(Arc::default())).await,
         _ => bail!(
-            "{kind} is none of tidelock, tidelock-fair, tidelock-no-hand-off, raw, turns, turns-apart, mutex"
+            "{kind} is none of tidelock, tidelock-fair, tidelock-no-hand-off, raw, redisson-scripts, turns, turns-apart, mutex"
         ),
     }
 }
