@@ -9,15 +9,17 @@
 //!    pipeline. Wake the callers. Continue with step 1.
 //! 3. If the stream has no bytes, store our waker in the pipeline and sleep.
 //!
-//! Batching: the callers just woken in step 2 may send again at once. If the queue holds fewer requests than that, the
-//! driver yields once and runs behind these callers. One write then serves them all.
+//! Batching: the callers woken in step 2 may send again at once. If the queue holds fewer requests than that, the
+//! driver yields once and runs behind these callers. One write then serves them all. The callers are woken in groups, and
+//! each group's requests are written before the next group is woken: while the client works for one group, the server
+//! works for another. In one large group, each would wait for the other.
 //!
 //! ```text
 //!               queue empty and flushed, or write blocked
 //!      ┌─► send ──────────────────────────────────────────► read ── no bytes ──► sleep
 //!      │    │ fewer requests than callers just woken         │ │                   │
 //!      │    ▼                                          bytes │ │ end of stream,    │ request queued, stream ready,
-//!      │  yield once ─► send                                 ▼ │ error or junk     │ or cut
+//!      │  yield once ─► send ─► wake the next group          ▼ │ error or junk     │ or cut
 //!      ├──────────────────────────────────────────────── deliver ▼                 │
 //!      │                                                       end                 │
 //!      └───────────────────────────────────────────────────────────────────────────┘
@@ -33,11 +35,13 @@
 //! 5. Messages before junk are delivered; then the connection ends.
 //! 6. The push handler runs before the subscription request of the same confirmation completes.
 //! 7. A push on a connection without a push handler ends it: such a connection never subscribes.
-//! 8. However the driver ends, also by `drop`, it ends the pipeline, so no caller waits for a reply that cannot come.
+//! 8. However the driver ends, also by `drop`, it wakes all callers that have a reply and ends the pipeline, so no caller
+//!    waits for a reply that cannot come.
 //!
 //! Lock order: the driver takes only the pipeline's mutex, and holds no lock while it calls the push handler or a
 //! waker.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -56,6 +60,13 @@ use crate::store::redis::wire::stream::ByteStream;
 /// The initial size of the input buffer. Each read has room for at least half of it.
 const READ: usize = 16 << 10;
 
+/// The requests of one connection are spread over about so many groups: one that the server works on, one that the
+/// client works on, and one on its way.
+const GROUPS: usize = 3;
+
+/// The callers of a smaller group are woken together: a write costs as much as the work of a few callers.
+const SMALLEST_GROUP: usize = 4;
+
 /// The push handler: the driver calls it for each push, without a lock. It must not block.
 pub(crate) type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 
@@ -72,9 +83,11 @@ pub(crate) struct ConnectionDriver {
     input: ReadBuffer,
     decoder: Decoder,
     received: Vec<ReceivedReply>,
-    wakers: Vec<Waker>,
-    /// How many callers the last delivery woke. They may send again at once, and one write for all costs little more
-    /// than one write for the first.
+    /// Callers that have a reply and are not yet woken, oldest first, and the size of the groups that they are woken in.
+    wakers: VecDeque<Waker>,
+    group: usize,
+    /// How many callers were woken since the last write. They may send again at once, and one write for all costs little
+    /// more than one write for the first.
     likely: usize,
 }
 
@@ -94,7 +107,8 @@ impl ConnectionDriver {
             input: ReadBuffer::default(),
             decoder: Decoder::default(),
             received: Vec::new(),
-            wakers: Vec::new(),
+            wakers: VecDeque::new(),
+            group: 0,
             likely: 0,
         }
     }
@@ -103,15 +117,19 @@ impl ConnectionDriver {
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             let failed = match self.send(cx) {
-                Poll::Ready(Ok(BatchHint::Few)) => {
-                    // Yield once, so that the callers just woken run first and queue their next requests.
-                    self.likely = 0;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+                Poll::Ready(Ok(BatchHint::Few)) => return self.yield_once(cx),
+                Poll::Ready(Ok(_)) if !self.wakers.is_empty() => {
+                    if self.likely > 0 {
+                        return self.yield_once(cx);
+                    }
+                    self.wake_callers(self.group);
+                    continue;
                 }
                 Poll::Ready(result) => result.err(),
                 Poll::Pending => None,
             };
+            // What they send now cannot leave soon, so they need not wait for each other.
+            self.wake_callers(self.wakers.len());
             match self.input.read(self.stream.as_mut(), cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready("the server has closed it".to_owned()),
                 Poll::Ready(Ok(_)) => {
@@ -135,6 +153,13 @@ impl ConnectionDriver {
                 }
             }
         }
+    }
+
+    /// Lets the callers just woken run first and queue their next requests.
+    fn yield_once(&mut self, cx: &Context<'_>) -> Poll<String> {
+        self.likely = 0;
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Writes and flushes all queued requests.
@@ -195,9 +220,21 @@ impl ConnectionDriver {
         };
         // Messages before the junk are valid, so we deliver them first.
         let delivered = self.pipeline.deliver(&mut self.received, &mut self.wakers);
-        self.likely = self.wakers.len();
-        self.wakers.drain(..).for_each(wake);
+        let all = self.pipeline.in_flight() + self.wakers.len();
+        self.group = all.div_ceil(GROUPS).max(SMALLEST_GROUP);
+        self.wake_callers(self.group);
         delivered.and(junk.map_or(Ok(()), Err))
+    }
+
+    fn wake_callers(&mut self, most: usize) {
+        let count = most.min(self.wakers.len());
+        self.likely += count;
+        self.wakers.drain(..count).for_each(wake);
+    }
+
+    fn end(&mut self, why: &str) {
+        self.wake_callers(self.wakers.len());
+        self.pipeline.finish(why);
     }
 }
 
@@ -206,14 +243,14 @@ impl Future for ConnectionDriver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let why = ready!(self.drive(cx));
-        self.pipeline.finish(&why);
+        self.end(&why);
         Poll::Ready(())
     }
 }
 
 impl Drop for ConnectionDriver {
     fn drop(&mut self) {
-        self.pipeline.finish("the runtime it lived on has gone");
+        self.end("the runtime it lived on has gone");
     }
 }
 
@@ -315,6 +352,9 @@ pub(crate) fn understood(parts: Vec<Reply>) -> (Option<Push>, Option<Confirmatio
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use futures_util::poll;
     use tokio::io::AsyncReadExt;
 
@@ -323,6 +363,7 @@ mod tests {
     use crate::store::redis::wire::live_connection::peer::{
         GREETED, HANDSHAKE, Peer, connected, in_time, is_broken, nobody, request_of,
     };
+    use crate::store::redis::wire::pipeline::PendingRequest;
 
     /// Replies that the server sent before it closed the connection count, even if writes fail already.
     #[tokio::test]
@@ -367,6 +408,76 @@ mod tests {
         let (answers, ()) = in_time(async { tokio::join!(asks, serve) }).await;
         for answer in answers {
             assert_eq!(answer, Ok(Reply::Text(long.clone().into_bytes())));
+        }
+    }
+
+    /// Counts how many callers were woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A driver that the test polls, with this many callers that have a reply, and the callers that it has woken.
+    async fn answered(
+        pipeline: &Arc<Pipeline>,
+        callers: usize,
+    ) -> (ConnectionDriver, Peer, Vec<PendingRequest<'_>>, Arc<Woken>) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let mut peer = Peer(theirs);
+        let mut driver = ConnectionDriver::new(Box::pin(ours), Arc::clone(pipeline), None);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut waiting: Vec<_> = (0..callers)
+            .map(|_| pipeline.send(&request_of("ONE")).unwrap())
+            .collect();
+        for caller in &mut waiting {
+            let asked = Pin::new(caller).poll(&mut Context::from_waker(&waker));
+            assert!(asked.is_pending());
+        }
+        assert!(poll!(&mut driver).is_pending());
+        peer.expects(&vec!["ONE"; callers]).await;
+        peer.says(":1\r\n".repeat(callers)).await;
+        assert!(poll!(&mut driver).is_pending());
+        (driver, peer, waiting, woken)
+    }
+
+    /// While the server works for one group, the client works for the next.
+    #[tokio::test]
+    async fn the_requests_of_a_group_are_sent_before_the_next_group_is_woken() {
+        let pipeline = Arc::default();
+        let (mut driver, mut peer, _waiting, woken) = answered(&pipeline, 24).await;
+        for group in 1..=GROUPS {
+            assert_eq!(woken.0.load(Ordering::Relaxed), 8 * group);
+            let next: Vec<_> = (0..8)
+                .map(|_| pipeline.send(&request_of("TWO")).unwrap())
+                .collect();
+            assert!(poll!(&mut driver).is_pending());
+            peer.expects(&["TWO"; 8]).await;
+            drop(next);
+        }
+    }
+
+    /// So a few callers need one write.
+    #[tokio::test]
+    async fn a_small_group_is_woken_at_once() {
+        let pipeline = Arc::default();
+        let (_driver, _peer, _waiting, woken) = answered(&pipeline, SMALLEST_GROUP).await;
+        assert_eq!(woken.0.load(Ordering::Relaxed), SMALLEST_GROUP);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_driver_wakes_all_callers_that_have_a_reply() {
+        let pipeline = Arc::default();
+        let (driver, _peer, waiting, woken) = answered(&pipeline, 24).await;
+        assert_eq!(woken.0.load(Ordering::Relaxed), 8);
+        drop(driver);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 24);
+        for caller in waiting {
+            assert_eq!(in_time(caller).await, Ok(Reply::Int(1)));
         }
     }
 

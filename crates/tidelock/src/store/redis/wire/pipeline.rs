@@ -150,7 +150,7 @@ impl Pipeline {
     pub(crate) fn deliver(
         &self,
         received: &mut Vec<ReceivedReply>,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut VecDeque<Waker>,
     ) -> Result<(), &'static str> {
         let mut state = self.lock();
         for received in received.drain(..) {
@@ -164,6 +164,11 @@ impl Pipeline {
             wakers.extend(address.slot.and_then(|slot| state.fill(slot, answer)));
         }
         Ok(())
+    }
+
+    /// The number of requests without a reply.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.lock().order.len()
     }
 
     /// Swaps the queued bytes for an empty buffer, if they hold at least `least` requests.
