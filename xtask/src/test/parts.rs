@@ -236,9 +236,10 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
 }
 
 /// Tests that another server of the Redis family cannot change: they run on other servers, or count what the client does.
-const OF_NO_FAMILY: [&str; 9] = [
+const OF_NO_FAMILY: [&str; 10] = [
     "allocations",
     "command",
+    "compat",
     "etcd",
     "fleet",
     "memcached",

@@ -186,6 +186,22 @@ impl MariaDb {
         command
     }
 
+    /// The statements that make everything that its database has.
+    ///
+    /// # Errors
+    /// Fails when the server answers with an error, or cannot be reached.
+    pub fn dump(&self) -> Result<String> {
+        let mut dump = Command::new("mariadb-dump");
+        dump.args(["--no-defaults", "--user=root", "--compact", "--hex-blob"]);
+        dump.arg("--skip-extended-insert");
+        dump.arg(format!("--socket={}", self.socket().display()));
+        let output = dump.arg(DATABASE).output()?;
+        ensure!(output.status.success(), "mariadb-dump: {}", said(&output));
+        let text = String::from_utf8(output.stdout)?;
+        let lines = text.lines().filter(|line| !line.starts_with("/*"));
+        Ok(lines.flat_map(|line| [line, "\n"]).collect())
+    }
+
     fn has_database(&self) -> bool {
         let data = self.ground.data_outside(self.dir());
         data.join(DATABASE).is_dir()

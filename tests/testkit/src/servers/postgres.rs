@@ -164,6 +164,22 @@ impl PostgresServer {
         run(&mut psql).map(|text| text.trim_end().to_owned())
     }
 
+    /// The statements that make everything that its database has, without the settings of `pg_dump` itself.
+    ///
+    /// # Errors
+    /// The same as [`query`](Self::query).
+    pub fn dump(&self) -> Result<String> {
+        let mut dump = Command::new(self.programs.join("pg_dump"));
+        dump.args(["--inserts", "--no-owner", "--no-privileges"]);
+        dump.arg("-h").arg(self.dir());
+        dump.args(["-p", &self.port.to_string(), "-U", "postgres", "postgres"]);
+        let text = run(&mut dump)?;
+        let of_dump = ["--", "\\", "SET ", "SELECT pg_catalog.set_config"];
+        let kept = |line: &&str| !line.is_empty() && !of_dump.iter().any(|it| line.starts_with(it));
+        let lines = text.lines().filter(kept);
+        Ok(lines.flat_map(|line| [line, "\n"]).collect())
+    }
+
     /// Restarts it on the same port and with its data; ends it first if it still runs.
     ///
     /// # Errors
