@@ -1,5 +1,6 @@
 //! A store's contents as text, and what must be known about them to put them into another store.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -82,7 +83,11 @@ impl Recording {
 
 /// As a dump of MySQL has it.
 fn in_hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02X}")).collect()
+    text.bytes().fold(String::new(), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02X}");
+        hex
+    })
 }
 
 /// Without the last number: a patch release changes nothing in a store.
