@@ -99,7 +99,7 @@ impl Election {
             // A hold that passed to the next campaign of this process would keep the owner of the first: readers could
             // not tell one term from the next.
             guard.hold().release_in_store();
-            match self.should_lead_instead(&patience).await {
+            match self.should_lead_instead(&mut patience).await {
                 // Boxed, because this path is rare: inline it would enlarge the future of every campaign.
                 Some(other) => Box::pin(self.make_way(guard, &other, &mut patience)).await?,
                 None if guard.is_held() => break guard,

@@ -107,6 +107,13 @@ impl ElectionMarks {
             && !terms().any(|(_, term)| term > given_back)
     }
 
+    /// Whether somebody has led in a term after this one.
+    fn have_led_since(&self, term: u64) -> bool {
+        let named = self.named().map(|(_, named)| named.term);
+        let led = self.candidates().filter_map(|(_, mark)| mark.led);
+        led.map(|(_, term)| term).chain(named).any(|led| led > term)
+    }
+
     /// The client that should lead instead of `own`, which has the lock.
     fn first_before(&self, own: &str, identity: &str, priority: i32) -> Option<String> {
         let others = || self.waiting().filter(|(client, _)| *client != own);
@@ -130,6 +137,8 @@ impl ElectionMarks {
 pub(super) struct Patience {
     /// When it began to stand aside in vain.
     since: Option<BootInstant>,
+    /// The last term that it gave back.
+    given_back: u64,
 }
 
 impl Patience {
@@ -142,7 +151,18 @@ impl Patience {
         (lease / PARTS).saturating_sub(used)
     }
 
-    fn begin(&mut self, now: BootInstant, lease: Duration) {
+    /// The patience of a candidate that reads these marks. After a leadership it is about another vacancy, too: the
+    /// candidate may have lost its patience at the moment at which that leader was elected.
+    fn seen(&self, marks: &ElectionMarks) -> Self {
+        if marks.have_led_since(self.given_back) {
+            Self::default()
+        } else {
+            self.clone()
+        }
+    }
+
+    fn begin(&mut self, now: BootInstant, lease: Duration, term: u64) {
+        self.given_back = term;
         let is_over = |since: &BootInstant| now.since(*since) >= lease;
         if self.since.as_ref().is_none_or(is_over) {
             self.since = Some(now);
@@ -152,10 +172,7 @@ impl Patience {
 
 impl Election {
     /// The client that should lead instead of this one, which has the lock. `None`: this one leads.
-    pub(super) async fn should_lead_instead(&self, patience: &Patience) -> Option<String> {
-        if patience.left(self.timers().now(), self.lease()).is_zero() {
-            return None;
-        }
+    pub(super) async fn should_lead_instead(&self, patience: &mut Patience) -> Option<String> {
         let marks = match self.announcer.election_marks().await {
             Ok(marks) => marks,
             Err(error) => {
@@ -163,6 +180,10 @@ impl Election {
                 return None;
             }
         };
+        *patience = patience.seen(&marks);
+        if patience.left(self.timers().now(), self.lease()).is_zero() {
+            return None;
+        }
         let Announcer {
             identity, priority, ..
         } = &*self.announcer;
@@ -195,7 +216,7 @@ impl Election {
             "another candidate should lead; this one stands aside"
         );
         let lease = self.lease();
-        patience.begin(self.timers().now(), lease);
+        patience.begin(self.timers().now(), lease, term);
         let begun = patience.clone();
         let aside = async {
             if let Err(error) = guard.release().await {
@@ -374,5 +395,39 @@ impl<L> fmt::Display for NotTransferred<L> {
 impl<L> StdError for NotTransferred<L> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::engine::runtime::clock::Clock;
+
+    /// A candidate loses its patience at the moment at which another one is elected. When that one names a successor
+    /// within a lease, the candidate must stand aside again.
+    #[test]
+    fn the_patience_is_whole_after_a_leadership() {
+        let (now, lease) = (Clock::Boot.now(), Duration::from_secs(3));
+        let mut patience = Patience::default();
+        patience.begin(now, lease, 5);
+        let later = now + lease / 2;
+        let left_after = |slot: &str, text: &str| {
+            let marks = ElectionMarks(vec![(slot.to_owned(), text.to_owned())]);
+            patience.seen(&marks).left(later, lease)
+        };
+        for (term, left) in [(4, Duration::ZERO), (6, lease / PARTS)] {
+            let identity = "x".to_owned();
+            let named = NamedSuccessor { identity, term };
+            assert_eq!(left_after(SLOT, &named.to_text()), left, "named in {term}");
+            let mark = CandidateMark {
+                identity: "y".to_owned(),
+                since: SystemTime::UNIX_EPOCH,
+                led: Some(("owner".to_owned(), term)),
+                priority: 0,
+            };
+            assert_eq!(left_after("client", &mark.to_text()), left, "led in {term}");
+        }
     }
 }
