@@ -521,7 +521,8 @@ impl ClientBuilder {
         let (url, limit) = (url.to_owned(), self.connect_within);
         self.labels.store = store_of(&url);
         self.connect_with(async move |env: &Env| {
-            retry::within(limit, &env.timers, || registry::connect(&url, env)).await
+            let once = || registry::connect(&url, env);
+            retry::within(limit, limit, &env.timers, once).await
         })
         .await
     }
@@ -535,7 +536,7 @@ impl ClientBuilder {
         self.labels.store = "redis";
         self.connect_with(async move |env: &Env| {
             let once = || registry::connect_topology(topology, env);
-            retry::within(limit, &env.timers, once).await
+            retry::within(limit, limit, &env.timers, once).await
         })
         .await
     }

@@ -163,9 +163,9 @@ impl Count {
     ) -> Result<Option<String>> {
         Ok(match goal {
             Goal::Open => {
-                let timers = &self.lock.context.core.timers;
                 let again = || self.read_once(counts, taking.name);
-                let count = retry::within(patience, timers, again).await?;
+                let core = &self.lock.context.core;
+                let count = core.through_outage(patience, again).await?;
                 (count > 0).then(|| format!("the latch is not open; its count is {count}"))
             }
             Goal::Permits(permits) => {
@@ -318,13 +318,14 @@ impl Drop for Taking<'_> {
         let timers = core.steward.timers.clone();
         // As long as for a lock: the request may lie in the buffers of a frozen server.
         let limit = (core.settings.lease * 2).max(Duration::from_secs(60));
+        let longest = core.settings.response_timeout;
         core.steward.send(StewardCommand::Adopt(Box::pin(async move {
             let undo = CountChange::Semaphore(SemaphoreChange::Undo);
             let again = || async {
                 let counts = store.back().extensions().need_counts()?;
                 counts.change(&name, undo, &id, &[]).await
             };
-            if let Err(error) = retry::within(limit, &timers, again).await {
+            if let Err(error) = retry::within(limit, longest, &timers, again).await {
                 tracing::warn!(semaphore = %name, %error, "an acquisition was cancelled, and the store does not answer; its permits may be missing from the semaphore until an operator adds them");
             }
         })));

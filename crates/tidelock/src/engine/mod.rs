@@ -77,7 +77,7 @@ impl ClientInner {
         }
     }
 
-    /// Repeats a request through an outage of the store, for at most `patience`.
+    /// Repeats a request through an outage of the store, for at most `patience`. A freeze of this process is none.
     ///
     /// # Errors
     /// As [`retry::within`]. `Closed` when the client's background has ended: its timers have stopped then, so a pause
@@ -90,7 +90,8 @@ impl ClientInner {
     where
         F: Future<Output = Result<T>>,
     {
-        let answered = pin!(retry::within(patience, &self.timers, ask));
+        let longest = self.settings.response_timeout;
+        let answered = pin!(retry::within(patience, longest, &self.timers, ask));
         match select(answered, pin!(self.steward.ended())).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(Error::new(ErrorKind::Closed)),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::runtime::backoff::RECONNECT;
+use crate::engine::runtime::running_time::running_part;
 use crate::error::{Error, Result};
 use crate::store::{BootInstant, NotYet};
 
-/// How long the store has not answered. It counts only time in which this process ran: a process that is frozen for
-/// longer than a lease gets no answer either, and that says nothing about the store.
+/// How long the store has not answered. It counts only time in which this process ran.
 #[derive(Default)]
 pub(crate) struct StoreOutage {
     /// The length of the outage so far.
@@ -75,29 +75,5 @@ impl StoreOutage {
         self.tries += 1;
         self.failed = Some((now, pause));
         Ok(pause)
-    }
-}
-
-/// How much of the time between two failures counts as outage. One request and the pause before it take no longer than
-/// `longest`. If far more time has passed, this process did not run. Such a round still counts a little. Otherwise a
-/// machine on which every round is late would retry without end.
-fn running_part(round: Duration, longest: Duration) -> Duration {
-    if round > longest + longest / 2 {
-        longest / 4
-    } else {
-        round
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_in_which_the_process_was_frozen_is_no_outage() {
-        let (second, longest) = (Duration::from_secs(1), Duration::from_secs(4));
-        assert_eq!(running_part(second * 4, longest), second * 4);
-        assert_eq!(running_part(second * 6, longest), second * 6, "it was busy");
-        assert_eq!(running_part(second * 3600, longest), second);
     }
 }

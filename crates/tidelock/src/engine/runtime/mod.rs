@@ -9,6 +9,7 @@ pub(crate) mod event;
 pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
 pub(crate) mod retry;
+pub(crate) mod running_time;
 #[cfg(schedules = "shuttle")]
 pub(crate) mod scheduled;
 pub(crate) mod sync;

@@ -3,23 +3,26 @@
 use std::time::Duration;
 
 use crate::engine::runtime::backoff::RECONNECT;
+use crate::engine::runtime::running_time::RunningTime;
 use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, Result};
 
 /// Retries until `work` succeeds, fails with an error that a retry cannot fix, or `limit` is over. The limit does not
-/// cut the first try short. Otherwise a short limit would fail where one try would have succeeded.
+/// cut the first try short. Otherwise a short limit would fail where one try would have succeeded. It counts only time in
+/// which this process ran: a try that takes much longer than `longest` was frozen.
 ///
 /// # Errors
 /// The error of the last try that ended by itself. If the limit is over, it says so.
 pub(crate) async fn within<T, F>(
     limit: Duration,
+    longest: Duration,
     timers: &Timers,
     mut work: impl FnMut() -> F,
 ) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let end = timers.now() + limit;
+    let mut time = RunningTime::start(timers);
     // Boxed, because a connect is large and would take space in the caller's future twice.
     let mut result = Box::pin(work()).await;
     let mut tries = 0;
@@ -29,14 +32,14 @@ where
             done => return done,
         };
         tracing::debug!(%error, tries = tries + 1, "the store cannot be reached; retrying");
-        timers
-            .until(end, timers.after(RECONNECT.pause(tries)))
-            .await;
+        let pause = RECONNECT.pause(tries);
+        timers.after(pause.min(time.left(limit, longest))).await;
         tries += 1;
-        if timers.now() >= end {
+        let left = time.left(limit, longest + pause);
+        if left.is_zero() {
             return Err(out_of_time(error, limit));
         }
-        let again = timers.until(end, Box::pin(work())).await;
+        let again = timers.until(timers.now() + left, Box::pin(work())).await;
         result = again.unwrap_or(Err(error));
     }
 }
@@ -53,8 +56,12 @@ mod tests {
     use crate::store::{Background, Clock};
 
     fn timers() -> (Timers, crate::engine::runtime::background::Stop) {
-        let (background, stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
+        timers_of(Clock::Boot)
+    }
+
+    fn timers_of(clock: Clock) -> (Timers, crate::engine::runtime::background::Stop) {
+        let (background, stop) = Background::start(clock).unwrap();
+        let timers = Timers::new(clock);
         background.spawn(timers.clone().drive());
         (timers, stop)
     }
@@ -76,7 +83,7 @@ mod tests {
             })
         };
         let limit = Duration::from_secs(30);
-        assert_eq!(within(limit, &timers, work).await.unwrap(), 4);
+        assert_eq!(within(limit, limit, &timers, work).await.unwrap(), 4);
     }
 
     #[tokio::test]
@@ -93,7 +100,7 @@ mod tests {
                 tries += 1;
                 std::future::ready(failed(kind))
             };
-            let error = within(limit, &timers, work).await.unwrap_err();
+            let error = within(limit, limit, &timers, work).await.unwrap_err();
             assert_eq!((error.kind(), tries), (kind, 1));
         }
     }
@@ -107,7 +114,7 @@ mod tests {
             timers.after(limit * 2).await;
             Ok(7)
         };
-        assert_eq!(within(limit, &timers, slow).await.unwrap(), 7);
+        assert_eq!(within(limit, limit, &timers, slow).await.unwrap(), 7);
         assert!(timers.now().since(begun) >= limit * 2);
         let begun = timers.now();
         let mut tries = 0;
@@ -121,9 +128,34 @@ mod tests {
                 failed(ErrorKind::Unavailable)
             }
         };
-        let error = within(limit, &timers, hangs).await.unwrap_err();
+        let error = within(limit, limit, &timers, hangs).await.unwrap_err();
         assert!(timers.now().since(begun) < limit * 10);
         assert!(error.to_string().contains("nobody at home"), "{error}");
         assert!(error.to_string().contains("100ms"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_freeze_of_this_process_is_no_outage() {
+        let (timers, _stop) = timers_of(Clock::Simulated);
+        let limit = Duration::from_secs(3);
+        let mut tries = 0;
+        let frozen_once = || {
+            tries += 1;
+            let first = tries == 1;
+            async move {
+                if first {
+                    tokio::time::advance(limit * 10).await;
+                    return failed(ErrorKind::Unavailable);
+                }
+                Ok(7)
+            }
+        };
+        assert_eq!(within(limit, limit, &timers, frozen_once).await.unwrap(), 7);
+        let always = || async {
+            tokio::time::advance(limit * 10).await;
+            failed(ErrorKind::Unavailable)
+        };
+        let error = within(limit, limit, &timers, always).await.unwrap_err();
+        assert!(error.to_string().contains("retried for 3s"), "{error}");
     }
 }
