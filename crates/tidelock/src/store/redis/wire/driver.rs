@@ -47,18 +47,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::ReadBuf;
-
 use crate::engine::runtime::wakers::wake;
 use crate::store::redis::wire::decode::{Decoder, Frame};
 use crate::store::redis::wire::pipeline::{
     BatchHint, Confirmation, MAX_KEPT_CAPACITY, Pipeline, ReceivedReply, Subscription,
 };
+use crate::store::redis::wire::read_buffer::ReadBuffer;
 use crate::store::redis::wire::reply::{MessageForm, Push, Reply};
 use crate::store::redis::wire::stream::ByteStream;
-
-/// The initial size of the input buffer. Each read has room for at least half of it.
-const READ: usize = 16 << 10;
 
 /// The requests of one connection are spread over about so many groups: one that the server works on, one that the
 /// client works on, and one on its way.
@@ -254,65 +250,6 @@ impl Drop for ConnectionDriver {
     }
 }
 
-/// The input buffer. `buffer[start..end]` is received and not yet decoded. Invariant: `start <= end <= buffer.len()`.
-struct ReadBuffer {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Default for ReadBuffer {
-    fn default() -> Self {
-        Self {
-            buffer: vec![0; READ],
-            start: 0,
-            end: 0,
-        }
-    }
-}
-
-impl ReadBuffer {
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    fn used(&mut self, count: usize) {
-        self.start += count;
-    }
-
-    fn read(
-        &mut self,
-        stream: Pin<&mut dyn ByteStream>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        self.make_room();
-        let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
-        ready!(stream.poll_read(cx, &mut room))?;
-        let count = room.filled().len();
-        self.end += count;
-        Poll::Ready(Ok(count))
-    }
-
-    /// Makes room for the next read: moves the rest of an incomplete message to the front, and doubles the buffer if
-    /// that is not enough. The decoder limits the size of a message and so the size of the buffer.
-    fn make_room(&mut self) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-            if self.buffer.len() > MAX_KEPT_CAPACITY {
-                *self = Self::default();
-            }
-        }
-        if self.buffer.len() - self.end >= READ / 2 {
-            return;
-        }
-        self.buffer.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        if self.buffer.len() - self.end < READ / 2 {
-            self.buffer.resize(self.buffer.len() * 2, 0);
-        }
-    }
-}
-
 /// Parses a push: the event for the push handler, and the request that it confirms, if any. Ignores other kinds.
 pub(crate) fn understood(parts: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
     let mut parts = parts.into_iter().map(|word| match word {
@@ -351,167 +288,4 @@ pub(crate) fn understood(parts: Vec<Reply>) -> (Option<Push>, Option<Confirmatio
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
-
-    use futures_util::poll;
-    use tokio::io::AsyncReadExt;
-
-    use super::*;
-    use crate::store::redis::wire::live_connection::LiveConnection;
-    use crate::store::redis::wire::live_connection::peer::{
-        GREETED, HANDSHAKE, Peer, connected, in_time, is_broken, nobody, request_of,
-    };
-    use crate::store::redis::wire::pipeline::PendingRequest;
-
-    /// Replies that the server sent before it closed the connection count, even if writes fail already.
-    #[tokio::test]
-    async fn last_answers_are_heard() {
-        let (conn, mut peer) = connected().await;
-        let (one, two) = (request_of("ONE"), request_of("TWO"));
-        let mut first = Box::pin(conn.ask(&one));
-        assert!(poll!(first.as_mut()).is_pending());
-        peer.expects(&["ONE"]).await;
-        peer.says(":1\r\n").await;
-        let mut second = Box::pin(conn.ask(&two));
-        assert!(poll!(second.as_mut()).is_pending());
-        drop(peer);
-        let both = async { tokio::join!(first, second) };
-        let (first, second) = in_time(both).await;
-        assert_eq!(first, Ok(Reply::Int(1)));
-        is_broken(&second, "before the answer");
-    }
-
-    /// A server whose replies we do not read stops reading. So we must read while a write is blocked.
-    #[tokio::test]
-    async fn both_sides_may_be_full_at_once() {
-        let (ours, theirs) = tokio::io::duplex(64);
-        let mut peer = Peer(theirs);
-        let login = nobody();
-        let opening = <LiveConnection>::open(Box::pin(ours), &login, None);
-        let handshake = async {
-            peer.expects(&HANDSHAKE).await;
-            peer.says(GREETED).await;
-        };
-        let (conn, ()) = in_time(async { tokio::join!(opening, handshake) }).await;
-        let conn = conn.unwrap();
-        let long = "x".repeat(1000);
-        let request = request_of(&long);
-        let serve = async {
-            for _ in 0..20 {
-                peer.expects(&[&long]).await;
-                peer.says(format!("$1000\r\n{long}\r\n")).await;
-            }
-        };
-        let asks = futures_util::future::join_all((0..20).map(|_| conn.ask(&request)));
-        let (answers, ()) = in_time(async { tokio::join!(asks, serve) }).await;
-        for answer in answers {
-            assert_eq!(answer, Ok(Reply::Text(long.clone().into_bytes())));
-        }
-    }
-
-    /// Counts how many callers were woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A driver that the test polls, with this many callers that have a reply, and the callers that it has woken.
-    async fn answered(
-        pipeline: &Arc<Pipeline>,
-        callers: usize,
-    ) -> (ConnectionDriver, Peer, Vec<PendingRequest<'_>>, Arc<Woken>) {
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let mut peer = Peer(theirs);
-        let mut driver = ConnectionDriver::new(Box::pin(ours), Arc::clone(pipeline), None);
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(Arc::clone(&woken));
-        let mut waiting: Vec<_> = (0..callers)
-            .map(|_| pipeline.send(&request_of("ONE")).unwrap())
-            .collect();
-        for caller in &mut waiting {
-            let asked = Pin::new(caller).poll(&mut Context::from_waker(&waker));
-            assert!(asked.is_pending());
-        }
-        assert!(poll!(&mut driver).is_pending());
-        peer.expects(&vec!["ONE"; callers]).await;
-        peer.says(":1\r\n".repeat(callers)).await;
-        assert!(poll!(&mut driver).is_pending());
-        (driver, peer, waiting, woken)
-    }
-
-    /// While the server works for one group, the client works for the next.
-    #[tokio::test]
-    async fn the_requests_of_a_group_are_sent_before_the_next_group_is_woken() {
-        let pipeline = Arc::default();
-        let (mut driver, mut peer, _waiting, woken) = answered(&pipeline, 24).await;
-        for group in 1..=GROUPS {
-            assert_eq!(woken.0.load(Ordering::Relaxed), 8 * group);
-            let next: Vec<_> = (0..8)
-                .map(|_| pipeline.send(&request_of("TWO")).unwrap())
-                .collect();
-            assert!(poll!(&mut driver).is_pending());
-            peer.expects(&["TWO"; 8]).await;
-            drop(next);
-        }
-    }
-
-    /// So a few callers need one write.
-    #[tokio::test]
-    async fn a_small_group_is_woken_at_once() {
-        let pipeline = Arc::default();
-        let (_driver, _peer, _waiting, woken) = answered(&pipeline, SMALLEST_GROUP).await;
-        assert_eq!(woken.0.load(Ordering::Relaxed), SMALLEST_GROUP);
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_driver_wakes_all_callers_that_have_a_reply() {
-        let pipeline = Arc::default();
-        let (driver, _peer, waiting, woken) = answered(&pipeline, 24).await;
-        assert_eq!(woken.0.load(Ordering::Relaxed), 8);
-        drop(driver);
-        assert_eq!(woken.0.load(Ordering::Relaxed), 24);
-        for caller in waiting {
-            assert_eq!(in_time(caller).await, Ok(Reply::Int(1)));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_cut_is_told_at_once() {
-        let (conn, mut peer) = connected().await;
-        let ask = request_of("ONE");
-        let mut waits = Box::pin(conn.ask(&ask));
-        assert!(poll!(waits.as_mut()).is_pending());
-        conn.pipeline.cut();
-        match poll!(waits.as_mut()) {
-            Poll::Ready(answer) => is_broken(&answer, "given up"),
-            Poll::Pending => panic!("it waits"),
-        }
-        let mut rest = Vec::new();
-        in_time(peer.0.read_to_end(&mut rest)).await.unwrap();
-    }
-
-    /// The connection's runtime may end before its callers do.
-    #[test]
-    fn the_end_of_its_runtime_ends_a_connection() {
-        let runtime = || {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap()
-        };
-        let (home, other) = (runtime(), runtime());
-        let (conn, peer) = home.block_on(connected());
-        let ask = request_of("ONE");
-        let mut waits = Box::pin(conn.ask(&ask));
-        other.block_on(async { assert!(poll!(waits.as_mut()).is_pending()) });
-        drop(home);
-        is_broken(&other.block_on(in_time(waits)), "runtime");
-        drop(peer);
-    }
-}
+mod tests;

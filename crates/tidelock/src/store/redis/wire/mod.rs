@@ -6,6 +6,7 @@ pub(crate) mod errors;
 pub(crate) mod handshake;
 pub(crate) mod live_connection;
 pub(crate) mod pipeline;
+pub(crate) mod read_buffer;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
