@@ -418,7 +418,8 @@ impl<G: LockGuard> Lock<G> {
     /// As [`inspect`](Self::inspect), and [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
     ///
     /// # Cancel safety
-    /// If the future is dropped after its first poll, the lock may or may not have been freed.
+    /// If the future is dropped after its first poll, the lock may or may not have been freed. A request that is still on
+    /// its way then may free the hold of the next owner, who is told.
     ///
     /// # Examples
     /// ```
