@@ -5,7 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
-use testkit::golden::{self, Recording, Step};
+use testkit::golden::{self, Call, Recording, Step};
 use testkit::java::RedissonVersion;
 
 #[test]
@@ -19,8 +19,12 @@ fn redisson_3_15_6_does_what_is_recorded() {
 }
 
 fn compare(version: RedissonVersion) {
-    let kept = golden::kept(version).unwrap();
-    let now = golden::record(version).unwrap();
+    let mut kept = golden::kept(version).unwrap();
+    let text = std::fs::read_to_string(golden::path(version)).unwrap();
+    assert_eq!(text, kept.to_text().unwrap(), "written otherwise");
+    let mut now = golden::record(version).unwrap();
+    forget_the_lease_of_a_waiter(&mut kept);
+    forget_the_lease_of_a_waiter(&mut now);
     let differing: Vec<String> = differing(&kept, &now);
     assert!(
         differing.is_empty(),
@@ -28,12 +32,21 @@ fn compare(version: RedissonVersion) {
         version.number(),
         differing.join("\n")
     );
-    let text = std::fs::read_to_string(golden::path(version)).unwrap();
-    assert_eq!(
-        text,
-        now.to_text().unwrap(),
-        "the same steps, written otherwise"
-    );
+}
+
+/// A release of Redisson has the lease of the last grant among its arguments. Redisson 3.15.6 notes the lease of a waiter in
+/// another thread, on a busy machine after the release.
+fn forget_the_lease_of_a_waiter(recording: &mut Recording) {
+    let steps = recording.steps.iter_mut();
+    for step in steps.filter(|step| step.step == "unlock by the waiter") {
+        for call in &mut step.observed.calls {
+            if let Call::Script { args, .. } = call
+                && let Some(lease) = args.get_mut(1)
+            {
+                "<lease>".clone_into(lease);
+            }
+        }
+    }
 }
 
 fn differing(kept: &Recording, now: &Recording) -> Vec<String> {
