@@ -8,7 +8,7 @@ use super::proofs::{crates, image, installed, pages, parts};
 use super::{Release, scratch, sha256};
 use crate::sh::root;
 
-/// What is claimed about a release, and the function that fails if it is not so.
+/// A claim about a release, and the function that checks it. The function fails if the claim is false.
 type Proof = (&'static str, fn(&Release) -> Result<String>);
 
 const PROOFS: [Proof; 17] = [

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use tidelock::once::{Once, OnceJob, Slot};
 use tidelock::{Client, Guard};
 
-/// The longest of the allowed times, less a little: a recording is to be held whenever it is read.
+/// The lease of a recorded hold, a little shorter than the longest lease that tidelock allows. The hold must not expire
+/// before a test reads the recording.
 const LONG: Duration = Duration::from_secs(300 * 24 * 3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -80,34 +80,14 @@ fn a_run_that_was_frozen(old: &mut Spawned, first: u64, new: &mut Spawned) -> Re
 }
 
 mod a_process_that_was_frozen_drops_its_work_before_it_is_polled {
-    use anyhow::{Context, Result, bail};
+    use anyhow::Result;
 
     use super::promise;
-    use crate::store::{self, Store};
+    use crate::store;
 
-    /// All at once, because the processes sleep most of the time.
     #[test]
     fn on_every_store() -> Result<()> {
-        let stores: [fn() -> Result<Store>; 6] = [
-            store::redis,
-            store::sqlite,
-            store::postgres,
-            store::mysql,
-            store::zookeeper,
-            store::etcd,
-        ];
-        std::thread::scope(|scope| {
-            let each = stores.map(|start| {
-                scope.spawn(move || {
-                    let store = start()?;
-                    promise(&store).with_context(|| store.name)
-                })
-            });
-            for one in each {
-                one.join().unwrap_or_else(|_| bail!("it panicked"))?;
-            }
-            Ok(())
-        })
+        store::on_six(promise)
     }
 
     crate::on!(full: promise: redis_plain redis_replicas redis_sentinels redis_cluster);

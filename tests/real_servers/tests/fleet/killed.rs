@@ -96,33 +96,13 @@ fn somebody_leads_again(store: &Store, candidates: usize, kills: usize) -> Resul
 
 /// Of candidates that are killed at random moments one leads at a time, and another one follows.
 mod leaders_that_are_killed_are_followed_by_one_at_a_time {
-    use anyhow::{Context, Result, bail};
+    use anyhow::Result;
 
-    use crate::store::{self, Store};
+    use crate::store;
 
-    /// All at once, because most of the time is spent waiting for the end of a lease.
     #[test]
     fn on_every_store() -> Result<()> {
-        let stores: [fn() -> Result<Store>; 6] = [
-            store::redis,
-            store::sqlite,
-            store::postgres,
-            store::mysql,
-            store::zookeeper,
-            store::etcd,
-        ];
-        std::thread::scope(|scope| {
-            let each = stores.map(|start| {
-                scope.spawn(move || {
-                    let store = start()?;
-                    super::somebody_leads_again(&store, 3, 3).with_context(|| store.name)
-                })
-            });
-            for one in each {
-                one.join().unwrap_or_else(|_| bail!("it panicked"))?;
-            }
-            Ok(())
-        })
+        store::on_six(|store| super::somebody_leads_again(store, 3, 3))
     }
 }
 

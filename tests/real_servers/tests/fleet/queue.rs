@@ -206,7 +206,7 @@ fn clocks(store: &Store) -> Result<()> {
     ensure!(queue.waiters()? == Some(4), "a place was lost");
     queue.release(held)?;
     for (waiter, _) in &mut waiters {
-        // Another one would hold the lock for ever.
+        // Another one would never release the lock.
         waiter.wait_line("acquired till", PATIENCE)?;
         waiter.write_line("release till")?;
         waiter.wait_line("released till", PATIENCE)?;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use testkit::servers::{
     Cluster, EtcdServer, MariaDb, PostgresServer, RedisServer, Replicated, Sentinels,
     ZooKeeperServer,
@@ -76,4 +76,22 @@ pub(crate) fn zookeeper() -> Result<Store> {
 pub(crate) fn etcd() -> Result<Store> {
     let server = EtcdServer::start()?;
     Ok(Store::new("etcd", server.url(), server))
+}
+
+/// Checks a promise on a store of each kind, on all at once, because most of the time is spent waiting.
+pub(crate) fn on_six(promise: impl Fn(&Store) -> Result<()> + Sync) -> Result<()> {
+    let promise = &promise;
+    let stores: [fn() -> Result<Store>; 6] = [redis, sqlite, postgres, mysql, zookeeper, etcd];
+    std::thread::scope(|scope| {
+        let each = stores.map(|start| {
+            scope.spawn(move || {
+                let store = start()?;
+                promise(&store).with_context(|| store.name)
+            })
+        });
+        for one in each {
+            one.join().unwrap_or_else(|_| bail!("it panicked"))?;
+        }
+        Ok(())
+    })
 }

@@ -3,7 +3,6 @@
 use tidelock::HandOff;
 use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::leaving::{Slow, a_scout};
@@ -30,15 +29,10 @@ impl Twist for LateAnswer {
     }
 }
 
-/// A probe is granted the lock, but its answer comes after the lease has ended and the leader has the lock. The leader's
-/// hold is still handed off, to the waiter that has probed.
-#[tokio::test(start_paused = true)]
-async fn a_probe_that_is_granted_too_late_takes_no_leadership() {
-    let store = store();
-    let far = client(&store).await;
-    // The stopped leader makes the first attempt. The second is the probe.
+/// A client whose attempt with this number is answered late.
+async fn with_a_late_answer(store: &str, attempt: usize) -> (Client, Slow) {
     let slow = Slow {
-        left: Arc::new(AtomicUsize::new(2)),
+        left: Arc::new(AtomicUsize::new(attempt)),
         asked: Arc::default(),
         answer: Arc::default(),
     };
@@ -46,11 +40,22 @@ async fn a_probe_that_is_granted_too_late_takes_no_leadership() {
     let here = builder()
         .hand_off(HandOff::default().within(SECOND * 60))
         .connect_to(async |env| {
-            let store = tidelock::testing::open(&store, env).await?;
+            let store = tidelock::testing::open(store, env).await?;
             Ok(Twisted::wrap(store, twist))
         })
         .await
         .unwrap();
+    (here, slow)
+}
+
+/// A probe is granted the lock, but its answer comes after the lease has ended and the leader has the lock. The leader's
+/// hold is still handed off, to the waiter that has probed.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_granted_too_late_takes_no_leadership() {
+    let store = store();
+    let far = client(&store).await;
+    // The stopped leader makes the first attempt. The second is the probe.
+    let (here, slow) = with_a_late_answer(&store, 2).await;
     let held = far.lock("a").acquire().await.unwrap();
     let (idle, next) = a_scout(&here.lock("a")).await;
     held.release().await.unwrap();
@@ -78,19 +83,7 @@ async fn a_waiter_that_was_granted_the_lock_too_late_is_woken_again() {
     let store = store();
     let far = client(&store).await;
     // It asks, asks again to sleep, and is woken.
-    let slow = Slow {
-        left: Arc::new(AtomicUsize::new(3)),
-        asked: Arc::default(),
-        answer: Arc::<Notify>::default(),
-    };
-    let twist = LateAnswer(slow.clone());
-    let here = builder()
-        .connect_to(async |env| {
-            let store = tidelock::testing::open(&store, env).await?;
-            Ok(Twisted::wrap(store, twist))
-        })
-        .await
-        .unwrap();
+    let (here, slow) = with_a_late_answer(&store, 3).await;
     let held = far.fair_lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn(here.fair_lock("a").acquire());
     settled().await;
