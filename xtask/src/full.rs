@@ -23,9 +23,12 @@ pub(crate) struct Args {
 
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
 
+/// The long tests of slots.
+const SLOTS: &str = "10000_slots";
+
 /// Long tests of elections and slots. They print figures for the page.
 const FLEETS: [&str; 4] = [
-    "10000_slots",
+    SLOTS,
     "leaders_that_are_killed_fifty_times",
     "thirty_rolling_restarts",
     "a_process_that_was_frozen_drops_its_work",
@@ -77,13 +80,22 @@ fn parts() -> Vec<(String, Run)> {
         let run: Run = Box::new(move |_| ten_thousand_stories(&["--only", only]));
         parts.push((format!("ten thousand stories of {only}"), run));
     }
+    // Four at once: their processes wait for each other most of the time, and nothing here is a measurement.
+    let slots = fleets(&[SLOTS, "--test-threads", "4"]);
+    let run: Run = Box::new(move |tally| tests_with(tally, &slots, None));
+    parts.push(("ten thousand slots".to_owned(), run));
     // One after the other: two on one machine would measure each other.
-    let fleets = ["-p", "real_servers", "--test", "fleet", "--"];
-    let flags = ["--ignored", "--nocapture", "--test-threads", "1"];
-    let fleets = [fleets.as_slice(), &flags].concat();
+    let fleets = fleets(&["--skip", SLOTS, "--test-threads", "1"]);
     let run: Run = Box::new(move |tally| tests_with(tally, &fleets, None));
     parts.push(("fleets".to_owned(), run));
     parts
+}
+
+/// Long tests of elections and slots, chosen by more arguments.
+fn fleets(more: &[&'static str]) -> Vec<&'static str> {
+    let tests = ["-p", "real_servers", "--test", "fleet", "--"];
+    let flags = ["--ignored", "--nocapture"];
+    [&tests, &flags, more].concat()
 }
 
 /// Without those beside Redisson, which write a page of their own.
