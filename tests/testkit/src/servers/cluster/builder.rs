@@ -108,16 +108,19 @@ impl ClusterBuilder {
             // Each node gets its own epoch. Otherwise the nodes must resolve epoch collisions first, which takes time.
             let epoch = (i + 1).to_string();
             node.admin(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?;
+        }
+        // We add the slots before the nodes meet. Otherwise gossip may come first, and a node refuses a slot as busy.
+        for (i, node) in nodes[..self.primaries].iter().enumerate() {
+            let share = |i: usize| i * usize::from(SLOTS) / self.primaries;
+            add_slots(node, flavour, share(i), share(i + 1) - 1)?;
+        }
+        for (i, node) in nodes.iter().enumerate() {
             // We introduce every node to every other; gossip would take longer.
             for other in &nodes[..i] {
                 let port = other.port().to_string();
                 let host = other.addr().ip().to_string();
                 node.admin(&["CLUSTER", "MEET", &host, &port])?;
             }
-        }
-        for (i, node) in nodes[..self.primaries].iter().enumerate() {
-            let share = |i: usize| i * usize::from(SLOTS) / self.primaries;
-            add_slots(node, flavour, share(i), share(i + 1) - 1)?;
         }
         for (i, node) in nodes.iter().enumerate().skip(self.primaries) {
             let primary = &ids[i % self.primaries];
