@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use testkit::process::boot_time;
+use testkit::servers::RedisServer;
 use tidelock::LostReason;
 use tidelock::ReplicaAck::{Any, Off};
 
@@ -88,9 +89,14 @@ async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Res
     let [_, new, third] = world.all.nodes() else {
         bail!("three servers");
     };
-    // The old primary gets no message about the change. The order matters: what a replica still acknowledges to the old
-    // primary must be on the new one.
+    // The old primary gets no message about the change. The order matters: what a replica acknowledges to the old primary
+    // must be on the new one. So the third replica leaves first, and the new primary then receives what the third one may
+    // have acknowledged.
     third.admin(&["REPLICAOF", "127.0.0.1", &new.port().to_string()])?;
+    let sent = offset(old, "master_repl_offset")?;
+    eventually("it has what the old primary has sent", || {
+        Ok(offset(new, "slave_repl_offset")? >= sent)
+    })?;
     new.admin(&["REPLICAOF", "NO", "ONE"])?;
     let left: u64 = new.query(&["PTTL", "till"])?;
     let ends_there = boot_time() + Duration::from_millis(left + 1);
@@ -105,4 +111,15 @@ async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Res
         at - ends_there
     );
     Ok(())
+}
+
+/// A count of bytes in a server's own description of its replication.
+fn offset(server: &RedisServer, field: &str) -> Result<u64> {
+    let info: String = server.query(&["INFO", "replication"])?;
+    let line = info.lines().find_map(|line| line.strip_prefix(field));
+    let count = line.and_then(|rest| rest.strip_prefix(':'));
+    Ok(count
+        .with_context(|| format!("no {field}"))?
+        .trim()
+        .parse()?)
 }
