@@ -95,7 +95,7 @@ fn parts() -> Vec<(String, Run)> {
 fn fleets(more: &[&'static str]) -> Vec<&'static str> {
     let tests = ["-p", "real_servers", "--test", "fleet", "--"];
     let flags = ["--ignored", "--nocapture"];
-    [&tests, &flags, more].concat()
+    [tests.as_slice(), &flags, more].concat()
 }
 
 /// Without those beside Redisson, which write a page of their own.
