@@ -8,6 +8,7 @@ use load::{Names, Order, Run, now_ns};
 use crate::awake::Awake;
 use crate::chart::{Bars, Chart};
 use crate::figures::{micros, middle, ratio, short, with_spread};
+use crate::goals::Goal;
 use crate::page::{Section, Table};
 use crate::peers::Peer;
 use crate::process::{Process, stamps};
@@ -46,6 +47,12 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
             title: "From the start of a process to its first lock, in milliseconds".into(),
             bars: Bars::grouped(&bars),
         }],
+        goals: vec![Goal::at_most(
+            "W7: from start to first lock against bare scripts",
+            1.2,
+            " ×",
+            of(&samples, Peer::Tidelock).map(|ours| ratio(ours, raw, |ms| *ms)),
+        )],
         ..Section::default()
     })
 }

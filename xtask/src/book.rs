@@ -22,6 +22,13 @@ const SETTINGS: &str = "[book]\ntitle = \"tidelock\"\nlanguage = \"en\"\nsrc = \
     [build]\nbuild-dir = \"site\"\ncreate-missing = false\n\n[output.html]\nno-section-label = true\n";
 
 pub(crate) fn run() -> Result<()> {
+    let pages = build()?;
+    println!("target/book/site/index.html has {pages} pages");
+    Ok(())
+}
+
+/// Builds the site, and returns how many pages it has.
+pub(crate) fn build() -> Result<usize> {
     let book = Book::read(&root())?;
     let wrong = book.wrong(&root())?;
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -33,9 +40,8 @@ pub(crate) fn run() -> Result<()> {
     book.copy(&root(), &folder)?;
     let mdbook = tools::mdbook()?;
     let folder = folder.to_string_lossy();
-    sh::run(sh::command(&mdbook.to_string_lossy(), &["build", &folder]))?;
-    println!("{folder}/site/index.html has {} pages", book.pages.len());
-    Ok(())
+    sh::quiet(sh::command(&mdbook.to_string_lossy(), &["build", &folder]))?;
+    Ok(book.pages.len())
 }
 
 /// The pages of the book, by their paths in the repository, and its table of contents.

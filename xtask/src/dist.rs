@@ -9,6 +9,7 @@ mod proofs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -26,6 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let begun = Instant::now();
     build::install_tools(args.check)?;
     let release = Release::make(&scratch("a"), &root().join("target/dist"))?;
     for artefact in release.artefacts()? {
@@ -33,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{:>9} {}", bytes, artefact.display());
     }
     if args.check {
-        return check::all(&release);
+        return check::all(&release, begun);
     }
     Ok(())
 }

@@ -82,7 +82,16 @@ pub(crate) fn first_line(program: &str, args: &[&str]) -> String {
 ///
 /// A command that takes longer than [`LONGEST`] is killed with all its descendants. Otherwise a test that hangs would
 /// block everything after it.
-pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bool> {
+pub(crate) fn tee(command: Command, line: impl FnMut(&str)) -> Result<bool> {
+    tee_within(LONGEST, command, line)
+}
+
+/// As [`tee`], with another bound.
+pub(crate) fn tee_within(
+    longest: Duration,
+    mut command: Command,
+    mut line: impl FnMut(&str),
+) -> Result<bool> {
     let shown = show(&command);
     let mut child = command
         .stdout(Stdio::piped())
@@ -92,12 +101,9 @@ pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bo
     let (done, waits) = mpsc::channel::<()>();
     let pid = child.id();
     let watch = std::thread::spawn(move || {
-        let late = waits.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+        let late = waits.recv_timeout(longest) == Err(mpsc::RecvTimeoutError::Timeout);
         if late {
-            println!(
-                "== took longer than {} minutes; ending it",
-                LONGEST.as_secs() / 60
-            );
+            println!("== took longer than {} s; ending it", longest.as_secs());
             end_tree(pid);
         }
     });

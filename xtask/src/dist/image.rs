@@ -12,6 +12,8 @@ use crate::sh::{self, command};
 
 /// The user of the image. Not root: the command needs no right of root.
 pub(super) const USER: &str = "65532:65532";
+pub(super) const DESCRIPTION: &str =
+    "Run a program under a distributed lock, and see who holds what";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -95,7 +97,7 @@ fn blob(blobs: &Path, bytes: &[u8], media: &str) -> Result<Value> {
 fn labels() -> Value {
     json!({
         "org.opencontainers.image.title": "tidelock",
-        "org.opencontainers.image.description": "Run a program under a distributed lock, and see who holds what",
+        "org.opencontainers.image.description": DESCRIPTION,
         "org.opencontainers.image.version": VERSION,
         "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
         "org.opencontainers.image.documentation": "https://docs.rs/tidelock",

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use super::{Tally, api, consumers, manifests, packages};
@@ -35,7 +37,7 @@ pub(crate) const PARTS: [Part; 20] = [
     },
     Part {
         name: "features",
-        about: "the library with no feature, and with each alone; the command without any",
+        about: "the library and the command with no feature, and with each alone",
         run: features,
     },
     Part {
@@ -141,38 +143,24 @@ fn command(_: &mut Tally) -> Result<()> {
 }
 
 fn features(_: &mut Tally) -> Result<()> {
-    let check = |features: &[&str]| {
-        let build = [
-            "clippy",
-            "-p",
-            "tidelock",
-            "--quiet",
-            "--no-default-features",
-        ];
-        sh::run(cargo(
-            &[build.as_slice(), features, &["--", "-D", "warnings"]].concat(),
-        ))
-    };
-    check(&[])?;
-    let manifest = std::fs::read_to_string(root().join("crates/tidelock/Cargo.toml"))?;
-    let names = feature_names(&manifest);
-    ensure!(
-        !names.is_empty(),
-        "found no features in the library's manifest"
-    );
-    for name in names {
-        check(&["--features", name])?;
+    // The command without any feature is what most people build: it lacks the stores that cost most.
+    for of in ["tidelock", "tidelock-cli"] {
+        let check = |features: &[&str]| {
+            let build = ["clippy", "-p", of, "--quiet", "--no-default-features"];
+            sh::run(cargo(
+                &[build.as_slice(), features, &["--", "-D", "warnings"]].concat(),
+            ))
+        };
+        check(&[])?;
+        let folder = root().join("crates").join(of);
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))?;
+        let names = feature_names(&manifest);
+        ensure!(!names.is_empty(), "found no features in {of}'s manifest");
+        for name in names {
+            check(&["--features", name])?;
+        }
     }
-    // The command as most people build it: without the stores that cost most.
-    sh::run(cargo(&[
-        "clippy",
-        "-p",
-        "tidelock-cli",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    Ok(())
 }
 
 /// The features of a manifest, without `default`.
@@ -264,15 +252,20 @@ fn valkey(tally: &mut Tally) -> Result<()> {
 
 /// The test binaries of `real_servers`.
 pub(crate) fn binaries() -> Result<Vec<String>> {
-    let mut tests = Vec::new();
-    for entry in std::fs::read_dir(root().join("tests/real_servers/tests"))? {
+    names_in("tests/real_servers/tests")
+}
+
+/// The programs of a folder: files, and folders with a `main.rs`.
+fn names_in(folder: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root().join(folder))? {
         let path = entry?.path();
-        let is_test = path.extension().is_some() || path.join("main.rs").exists();
+        let is_program = path.extension().is_some() || path.join("main.rs").exists();
         let name = path.file_stem().and_then(|name| name.to_str());
-        tests.extend(name.filter(|_| is_test).map(str::to_owned));
+        names.extend(name.filter(|_| is_program).map(str::to_owned));
     }
-    tests.sort_unstable();
-    Ok(tests)
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// All tests of the Redis family on a server of another flavour.
@@ -302,10 +295,29 @@ pub(crate) fn ten_thousand_stories(flags: &[&str]) -> Result<()> {
     sh::run(cargo(&[run.as_slice(), &seeds, flags].concat()))
 }
 
+/// They serve until somebody ends them.
+const ENDLESS: [&str; 2] = ["leader", "metrics"];
+
+/// Builds all examples, and runs those of the library that end by themselves. Without arguments they use the memory of their
+/// process.
 fn examples(_: &mut Tally) -> Result<()> {
     sh::run(cargo(&["build", "--examples", "--quiet"]))?;
-    let run = ["run", "--quiet", "-p", "tidelock", "--example"];
-    sh::run(cargo(&[run.as_slice(), &["crontab"]].concat()))
+    let names = names_in("crates/tidelock/examples")?;
+    for endless in ENDLESS {
+        ensure!(names.iter().any(|it| it == endless), "no example {endless}");
+    }
+    // Not by `cargo run`: it might wait for another cargo, and build again what that one has built otherwise.
+    let this = std::env::current_exe()?;
+    let built = this.with_file_name("examples");
+    for name in names.iter().filter(|name| !ENDLESS.contains(&&***name)) {
+        println!("-- {name}");
+        let program = built.join(name);
+        let example = sh::command(&program.to_string_lossy(), &[]);
+        // The longest has its own limits, of a minute each.
+        let succeeded = sh::tee_within(Duration::from_secs(300), example, |_| ())?;
+        ensure!(succeeded, "the example {name} failed, or does not end");
+    }
+    Ok(())
 }
 
 fn docs(_: &mut Tally) -> Result<()> {

@@ -1,6 +1,31 @@
 //! Exit codes are part of the API.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use crate::bench::Bench;
+
+/// 0, `doctor`'s 1, and the constants of the source. 128 + n is a row without a number of its own.
+#[test]
+fn every_exit_code_is_on_its_page() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = fs::read_to_string(here.join("src/exit.rs")).unwrap();
+    let constants = source.lines().filter_map(|line| {
+        let (_, code) = line
+            .strip_prefix("pub(crate) const ")?
+            .split_once(": u8 = ")?;
+        code.strip_suffix(';')?.parse().ok()
+    });
+    let codes: BTreeSet<u8> = constants.chain([0, 1]).collect();
+    assert!(codes.len() > 5, "{codes:?}");
+    let page = fs::read_to_string(here.join("../../docs/exit-codes.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let first_cells = rows.filter_map(|row| row.split(" |").next());
+    let listed: BTreeSet<u8> = first_cells.filter_map(|it| it.parse().ok()).collect();
+    assert_eq!(listed, codes);
+    assert!(page.contains("\n| 128 + n |"));
+}
 
 #[test]
 fn the_exit_code_is_the_commands() {

@@ -34,6 +34,32 @@ async fn many_first_clients_create_the_tables_together() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_a_newer_version_are_refused_and_stay_as_they_are() -> Result<()> {
+    let server = MariaDb::start()?;
+    let earlier = client(&server.url()).await?;
+    earlier.lock("stock").acquire().await?.release().await?;
+    let contents = "SELECT * FROM locks.tidelock_counter; SELECT COUNT(*) FROM locks.tidelock_clients; \
+        SHOW TABLES FROM locks";
+    earlier.close(Duration::ZERO).await;
+    server.query("UPDATE locks.tidelock_counter SET format = 99")?;
+    let before = server.query(contents)?;
+    let error = client(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("newer tidelock (format 99, this one knows 1)"),
+        "{text}"
+    );
+    assert!(text.contains("update this program"), "{text}");
+    assert_eq!(server.query(contents)?, before);
+    // That version can be taken back.
+    server.query("UPDATE locks.tidelock_counter SET format = 1")?;
+    let again = client(&server.url()).await?;
+    again.lock("stock").acquire().await?.release().await?;
+    Ok(())
+}
+
 /// A URL with a wrong database is an error. It must not create an empty store, whose locks would exclude nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_makes_no_table() -> Result<()> {

@@ -24,10 +24,7 @@ pub(crate) fn packaged(release: &Release) -> Result<String> {
 
 /// The whole library and command, with the versions of all other crates that Cargo.lock names.
 pub(crate) fn oldest_rust(release: &Release) -> Result<String> {
-    if sh::quiet(with_rust(OLDEST_RUST, &["--version"])).is_err() {
-        let install = ["toolchain", "install", "--profile", "minimal", OLDEST_RUST];
-        sh::quiet(command("rustup", &install))?;
-    }
+    install_rust(OLDEST_RUST)?;
     let mut check = with_rust(OLDEST_RUST, &["check", "--quiet", "--locked"]);
     check
         .args(["-p", "tidelock", "-p", "tidelock-cli", "--all-features"])
@@ -39,6 +36,7 @@ pub(crate) fn oldest_rust(release: &Release) -> Result<String> {
 
 /// As docs.rs builds the pages: with the nightly compiler and the flags of `package.metadata.docs.rs`. A warning is an error.
 pub(crate) fn docs_rs(release: &Release) -> Result<String> {
+    install_rust("nightly")?;
     let target = scratch("docs-rs");
     let mut doc = with_rust("nightly", &["doc", "--quiet", "--locked", "--no-deps"]);
     doc.args(["-p", "tidelock", "--all-features"])
@@ -49,6 +47,15 @@ pub(crate) fn docs_rs(release: &Release) -> Result<String> {
     let pages = with_badge(&target.join("doc/tidelock"))?;
     ensure!(pages > 0, "no page says which feature an item needs");
     Ok(format!("{pages} pages name a feature"))
+}
+
+/// Installs this version of Rust, unless it is there.
+fn install_rust(version: &str) -> Result<()> {
+    if sh::quiet(with_rust(version, &["--version"])).is_err() {
+        let install = ["toolchain", "install", "--profile", "minimal", version];
+        sh::quiet(command("rustup", &install))?;
+    }
+    Ok(())
 }
 
 /// Runs cargo of this version of Rust. It would otherwise take that of this program over from the environment.

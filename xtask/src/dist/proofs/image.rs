@@ -2,11 +2,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::installed::ALONE;
-use crate::dist::image::USER;
+use crate::dist::image::{DESCRIPTION, USER};
 use crate::dist::{Release, empty, scratch, script, sha256};
+use crate::sh::{self, cargo};
 
 /// Unpacks the archive as a registry's client would, and follows the digests from the index to the layer.
 pub(crate) fn layout(release: &Release) -> Result<String> {
@@ -15,11 +16,17 @@ pub(crate) fn layout(release: &Release) -> Result<String> {
     let archive = release.artefact("-image.tar")?;
     let unpack = "tar -xf \"$FROM\" -C \"$TO\"";
     script(unpack, &[("FROM", &archive), ("TO", &folder)])?;
-    let index = json(&folder.join("index.json"))?;
+    let index = read(&folder.join("index.json"))?;
     let manifest_file = blob(&folder, at(&index, "/manifests/0")?)?;
-    let manifest = json(&manifest_file)?;
-    let config = json(&blob(&folder, at(&manifest, "/config")?)?)?;
+    let manifest = read(&manifest_file)?;
+    let config = read(&blob(&folder, at(&manifest, "/config")?)?)?;
     ensure!(at(&config, "/config/User")? == USER, "it runs as root");
+    for labels in [
+        at(&config, "/config/Labels")?,
+        at(&manifest, "/annotations")?,
+    ] {
+        ensure!(labels == &of_the_crate()?, "other labels: {labels}");
+    }
     let layer = blob(&folder, at(&manifest, "/layers/0")?)?;
     let tar = folder.join("layer.tar");
     let root = folder.join("root");
@@ -63,6 +70,24 @@ pub(crate) fn by_name(release: &Release) -> Result<String> {
     Ok(told.trim().to_owned())
 }
 
+/// The labels that the image must have, from what cargo knows of the command's crate. Whoever changes the licence or the
+/// version there changes the image too.
+fn of_the_crate() -> Result<Value> {
+    let metadata = sh::quiet(cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let crates = at(&metadata, "/packages")?.as_array();
+    let mut crates = crates.context("no list of crates")?.iter();
+    let ours = crates.find(|one| one.get("name").is_some_and(|name| name == "tidelock-cli"));
+    let ours = ours.context("no tidelock-cli")?;
+    Ok(json!({
+        "org.opencontainers.image.title": "tidelock",
+        "org.opencontainers.image.description": DESCRIPTION,
+        "org.opencontainers.image.version": at(ours, "/version")?,
+        "org.opencontainers.image.licenses": at(ours, "/license")?,
+        "org.opencontainers.image.documentation": at(ours, "/documentation")?,
+    }))
+}
+
 /// The files of the image, which [`layout`] has unpacked.
 fn root(_: &Release) -> Result<PathBuf> {
     let root = scratch("image-read/root");
@@ -81,7 +106,7 @@ fn blob(folder: &Path, descriptor: &Value) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn json(path: &Path) -> Result<Value> {
+fn read(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     Ok(serde_json::from_str(&text)?)
 }

@@ -2,8 +2,9 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::book;
 use crate::dist::{Release, VERSION, script};
-use crate::sh::{self, command};
+use crate::sh::{self, command, root};
 
 pub(crate) fn versions(release: &Release) -> Result<String> {
     let told = sh::quiet(command(
@@ -47,9 +48,14 @@ pub(crate) fn completions(release: &Release) -> Result<String> {
     let complete = "
         bash --norc -euc 'source \"$SHARE/tidelock.bash\"; COMP_WORDS=(tidelock ru); COMP_CWORD=1
             _tidelock tidelock ru tidelock; [[ \" ${COMPREPLY[*]} \" == *\" run \"* ]]'
-        zsh -fec 'autoload -Uz compinit; fpath=(\"$SHARE\" $fpath); compinit -D -u; [[ ${_comps[tidelock]} == _tidelock ]]
-            autoload -Uz +X _tidelock; whence -f _tidelock | grep -q \"run:\"'
+        zsh -fe \"$ZSH\"
         fish --no-config -c 'source \"$SHARE/tidelock.fish\"; complete -C \"tidelock ru\"' | grep '^run' > /dev/null";
-    script(complete, &[("SHARE", &share)])?;
+    let zsh = root().join("xtask/dist/completes.zsh");
+    script(complete, &[("SHARE", &share), ("ZSH", &zsh)])?;
     Ok(String::new())
+}
+
+/// Builds the site with mdBook. It fails on a page that is missing in the table of contents, and on a dead link.
+pub(crate) fn book(_: &Release) -> Result<String> {
+    Ok(format!("{} pages", book::build()?))
 }

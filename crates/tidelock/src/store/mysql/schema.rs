@@ -66,13 +66,14 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
         Err(other) => return Err(other.error()),
     };
     let format = found.first().and_then(|row| row.first()?.as_deref());
-    let format = format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-    if format.unwrap_or(FORMAT) > FORMAT {
-        return Err(Error::new(ErrorKind::Unsupported).because(
-            "the tables were created by a newer tidelock; update this program, or use another database",
-        ));
+    let format: Option<u64> =
+        format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    match format {
+        Some(newer) if newer > FORMAT => Err(Error::new(ErrorKind::Unsupported).because(format!(
+            "the tables were created by a newer tidelock (format {newer}, this one knows {FORMAT}); update this program, or use another database"
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Creates the table of `what`, which a database of an earlier tidelock lacks.
