@@ -2,6 +2,7 @@
 
 mod build;
 mod check;
+mod from_source;
 mod image;
 mod packages;
 mod papers;
@@ -24,9 +25,16 @@ pub(crate) struct Args {
     /// what was shown
     #[arg(long)]
     check: bool,
+    /// Makes nothing, and builds and runs the demo as a stranger would: in a Debian without a network that has only Rust and a C
+    /// compiler
+    #[arg(long, conflicts_with = "check")]
+    from_source: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.from_source {
+        return from_source::run();
+    }
     let begun = Instant::now();
     build::install_tools(args.check)?;
     let release = Release::make(&scratch("a"), &root().join("target/dist"))?;
