@@ -299,9 +299,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;top' {
-            [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: until interrupted')
-            [CompletionResult]::new('--times', '--times', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: until interrupted')
-            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two prints')
+            [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted')
+            [CompletionResult]::new('--times', '--times', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted')
+            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two prints, or two pictures of the screen, which takes fewer of a slow store')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')

@@ -1,4 +1,5 @@
-//! The stores that cost most to build are features of the command. A build without one says so, and how to get it.
+//! The stores that cost most to build, and the screen of `top`, are features of the command. A build without one says so,
+//! and how to get it.
 
 use std::sync::LazyLock;
 
@@ -11,9 +12,10 @@ const STORES: [(&str, &str, bool); 4] = [
 ];
 
 /// What `--version` prints: the version, and the stores of this build.
-pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| version(&STORES));
+pub(crate) static VERSION: LazyLock<String> =
+    LazyLock::new(|| version(&STORES, cfg!(feature = "screen")));
 
-fn version(stores: &[(&str, &str, bool)]) -> String {
+fn version(stores: &[(&str, &str, bool)], has_screen: bool) -> String {
     let named = |wanted: bool| {
         let these = stores.iter().filter(|(.., present)| *present == wanted);
         these.map(|(_, name, _)| *name).collect::<Vec<_>>()
@@ -24,12 +26,15 @@ fn version(stores: &[(&str, &str, bool)]) -> String {
         env!("CARGO_PKG_VERSION"),
         present.join(", ")
     );
-    let absent = named(false);
+    let mut absent = named(false);
+    if !has_screen {
+        absent.push("the screen of `top`");
+    }
     if absent.is_empty() {
         return text;
     }
     format!(
-        "{text}\nleft out: {}; to have every store: cargo install tidelock-cli --all-features",
+        "{text}\nleft out: {}; to have all: cargo install tidelock-cli --all-features",
         absent.join(", ")
     )
 }
@@ -53,10 +58,16 @@ mod tests {
 
     #[test]
     fn the_version_names_what_is_left_out() {
-        let told = version(&[("etcd", "etcd", true), ("mysql", "MySQL", false)]);
+        let stores = [("etcd", "etcd", true), ("mysql", "MySQL", false)];
+        let told = version(&stores, true);
         assert!(told.contains("stores: SQLite, Redis, memcached, etcd\n"));
         assert!(told.contains("left out: MySQL;"), "{told}");
-        assert!(!version(&[("etcd", "etcd", true)]).contains("left out"));
+        let told = version(&stores, false);
+        assert!(
+            told.contains("left out: MySQL, the screen of `top`;"),
+            "{told}"
+        );
+        assert!(!version(&[("etcd", "etcd", true)], true).contains("left out"));
     }
 
     #[test]

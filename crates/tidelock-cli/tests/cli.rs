@@ -36,6 +36,9 @@ mod moving;
 mod pages;
 #[path = "cli/passing.rs"]
 mod passing;
+#[cfg(feature = "screen")]
+#[path = "cli/screen.rs"]
+mod screen;
 #[path = "cli/secrets.rs"]
 mod secrets;
 #[path = "cli/stores.rs"]

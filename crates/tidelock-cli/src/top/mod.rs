@@ -2,6 +2,10 @@
 
 mod look;
 mod picture;
+#[cfg(test)]
+mod sample;
+#[cfg(feature = "screen")]
+mod screen;
 mod text;
 
 use std::io::IsTerminal;
@@ -23,15 +27,22 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// Clears the screen, and begins at its top.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
+/// The shortest time between two pictures.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Stands below what is printed again and again, in a build that could show a screen if it had one.
+const NO_SCREEN: &str =
+    "\n\nthis build has no screen with keys; for one: cargo install tidelock-cli --features screen";
+
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print once, and ask no process to tell more often
     #[arg(long, conflicts_with = "times")]
     once: bool,
-    /// Print this many times, then exit; default: until interrupted
+    /// Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// Time between two prints
+    /// Time between two prints, or two pictures of the screen, which takes fewer of a slow store
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
     /// One JSON object per print
@@ -39,35 +50,62 @@ pub(crate) struct TopArgs {
     json: bool,
 }
 
-/// Prints what is held and awaited. Without `--once` the processes are asked to tell it every second.
+/// Shows what is held and awaited: on a screen if a person looks at a terminal, else as text.
 pub(crate) async fn top(args: &StoreArgs, what: TopArgs) -> Outcome {
+    #[cfg(feature = "screen")]
+    if !(what.once || what.json || what.times.is_some())
+        && can_be_cleared()
+        && std::io::stdin().is_terminal()
+    {
+        return with_client(args, async |client| {
+            screen::run(client, args, what.every).await
+        })
+        .await;
+    }
+    print(args, what).await
+}
+
+/// Whether stdout is a terminal that can move its cursor.
+fn can_be_cleared() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !is_dumb
+}
+
+/// Prints what is held and awaited. Without `--once` the processes are asked to tell it every second.
+async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     let times = if what.once { Some(1) } else { what.times };
-    let clears = !what.json && times.is_none() && std::io::stdout().is_terminal();
+    let clears = !what.json && times.is_none() && can_be_cleared();
+    let (start, end) = match clears {
+        true if cfg!(feature = "screen") => (CLEAR, ""),
+        true => (CLEAR, NO_SCREEN),
+        false => ("", ""),
+    };
     with_client(args, async |client| {
-        let mut tick = tokio::time::interval(what.every.max(Duration::from_secs(1)));
+        let mut tick = tokio::time::interval(what.every.max(SHORTEST));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
         // asked.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-        let (mut left, mut asked) = (times, None);
+        let (mut left, mut asked) = (times, Asked::default());
         while left != Some(0) {
             tokio::select! {
                 _ = tick.tick() => {}
                 _ = &mut interrupted => break,
             }
-            if !what.once {
-                ask(client, &mut asked).await;
+            if !what.once
+                && let Err(error) = asked.again(client).await
+            {
+                say(format!(
+                    "the processes tell what they do every ten seconds only: {error}"
+                ));
             }
             let picture = look::look(client, &prefix).await?;
             if what.json {
                 print_object(&store, picture.as_json())?;
             } else {
-                let start = if clears { CLEAR } else { "" };
-                print_line(&format!(
-                    "{start}{}",
-                    text::of(&picture, &store.to_string())
-                ))?;
+                let text = text::of(&picture, &store.to_string());
+                print_line(&format!("{start}{text}{end}"))?;
             }
             left = left.map(|left| left - 1);
         }
@@ -76,17 +114,21 @@ pub(crate) async fn top(args: &StoreArgs, what: TopArgs) -> Outcome {
     .await
 }
 
-/// Asks the processes to tell every second, from time to time. A user who may only read gets what they tell anyway.
-async fn ask(client: &Client, asked: &mut Option<Instant>) {
-    if asked.is_some_and(|asked| asked.elapsed() < ASK_AGAIN) {
-        return;
-    }
-    let is_first = asked.replace(Instant::now()).is_none();
-    if let Err(error) = client.watch_processes().await
-        && is_first
-    {
-        say(format!(
-            "the processes tell what they do every ten seconds only: {error}"
-        ));
+/// When the processes were asked to tell every second.
+#[derive(Debug, Default)]
+struct Asked(Option<Instant>);
+
+impl Asked {
+    /// Asks them, from time to time. A user who may only read gets what they tell anyway. An error is returned the first
+    /// time.
+    async fn again(&mut self, client: &Client) -> tidelock::Result<()> {
+        if self.0.is_some_and(|asked| asked.elapsed() < ASK_AGAIN) {
+            return Ok(());
+        }
+        let is_first = self.0.replace(Instant::now()).is_none();
+        match client.watch_processes().await {
+            Err(error) if is_first => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -11,14 +11,52 @@ use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
 /// Stands in a cell whose value is unknown.
 const UNKNOWN: &str = "-";
 
+/// The columns of [`rows_of_lock`].
+pub(super) const LOCK_COLUMNS: [&str; 8] = [
+    "lock",
+    "kind",
+    "holder",
+    "held",
+    "lease left",
+    "token",
+    "waiters",
+    "longest",
+];
+
+/// The columns of [`row_of_process`].
+pub(super) const PROCESS_COLUMNS: [&str; 8] = [
+    "process",
+    "told",
+    "store",
+    "held",
+    "waiting",
+    "acquired",
+    "timed out",
+    "lost",
+];
+
+/// The columns from here on hold numbers, those before it words.
+pub(super) const NUMBERS: usize = 3;
+
 /// The whole picture. `store`: its URL, without a password.
-pub(crate) fn of(picture: &Picture, store: &str) -> String {
+pub(super) fn of(picture: &Picture, store: &str) -> String {
+    let mut text = head(picture, store);
+    let rows = picture.locks.iter().flat_map(rows_of_lock).collect();
+    table(&mut text, LOCK_COLUMNS, rows);
+    let rows = picture.processes.iter().map(row_of_process).collect();
+    table(&mut text, PROCESS_COLUMNS, rows);
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Two lines about the whole store.
+pub(super) fn head(picture: &Picture, store: &str) -> String {
     let (held, waiters) = (shown(picture.held()), shown(picture.waiters()));
     let gone = match picture.gone() {
         0 => String::new(),
         gone => format!(" ({gone} gone)"),
     };
-    let mut text = format!(
+    format!(
         "tidelock top  {}  answers in {}  {}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}\n",
         Escaped(store),
         brief(picture.latency),
@@ -26,41 +64,15 @@ pub(crate) fn of(picture: &Picture, store: &str) -> String {
         picture.contended(),
         picture.lost(),
         picture.processes.len(),
-    );
-    let header = [
-        "lock",
-        "kind",
-        "holder",
-        "held",
-        "lease left",
-        "token",
-        "waiters",
-        "longest",
-    ];
-    let rows = picture.locks.iter().flat_map(rows_of_lock).collect();
-    table(&mut text, header, rows);
-    let header = [
-        "process",
-        "told",
-        "store",
-        "held",
-        "waiting",
-        "acquired",
-        "timed out",
-        "lost",
-    ];
-    let rows = picture.processes.iter().map(row_of_process).collect();
-    table(&mut text, header, rows);
-    text.truncate(text.trim_end().len());
-    text
+    )
 }
 
 fn shown(Sum(number, is_lower_bound): Sum) -> String {
     format!("{number}{}", if is_lower_bound { "+" } else { "" })
 }
 
-/// The lock, and below it who waits.
-fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
+/// The lock, and below it who waits. Not escaped.
+pub(super) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
     let gone = lock.holders.iter().any(|holder| holder.is_gone);
     let holder = match &lock.holders[..] {
         [] => "free".to_owned(),
@@ -108,7 +120,8 @@ fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
     rows
 }
 
-fn row_of_process(process: &ProcessRow) -> [String; 8] {
+/// Not escaped.
+pub(super) fn row_of_process(process: &ProcessRow) -> [String; 8] {
     let told = brief(process.age);
     [
         process.who.clone(),
@@ -126,12 +139,12 @@ fn row_of_process(process: &ProcessRow) -> [String; 8] {
     ]
 }
 
-fn known(time: Option<Duration>) -> String {
+pub(super) fn known(time: Option<Duration>) -> String {
     time.map_or(UNKNOWN.to_owned(), brief)
 }
 
 /// Two units at most: `12s 400ms`, `2h 3m`.
-fn brief(time: Duration) -> String {
+pub(super) fn brief(time: Duration) -> String {
     let time = match time.as_secs() {
         0 if time < Duration::from_millis(1) => {
             Duration::from_micros(u64::try_from(time.as_micros()).unwrap_or_default() / 10 * 10)
@@ -150,6 +163,11 @@ fn brief(time: Duration) -> String {
 /// columns panics.
 const WIDEST: usize = 160;
 
+/// A cell as a terminal may get it.
+pub(super) fn safe(cell: &str) -> String {
+    cut(Escaped(cell).to_string())
+}
+
 fn cut(cell: String) -> String {
     match cell.char_indices().nth(WIDEST) {
         Some((end, _)) => format!("{}…", &cell[..end]),
@@ -157,16 +175,14 @@ fn cut(cell: String) -> String {
     }
 }
 
-/// Columns with two spaces between them. The first three hold words, the others numbers.
+/// Columns with two spaces between them.
 fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
     if rows.is_empty() {
         return;
     }
     let header = header.map(str::to_uppercase);
     let rows = std::iter::once(header).chain(rows);
-    let rows: Vec<[String; 8]> = rows
-        .map(|row| row.map(|cell| cut(Escaped(cell).to_string())))
-        .collect();
+    let rows: Vec<[String; 8]> = rows.map(|row| row.map(|cell| safe(&cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or_default());
     text.push('\n');
@@ -174,7 +190,7 @@ fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
             // A String takes everything.
-            let _ = if column < 3 {
+            let _ = if column < NUMBERS {
                 write!(line, "{cell:<width$}  ")
             } else {
                 write!(line, "{cell:>width$}  ")

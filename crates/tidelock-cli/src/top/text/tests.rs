@@ -1,96 +1,7 @@
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::*;
-use crate::top::picture::{HolderCell, WaiterCell};
-
-fn at(seconds: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_795_435_331 + seconds)
-}
-
-fn process(who: &str, client: &str, held: u64, waiting: u64) -> ProcessRow {
-    ProcessRow {
-        who: who.to_owned(),
-        client: client.to_owned(),
-        since: at(0),
-        age: Duration::from_millis(400),
-        is_gone: false,
-        latency: Duration::from_micros(412),
-        held,
-        waiting,
-        acquired: 88_121,
-        timed_out: 1,
-        failed: 0,
-        lost: 2,
-    }
-}
-
-fn holder(who: &str, owner: Option<&str>, is_gone: bool) -> HolderCell {
-    HolderCell {
-        who: who.to_owned(),
-        owner: owner.map(str::to_owned),
-        is_gone,
-    }
-}
-
-fn waiter(who: &str, waiters: u64, longest: u64) -> WaiterCell {
-    WaiterCell {
-        who: who.to_owned(),
-        client: who.to_owned(),
-        waiters,
-        longest: Duration::from_millis(longest),
-    }
-}
-
-/// A lock with waiters that tell, one of Java, one whose holder was killed, and one that nobody waits for.
-fn picture() -> Picture {
-    let mut dead = process("job (77 on job-1)", "j", 1, 0);
-    (dead.is_gone, dead.age) = (true, Duration::from_secs(14));
-    Picture {
-        at: at(0),
-        latency: Duration::from_micros(1234),
-        locks: vec![
-            LockRow {
-                name: "order:stock:42".to_owned(),
-                kind: "lock".to_owned(),
-                holders: vec![holder("shop 1.9 (4121 on web-3)", Some("a:1"), false)],
-                held_for: Some(Duration::from_millis(12_412)),
-                expires_in: Some(Duration::from_millis(26_300)),
-                token: Some(88_121),
-                waiters: 4,
-                is_lower_bound: false,
-                longest: Some(Duration::from_millis(11_900)),
-                waiting: vec![
-                    waiter("shop 1.9 (88 on web-1)", 3, 11_900),
-                    waiter("shop 1.9 (91 on web-2)", 1, 9_000),
-                ],
-            },
-            LockRow {
-                name: "invoice\n7".to_owned(),
-                kind: "lock".to_owned(),
-                holders: vec![holder("7f3c…:81", Some("7f3c…:81"), false)],
-                expires_in: Some(Duration::from_secs(29)),
-                waiters: 2,
-                is_lower_bound: true,
-                longest: Some(Duration::from_secs(3)),
-                waiting: vec![waiter("shop 1.9 (88 on web-1)", 1, 3_000)],
-                ..LockRow::default()
-            },
-            LockRow {
-                name: "report".to_owned(),
-                kind: "fenced".to_owned(),
-                holders: vec![holder("job (77 on job-1)", None, true)],
-                held_for: Some(Duration::from_secs(7412)),
-                expires_in: Some(Duration::from_secs(9)),
-                ..LockRow::default()
-            },
-        ],
-        processes: vec![
-            dead,
-            process("shop 1.9 (4121 on web-3)", "a", 1, 0),
-            process("shop 1.9 (88 on web-1)", "b", 0, 4),
-        ],
-    }
-}
+use crate::top::sample::{EVIL, evil, picture};
 
 #[test]
 fn a_picture_is_printed_as_locks_and_processes() {
@@ -113,21 +24,8 @@ fn an_idle_store_is_a_head_alone() {
 
 #[test]
 fn a_picture_forges_neither_lines_nor_colours() {
-    const EVIL: &str = "evil\nx\u{1b}[31m\u{9b}31m";
-    let mut evil = picture();
-    let lines = of(&evil, "store").lines().count();
-    for lock in &mut evil.locks {
-        lock.name = EVIL.to_owned();
-        lock.kind = EVIL.to_owned();
-        lock.holders[0].who = EVIL.to_owned();
-        lock.waiting
-            .iter_mut()
-            .for_each(|one| one.who = EVIL.to_owned());
-    }
-    for process in &mut evil.processes {
-        process.who = EVIL.to_owned();
-    }
-    let text = of(&evil, EVIL);
+    let lines = of(&picture(), "store").lines().count();
+    let text = of(&evil(), EVIL);
     assert!(!text.contains(['\u{1b}', '\u{9b}']), "{text:?}");
     assert_eq!(text.lines().count(), lines, "{text}");
 }

@@ -1,0 +1,177 @@
+//! The live screen of `tidelock top`: the terminal, its keys, and the store that is looked at again and again.
+
+mod command;
+mod details;
+mod draw;
+mod rates;
+mod rows;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crossterm::event::Event;
+use ratatui::widgets::TableState;
+use tidelock::Client;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::Instant;
+
+use crate::args::StoreArgs;
+use crate::covers::Shown;
+use crate::exit::{Failure, Outcome};
+use crate::inspect::print_line;
+use crate::store;
+use crate::top::look::look;
+use crate::top::picture::Picture;
+use crate::top::screen::command::ShowCommand;
+use crate::top::screen::draw::Colours;
+use crate::top::screen::state::{Screen, Step};
+use crate::top::{Asked, SHORTEST};
+
+/// A viewer must not be a load: from one look to the next it takes so many times as long as a look took.
+const REST: u32 = 10;
+
+/// Bounds the keys that wait until they are read.
+const KEYS: usize = 64;
+
+/// Shows the store until the user quits. A store that does not answer keeps the last picture on the screen.
+pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> Outcome {
+    let store = Shown::of(args)?.to_string();
+    let mut screen = Screen::new(store, ShowCommand::new(args));
+    let (sender, pictures) = channel(1);
+    let ended = {
+        // Before the terminal: it is dropped after it.
+        let _restored = Restored;
+        // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
+        let ended = terminated()?;
+        let prefix = store::prefix(args);
+        // Keys are read while the store is asked: a store that hangs must not hang the screen.
+        tokio::select! {
+            ended = live(&mut screen, pictures) => ended,
+            () = look_again_and_again(client, &prefix, every, sender) => Ok(ExitCode::SUCCESS),
+            ended = ended => Ok(ended),
+        }
+    };
+    if let Some(command) = &screen.asked_for {
+        print_line(command)?;
+    }
+    ended
+}
+
+/// Puts the terminal in order when it goes. After a panic the hook of ratatui has done it, before the message.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
+    }
+}
+
+/// Draws each picture and follows the keys.
+async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> Outcome {
+    let colours = Colours(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
+    let mut terminal = ratatui::try_init().map_err(Failure::internal)?;
+    let mut events = events()?;
+    let mut table = TableState::default();
+    loop {
+        let mut page = 0;
+        terminal
+            .draw(|frame| page = draw::screen(frame, screen, &mut table, colours))
+            .map_err(Failure::internal)?;
+        screen.page = page;
+        tokio::select! {
+            Some(seen) = pictures.recv() => match seen {
+                Ok(picture) => screen.show(picture),
+                Err(failure) => screen.trouble = Some(failure.message),
+            },
+            event = events.recv() => match event {
+                Some(Ok(event)) => match screen.on(&event) {
+                    Step::Stay => {}
+                    Step::Redraw => terminal.clear().map_err(Failure::internal)?,
+                    Step::Quit => return Ok(ExitCode::SUCCESS),
+                },
+                Some(Err(error)) => return Err(Failure::internal(error)),
+                // Nobody is at the terminal any more.
+                None => return Ok(ExitCode::SUCCESS),
+            },
+        }
+    }
+}
+
+/// The events of the terminal, read by a thread of its own: the system's read of a terminal blocks. The thread ends with
+/// the process.
+fn events() -> Outcome<Receiver<std::io::Result<Event>>> {
+    let (sender, events) = channel(KEYS);
+    let read = move || {
+        loop {
+            let event = crossterm::event::read();
+            let failed = event.is_err();
+            if sender.blocking_send(event).is_err() || failed {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("keys".to_owned());
+    thread.spawn(read).map_err(Failure::internal)?;
+    Ok(events)
+}
+
+/// Sends one picture after the other until nobody wants them.
+async fn look_again_and_again(
+    client: &Client,
+    prefix: &str,
+    every: Duration,
+    to: Sender<Outcome<Picture>>,
+) {
+    let mut asked = Asked::default();
+    loop {
+        let begun = Instant::now();
+        // Without the right to ask, the processes tell every ten seconds.
+        let _ = asked.again(client).await;
+        if to.send(look(client, prefix).await).await.is_err() {
+            return;
+        }
+        tokio::time::sleep_until(begun + between(every, begun.elapsed())).await;
+    }
+}
+
+/// The time from one look to the next, if one took so long.
+fn between(every: Duration, took: Duration) -> Duration {
+    every.max(SHORTEST).max(took.saturating_mul(REST))
+}
+
+/// Ends when the process is asked to end. By default it would end at once, and leave the terminal without echo.
+#[cfg(unix)]
+fn terminated() -> Outcome<impl Future<Output = ExitCode>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let of = |kind| signal(kind).map_err(Failure::internal);
+    let mut asked = of(SignalKind::terminate())?;
+    let mut hung_up = of(SignalKind::hangup())?;
+    let mut interrupted = of(SignalKind::interrupt())?;
+    let mut quit = of(SignalKind::quit())?;
+    Ok(async move {
+        let number = tokio::select! {
+            _ = asked.recv() => 15,
+            _ = hung_up.recv() => 1,
+            _ = quit.recv() => 3,
+            // As Ctrl-C, which a terminal in this mode sends as a key.
+            _ = interrupted.recv() => return ExitCode::SUCCESS,
+        };
+        ExitCode::from(crate::exit::by_signal(number))
+    })
+}
+
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps, reason = "as on Unix")]
+fn terminated() -> Outcome<impl Future<Output = ExitCode>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+        ExitCode::SUCCESS
+    })
+}

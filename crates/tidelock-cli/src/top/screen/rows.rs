@@ -1,0 +1,182 @@
+//! Draws the table of a view.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+
+use crate::top::screen::draw::Colours;
+use crate::top::screen::state::Screen;
+use crate::top::screen::view::View;
+use crate::top::text::{self, LOCK_COLUMNS, NUMBERS, PROCESS_COLUMNS};
+
+/// The space between two columns.
+const GAP: u16 = 2;
+
+/// The columns that shrink: first the holder, then the name.
+const SHRINK: [usize; 2] = [2, 0];
+
+/// They shrink to this width before another column is left out, and to the second one when no other is left.
+const NARROW: (u16, u16) = (24, 8);
+
+/// The columns that are left out at a narrow terminal, the first one first: kind, token, what is left of the lease, for
+/// how long it is held.
+const LEAST_OF_LOCKS: [usize; 4] = [1, 5, 4, 3];
+
+/// The same of processes: timed out, store, acquired, lost.
+const LEAST_OF_PROCESSES: [usize; 4] = [6, 2, 5, 7];
+
+/// A line of the table, escaped.
+struct DrawnRow {
+    cells: [Line<'static>; 8],
+    style: Style,
+}
+
+impl DrawnRow {
+    fn new(cells: &[String; 8], style: Style) -> Self {
+        let cells = std::array::from_fn(|column| Line::from(text::safe(&cells[column])));
+        Self { cells, style }
+    }
+}
+
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    screen: &Screen,
+    table: &mut TableState,
+    colours: Colours,
+) {
+    let (rows, selected) = match screen.view {
+        View::Processes => (of_processes(screen, colours), screen.cursor()),
+        View::Locks | View::Queues => of_locks(screen, colours),
+    };
+    if rows.is_empty() {
+        frame.render_widget(Paragraph::new(why_empty(screen)), area);
+        return;
+    }
+    let (names, least) = match screen.view {
+        View::Processes => (PROCESS_COLUMNS, LEAST_OF_PROCESSES),
+        View::Locks | View::Queues => (LOCK_COLUMNS, LEAST_OF_LOCKS),
+    };
+    let names = names.map(|name| Line::from(name.to_uppercase()));
+    let widths: [u16; 8] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row.cells[column].width());
+        let widest = cells.chain([names[column].width()]).max().unwrap_or(0);
+        u16::try_from(widest).unwrap_or(u16::MAX)
+    });
+    let columns = fit(widths, &least, area.width);
+    let row_of = |mut cells: [Line<'static>; 8]| {
+        Row::new(
+            columns
+                .iter()
+                .map(|(column, _)| {
+                    let cell = std::mem::take(&mut cells[*column]);
+                    Cell::from(if *column < NUMBERS {
+                        cell
+                    } else {
+                        cell.right_aligned()
+                    })
+                })
+                .collect::<Vec<_>>(),
+        )
+    };
+    let header = row_of(names).style(Style::new().add_modifier(Modifier::BOLD));
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|row| row_of(row.cells).style(row.style))
+        .collect();
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
+    let drawn = Table::new(rows, widths)
+        .header(header)
+        .column_spacing(GAP)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    table.select(selected);
+    frame.render_stateful_widget(drawn, area, table);
+}
+
+fn why_empty(screen: &Screen) -> &'static str {
+    match (screen.picture(), screen.view) {
+        (None, _) => "the store is asked",
+        _ if !screen.filter.is_empty() => "nothing contains the text of the filter",
+        (_, View::Locks) => "no process is known to hold a lock or to wait for one",
+        (_, View::Queues) => "nobody is known to wait",
+        (_, View::Processes) => "no process tells what it does",
+    }
+}
+
+fn of_processes(screen: &Screen, colours: Colours) -> Vec<DrawnRow> {
+    let rows = screen.processes().into_iter().map(|process| {
+        let style = if process.is_gone {
+            colours.of(Color::Red)
+        } else {
+            Style::new()
+        };
+        DrawnRow::new(&text::row_of_process(process), style)
+    });
+    rows.collect()
+}
+
+/// The rows, and the one with the cursor.
+fn of_locks(screen: &Screen, colours: Colours) -> (Vec<DrawnRow>, Option<usize>) {
+    let cursor = screen.cursor();
+    let (mut rows, mut selected) = (Vec::new(), None);
+    for (at, lock) in screen.locks().into_iter().enumerate() {
+        if cursor == Some(at) {
+            selected = Some(rows.len());
+        }
+        let style = if lock.holders.iter().any(|holder| holder.is_gone) {
+            colours.of(Color::Red)
+        } else if lock.waiters > 0 {
+            colours.of(Color::Yellow)
+        } else {
+            Style::new()
+        };
+        let tree = text::rows_of_lock(lock);
+        let shown = match screen.view {
+            View::Queues => &tree[..],
+            _ => &tree[..1],
+        };
+        for (below, cells) in shown.iter().enumerate() {
+            let style = if below == 0 { style } else { Style::new() };
+            rows.push(DrawnRow::new(cells, style));
+        }
+    }
+    (rows, selected)
+}
+
+/// The columns that fit, and their widths.
+fn fit(widths: [u16; 8], least: &[usize], available: u16) -> Vec<(usize, u16)> {
+    let mut columns: Vec<usize> = (0..8).collect();
+    let mut least = least.iter();
+    loop {
+        let mut fitted = shrink(widths, &columns, available, NARROW.0);
+        let left_out = match least.next() {
+            Some(column) if total(&columns, &fitted) > available.into() => column,
+            next => {
+                if next.is_none() {
+                    // The table cuts what does not fit even so.
+                    fitted = shrink(fitted, &columns, available, NARROW.1);
+                }
+                return columns.into_iter().map(|it| (it, fitted[it])).collect();
+            }
+        };
+        columns.retain(|it| it != left_out);
+    }
+}
+
+fn shrink(mut widths: [u16; 8], columns: &[usize], available: u16, narrow: u16) -> [u16; 8] {
+    for column in SHRINK.into_iter().filter(|it| columns.contains(it)) {
+        let excess = total(columns, &widths).saturating_sub(available.into());
+        let width = u32::from(widths[column]);
+        let shrunk = width.saturating_sub(excess).max(width.min(narrow.into()));
+        widths[column] = u16::try_from(shrunk).unwrap_or(u16::MAX);
+    }
+    widths
+}
+
+fn total(columns: &[usize], widths: &[u16; 8]) -> u32 {
+    let gaps = columns.len().saturating_sub(1) * usize::from(GAP);
+    let widths = columns.iter().map(|column| u32::from(widths[*column]));
+    widths.sum::<u32>() + u32::try_from(gaps).unwrap_or(0)
+}

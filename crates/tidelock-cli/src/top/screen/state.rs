@@ -1,0 +1,281 @@
+//! What the screen shows, and what each key changes. It knows no terminal and no store.
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::top::picture::{LockRow, Picture, ProcessRow};
+use crate::top::screen::command::ShowCommand;
+use crate::top::screen::details;
+use crate::top::screen::rates::Rates;
+use crate::top::screen::view::{Order, View};
+
+/// Bounds what is typed into the filter. A name has at most 512 bytes.
+const LONGEST_FILTER: usize = 512;
+
+/// What the program does after an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Stay,
+    /// Draws all cells again: another program has written to the terminal.
+    Redraw,
+    Quit,
+}
+
+#[derive(Debug)]
+pub(super) struct Screen {
+    pub(super) store: String,
+    command: ShowCommand,
+    newest: Option<Picture>,
+    frozen: Option<Picture>,
+    pub(super) rates: Rates,
+    pub(super) view: View,
+    pub(super) order: Order,
+    pub(super) filter: String,
+    pub(super) is_typing: bool,
+    /// The name of the lock, or the client of the process, of the row with the cursor. A new picture may move the row.
+    selected: Option<String>,
+    /// Where the cursor was last, if that row is gone.
+    at: usize,
+    /// What the row with the cursor was when it was opened. It stays open if its row is gone.
+    open: Option<String>,
+    /// The first line of what is open that is shown.
+    pub(super) scroll: usize,
+    pub(super) shows_keys: bool,
+    /// What a key has to say.
+    pub(super) said: Option<String>,
+    /// The last command that was asked for.
+    pub(super) asked_for: Option<String>,
+    /// Why the picture is not of now.
+    pub(super) trouble: Option<String>,
+    /// How many rows the terminal has for them.
+    pub(super) page: usize,
+}
+
+impl Screen {
+    pub(super) fn new(store: String, command: ShowCommand) -> Self {
+        Self {
+            store,
+            command,
+            newest: None,
+            frozen: None,
+            rates: Rates::default(),
+            view: View::Locks,
+            order: Order::Wait,
+            filter: String::new(),
+            is_typing: false,
+            selected: None,
+            at: 0,
+            open: None,
+            scroll: 0,
+            shows_keys: false,
+            said: None,
+            asked_for: None,
+            trouble: None,
+            page: 10,
+        }
+    }
+
+    pub(super) fn show(&mut self, picture: Picture) {
+        self.rates.note(&picture);
+        self.newest = Some(picture);
+        self.trouble = None;
+    }
+
+    /// The picture that is on the screen.
+    pub(super) fn picture(&self) -> Option<&Picture> {
+        self.frozen.as_ref().or(self.newest.as_ref())
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// The locks of this view in their order.
+    pub(super) fn locks(&self) -> Vec<&LockRow> {
+        let all = self.picture().map_or(&[][..], |picture| &picture.locks);
+        let filter = self.filter.to_lowercase();
+        let is_listed = |lock: &&LockRow| {
+            let holders = lock.holders.iter().map(|holder| &holder.who);
+            let waiting = lock.waiting.iter().map(|one| &one.who);
+            let mut texts = holders.chain(waiting).chain([&lock.name, &lock.kind]);
+            let is_of_view = self.view == View::Locks || lock.waiters > 0 || lock.is_lower_bound;
+            is_of_view && texts.any(|text| matches(text, &filter))
+        };
+        let mut locks: Vec<_> = all.iter().filter(is_listed).collect();
+        self.order.sort_locks(&mut locks);
+        locks
+    }
+
+    /// The processes in their order.
+    pub(super) fn processes(&self) -> Vec<&ProcessRow> {
+        let all = self.picture().map_or(&[][..], |picture| &picture.processes);
+        let filter = self.filter.to_lowercase();
+        let is_listed = |one: &&ProcessRow| matches(&one.who, &filter);
+        let mut processes: Vec<_> = all.iter().filter(is_listed).collect();
+        self.order.sort_processes(&mut processes);
+        processes
+    }
+
+    fn keys(&self) -> Vec<String> {
+        match self.view {
+            View::Processes => {
+                let processes = self.processes().into_iter();
+                processes.map(|process| process.client.clone()).collect()
+            }
+            View::Locks | View::Queues => {
+                let locks = self.locks().into_iter();
+                locks.map(|lock| lock.name.clone()).collect()
+            }
+        }
+    }
+
+    /// Which lock or process has the cursor. `None`: there is none.
+    pub(super) fn cursor(&self) -> Option<usize> {
+        let keys = self.keys();
+        let found = |selected: &String| keys.iter().position(|key| key == selected);
+        let known = self.selected.as_ref().and_then(found);
+        known.or_else(|| Some(self.at.min(keys.len().checked_sub(1)?)))
+    }
+
+    /// All that is known of what is open, line by line. Not escaped.
+    pub(super) fn details(&self) -> Option<Vec<String>> {
+        let (open, picture) = (self.open.as_ref()?, self.picture()?);
+        Some(match self.view {
+            View::Processes => details::of_process(open, picture),
+            View::Locks | View::Queues => details::of_lock(open, picture),
+        })
+    }
+
+    /// What an event of the terminal changes.
+    pub(super) fn on(&mut self, event: &Event) -> Step {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
+            _ => Step::Stay,
+        }
+    }
+
+    fn on_key(&mut self, key: KeyEvent) -> Step {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Step::Quit,
+                KeyCode::Char('l') => Step::Redraw,
+                _ => Step::Stay,
+            };
+        }
+        if self.is_typing {
+            self.on_typed(key.code);
+            return Step::Stay;
+        }
+        self.said = None;
+        if std::mem::take(&mut self.shows_keys)
+            && matches!(key.code, KeyCode::Char('?') | KeyCode::Esc)
+        {
+            return Step::Stay;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Step::Quit,
+            KeyCode::Char('1') => self.see(View::Locks),
+            KeyCode::Char('2') => self.see(View::Queues),
+            KeyCode::Char('3') => self.see(View::Processes),
+            KeyCode::Tab => self.see(self.view.next()),
+            KeyCode::Char('?') => self.shows_keys = true,
+            KeyCode::Char('f') => self.freeze_or_go_on(),
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('y') => self.ask_for_command(),
+            KeyCode::Enter => self.open(),
+            KeyCode::Esc if self.open.is_some() => self.open = None,
+            KeyCode::Esc => self.filter.clear(),
+            _ => self.on_move(key.code),
+        }
+        Step::Stay
+    }
+
+    fn on_typed(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(char) if self.filter.len() < LONGEST_FILTER => self.filter.push(char),
+            _ => {}
+        }
+    }
+
+    /// Moves through what is open, else from row to row.
+    fn on_move(&mut self, key: KeyCode) {
+        let lines = self.details().map(|lines| lines.len());
+        let (at, count) = match lines {
+            // The last page is full.
+            Some(lines) => (self.scroll, lines.saturating_sub(self.page) + 1),
+            None => (self.cursor().unwrap_or(0), self.keys().len()),
+        };
+        let last = count.saturating_sub(1);
+        let page = self.page.max(1);
+        let to = match key {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => at + 1,
+            KeyCode::PageUp => at.saturating_sub(page),
+            KeyCode::PageDown => at + page,
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => return,
+        };
+        let to = to.min(last);
+        if lines.is_some() {
+            self.scroll = to;
+        } else {
+            self.select(to);
+        }
+    }
+
+    fn select(&mut self, at: usize) {
+        self.at = at;
+        self.selected = self.keys().into_iter().nth(at);
+    }
+
+    fn see(&mut self, view: View) {
+        (self.view, self.open) = (view, None);
+        (self.selected, self.at) = (None, 0);
+    }
+
+    fn open(&mut self) {
+        if let Some(at) = self.cursor().filter(|_| self.open.is_none()) {
+            self.select(at);
+            self.open.clone_from(&self.selected);
+            self.scroll = 0;
+        }
+    }
+
+    fn freeze_or_go_on(&mut self) {
+        self.frozen = match self.frozen {
+            None => self.newest.clone(),
+            Some(_) => None,
+        };
+    }
+
+    /// The command that shows the open lock, or that with the cursor.
+    fn ask_for_command(&mut self) {
+        let chosen = self.cursor().and_then(|at| self.keys().into_iter().nth(at));
+        let name = match (&self.open, self.view) {
+            (_, View::Processes) => None,
+            (Some(open), _) => Some(open.clone()),
+            (None, _) => chosen,
+        };
+        let Some(name) = name else {
+            self.said = Some("choose a lock: y writes the command that shows it".to_owned());
+            return;
+        };
+        self.asked_for = self.command.of(&name);
+        self.said = Some(match &self.asked_for {
+            Some(command) => command.clone(),
+            None => "this name has characters that cannot be pasted".to_owned(),
+        });
+    }
+}
+
+/// `filter`: in small letters.
+fn matches(text: &str, filter: &str) -> bool {
+    filter.is_empty() || text.to_lowercase().contains(filter)
+}

@@ -1,0 +1,386 @@
+use clap::Parser;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::style::{Color, Modifier};
+use ratatui::widgets::TableState;
+
+use super::command::ShowCommand;
+use super::draw::{Colours, screen as draw};
+use super::state::{Screen, Step};
+use crate::args::Cli;
+use crate::top::picture::{Picture, WaiterCell};
+use crate::top::sample::{evil, picture};
+
+const SIZE: (u16, u16) = (120, 20);
+
+fn screen_of(picture: Picture) -> Screen {
+    let args = ["tidelock", "--store=redis://cache-1", "--prefix=", "top"];
+    let cli = Cli::try_parse_from(args).unwrap();
+    let mut screen = Screen::new("redis://cache-1".to_owned(), ShowCommand::new(&cli.store));
+    screen.show(picture);
+    screen
+}
+
+fn screen() -> Screen {
+    screen_of(picture())
+}
+
+fn press(screen: &mut Screen, key: KeyCode) -> Step {
+    screen.on(&Event::Key(KeyEvent::new(key, KeyModifiers::NONE)))
+}
+
+fn write(screen: &mut Screen, keys: &str) {
+    for key in keys.chars() {
+        assert_eq!(press(screen, KeyCode::Char(key)), Step::Stay);
+    }
+}
+
+fn cells(screen: &mut Screen, (width, height): (u16, u16), colours: Colours) -> Vec<Cell> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let mut table = TableState::default();
+    let mut page = 0;
+    let frame = terminal
+        .draw(|frame| page = draw(frame, screen, &mut table, colours))
+        .unwrap();
+    let cells = frame.buffer.content.clone();
+    screen.page = page;
+    cells
+}
+
+/// The screen as text, without the spaces at the ends of its lines.
+fn shown(screen: &mut Screen, size: (u16, u16)) -> String {
+    let cells = cells(screen, size, Colours(true));
+    let lines = cells.chunks(size.0.into()).map(|line| {
+        let line: String = line.iter().map(Cell::symbol).collect();
+        line.trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The name of the lock in the row with the cursor.
+fn under_cursor(screen: &Screen) -> String {
+    screen.locks()[screen.cursor().unwrap()].name.clone()
+}
+
+#[track_caller]
+fn assert_shown(screen: &mut Screen, file: &str) {
+    let text = shown(screen, SIZE);
+    let path = format!("{}/src/top/screen/tests/{file}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
+        std::fs::write(&path, format!("{text}\n")).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text, expected.trim_end_matches('\n'), "\n{text}\n");
+}
+
+#[test]
+fn each_view_is_drawn() {
+    let mut screen = screen();
+    assert_shown(&mut screen, "locks.txt");
+    write(&mut screen, "2");
+    assert_shown(&mut screen, "queues.txt");
+    write(&mut screen, "3");
+    assert_shown(&mut screen, "processes.txt");
+    write(&mut screen, "?");
+    assert_shown(&mut screen, "keys.txt");
+    write(&mut screen, "?");
+    assert!(!screen.shows_keys);
+}
+
+#[test]
+fn an_opened_row_tells_all_that_is_known() {
+    let mut screen = screen();
+    press(&mut screen, KeyCode::Down);
+    press(&mut screen, KeyCode::Enter);
+    assert_shown(&mut screen, "lock.txt");
+    write(&mut screen, "3");
+    assert_eq!(screen.details(), None, "another view");
+    press(&mut screen, KeyCode::Enter);
+    assert_shown(&mut screen, "process.txt");
+    press(&mut screen, KeyCode::Esc);
+    assert_eq!(screen.details(), None);
+}
+
+/// An operator looks at a lock until it is free. Another lock in its place would be taken for it.
+#[test]
+fn an_opened_row_stays_open_when_its_lock_is_free() {
+    let mut screen = screen();
+    press(&mut screen, KeyCode::Enter);
+    let mut later = picture();
+    later.locks.remove(0);
+    screen.show(later);
+    let lines = screen.details().unwrap();
+    assert_eq!(lines[0], "order:stock:42");
+    assert!(lines[1].contains("any more"), "{lines:?}");
+    write(&mut screen, "y");
+    let command = screen.asked_for.as_deref().unwrap();
+    assert!(command.ends_with(" show -- order:stock:42"), "{command}");
+}
+
+#[test]
+fn an_opened_row_of_many_lines_scrolls_to_its_last() {
+    let mut crowded = picture();
+    let waiter = crowded.locks[0].waiting[0].clone();
+    let waiting = (0..100).map(|number| WaiterCell {
+        who: format!("waiter {number:03}"),
+        ..waiter.clone()
+    });
+    crowded.locks[0].waiting = waiting.collect();
+    let mut screen = screen_of(crowded);
+    press(&mut screen, KeyCode::Enter);
+    assert!(!shown(&mut screen, SIZE).contains("waiter 099"));
+    press(&mut screen, KeyCode::End);
+    let end = shown(&mut screen, SIZE);
+    assert!(
+        end.contains("waiter 099") && end.contains("waiter 090"),
+        "{end}"
+    );
+    press(&mut screen, KeyCode::Up);
+    let above = shown(&mut screen, SIZE);
+    assert!(!above.contains("waiter 099"), "{above}");
+    for _ in 0..20 {
+        press(&mut screen, KeyCode::PageUp);
+    }
+    assert!(shown(&mut screen, SIZE).contains("order:stock:42"));
+}
+
+/// Otherwise a key that is pressed as the picture changes would act on another lock.
+#[test]
+fn the_cursor_stays_on_its_lock() {
+    let mut screen = screen();
+    press(&mut screen, KeyCode::Down);
+    assert_eq!(under_cursor(&screen), "invoice\n7");
+    let mut later = picture();
+    later.locks[1].longest = Some(std::time::Duration::from_secs(60));
+    screen.show(later);
+    assert_eq!(screen.cursor(), Some(0), "it has the longest wait now");
+    assert_eq!(under_cursor(&screen), "invoice\n7");
+    let mut gone = picture();
+    gone.locks.remove(1);
+    screen.show(gone);
+    assert_eq!(
+        under_cursor(&screen),
+        "report",
+        "the row that took its place"
+    );
+    screen.show(Picture {
+        locks: Vec::new(),
+        ..picture()
+    });
+    assert_eq!(screen.cursor(), None);
+    let keys = [KeyCode::Down, KeyCode::End, KeyCode::Enter];
+    for key in keys.into_iter().chain([KeyCode::Char('y')]) {
+        press(&mut screen, key);
+        shown(&mut screen, SIZE);
+    }
+    assert_eq!(screen.asked_for, None);
+}
+
+#[test]
+fn a_frozen_picture_stays_while_moving_sorting_and_filtering_go_on() {
+    let mut screen = screen();
+    write(&mut screen, "f");
+    let mut later = picture();
+    later.locks.clear();
+    screen.show(later);
+    assert_eq!(screen.locks().len(), 3);
+    assert!(shown(&mut screen, SIZE).contains("FROZEN"));
+    press(&mut screen, KeyCode::End);
+    assert_eq!(under_cursor(&screen), "report");
+    write(&mut screen, "s");
+    assert_eq!(screen.locks()[0].name, "report", "held longest");
+    write(&mut screen, "/STOCK");
+    press(&mut screen, KeyCode::Enter);
+    assert_eq!(under_cursor(&screen), "order:stock:42");
+    press(&mut screen, KeyCode::Enter);
+    assert!(shown(&mut screen, SIZE).contains("owner a:1"), "opened");
+    press(&mut screen, KeyCode::Esc);
+    press(&mut screen, KeyCode::Esc);
+    assert_eq!(screen.locks().len(), 3, "all again");
+    write(&mut screen, "f");
+    assert_eq!(screen.locks().len(), 0, "of now");
+}
+
+#[test]
+fn the_longest_wait_comes_first_until_sorted_otherwise() {
+    let mut shuffled = picture();
+    shuffled.locks.reverse();
+    let mut screen = screen_of(shuffled);
+    let names = |screen: &Screen| -> Vec<String> {
+        let locks = screen.locks().into_iter();
+        locks.map(|lock| lock.name.clone()).collect()
+    };
+    assert_eq!(names(&screen), ["order:stock:42", "invoice\n7", "report"]);
+    write(&mut screen, "s");
+    assert_eq!(names(&screen), ["report", "order:stock:42", "invoice\n7"]);
+    write(&mut screen, "s");
+    assert_eq!(names(&screen), ["invoice\n7", "order:stock:42", "report"]);
+    write(&mut screen, "2s");
+    assert_eq!(names(&screen), ["order:stock:42", "invoice\n7"]);
+    write(&mut screen, "3");
+    assert_eq!(screen.processes()[0].waiting, 4);
+}
+
+#[test]
+fn a_filter_may_contain_the_letters_of_keys() {
+    let mut screen = screen();
+    write(&mut screen, "/q1");
+    assert_eq!((&*screen.filter, screen.locks().len()), ("q1", 0));
+    press(&mut screen, KeyCode::Backspace);
+    assert_eq!(screen.filter, "q");
+    press(&mut screen, KeyCode::Esc);
+    assert_eq!((&*screen.filter, screen.is_typing), ("", false));
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), Step::Quit);
+    write(&mut screen, "/");
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(screen.on(&Event::Key(interrupt)), Step::Quit);
+}
+
+#[test]
+fn y_writes_the_command_that_shows_the_lock() {
+    let mut screen = screen();
+    write(&mut screen, "y");
+    let command = "tidelock --store=redis://cache-1 show -- order:stock:42";
+    assert_eq!(screen.asked_for.as_deref(), Some(command));
+    assert!(shown(&mut screen, SIZE).ends_with(command));
+    press(&mut screen, KeyCode::Down);
+    assert_eq!(screen.said, None, "of another row");
+    write(&mut screen, "y");
+    assert_eq!(screen.asked_for, None, "a name with a line break");
+    assert!(screen.said.as_deref().unwrap().contains("pasted"));
+    write(&mut screen, "3y");
+    assert!(screen.said.as_deref().unwrap().contains("choose a lock"));
+}
+
+/// A name of a lock is text of strangers: it must not move the cursor or change the title of the terminal.
+#[test]
+fn no_text_of_the_store_reaches_the_terminal_as_a_command() {
+    let mut screen = screen_of(evil());
+    screen.store = "redis://\u{1b}]0;x\u{7}".to_owned();
+    for view in ["1", "2", "3"] {
+        write(&mut screen, view);
+        for key in ["", "y"] {
+            write(&mut screen, key);
+            assert_harmless(&mut screen);
+        }
+        press(&mut screen, KeyCode::Enter);
+        assert_harmless(&mut screen);
+    }
+    screen.trouble = Some("evil\u{1b}[2J".to_owned());
+    assert_harmless(&mut screen);
+    screen.filter = "evil\u{1b}[2J".to_owned();
+    assert_harmless(&mut screen);
+}
+
+/// In a cell of the screen every character goes to the terminal as it is.
+#[track_caller]
+fn assert_harmless(screen: &mut Screen) {
+    let cells = cells(screen, (300, 40), Colours(true));
+    let text: String = cells.iter().map(Cell::symbol).collect();
+    assert!(text.contains("evil"), "{text}");
+    assert!(!text.contains(char::is_control), "{text:?}");
+    // The mark that turns the text after it round. ratatui drops control characters, but not this.
+    assert!(!text.contains('\u{202e}'), "{text:?}");
+    assert!(text.contains(r"\u{1b}"), "it is shown: {text}");
+}
+
+#[test]
+fn a_terminal_of_any_size_is_drawn() {
+    let mut screen = screen();
+    screen.trouble = Some("redis://cache-1 does not answer".to_owned());
+    for view in ["1", "2", "3", "?"] {
+        write(&mut screen, view);
+        press(&mut screen, KeyCode::End);
+        for size in [(1, 1), (3, 40), (40, 3), (60, 10), (300, 80)] {
+            shown(&mut screen, size);
+            press(&mut screen, KeyCode::PageDown);
+        }
+    }
+    let text = shown(&mut screen, (60, 30));
+    assert!(text.contains("does not answer"), "{text}");
+}
+
+/// The name, who holds it and who waits are worth more than the rest.
+#[test]
+fn a_narrow_terminal_leaves_columns_out_instead_of_cutting_all() {
+    let mut screen = screen();
+    let text = shown(&mut screen, (80, 20));
+    for part in [
+        "LOCK",
+        "HOLDER",
+        "WAITERS",
+        "LONGEST",
+        "order:stock:42",
+        "11s 900ms",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("KIND"), "{text}");
+    let wide = shown(&mut screen, SIZE);
+    assert!(wide.contains("KIND") && wide.contains("TOKEN"), "{wide}");
+}
+
+#[test]
+fn without_colours_the_cursor_is_still_seen() {
+    let mut screen = screen();
+    let plain = cells(&mut screen, SIZE, Colours(false));
+    assert!(plain.iter().all(|cell| cell.fg == Color::Reset));
+    let is_marked = |cell: &Cell| cell.modifier.contains(Modifier::REVERSED);
+    assert!(plain.iter().any(is_marked));
+    let coloured = cells(&mut screen, SIZE, Colours(true));
+    assert!(coloured.iter().any(|cell| cell.fg == Color::Red), "gone");
+}
+
+#[test]
+fn a_slow_store_is_asked_less_often() {
+    let seconds = std::time::Duration::from_secs;
+    assert_eq!(super::between(seconds(2), seconds(0)), seconds(2));
+    assert_eq!(super::between(seconds(2), seconds(3)), seconds(30));
+    assert_eq!(super::between(seconds(0), seconds(0)), seconds(1));
+}
+
+/// Says that this process is the child of the test below.
+#[cfg(target_os = "linux")]
+const PANICS: &str = "TIDELOCK_TEST_PANICS";
+
+/// The test runs itself at a terminal, where it panics with the screen on.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_panic_leaves_the_terminal_as_it_was() {
+    use std::process::{Command, Stdio};
+
+    if std::env::var_os(PANICS).is_some() {
+        let _restored = super::Restored;
+        let mut terminal = ratatui::try_init().unwrap();
+        let mut table = TableState::default();
+        let drawn = terminal.draw(|frame| {
+            draw(frame, &screen(), &mut table, Colours(true));
+        });
+        drawn.unwrap();
+        panic!("on purpose");
+    }
+    let itself = std::env::current_exe().unwrap();
+    let name = "top::screen::tests::a_panic_leaves_the_terminal_as_it_was";
+    let script = format!(
+        "stty cols 120 rows 20; '{}' --exact {name} --nocapture; stty -a",
+        itself.display()
+    );
+    let output = Command::new("script")
+        .args(["-q", "-c", &script, "/dev/null"])
+        .env(PANICS, "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (screen, after) = text.split_once("\u{1b}[?1049l").expect(&text);
+    assert!(screen.contains("order:stock:42"), "{text}");
+    assert!(after.contains("on purpose"), "the message stays: {text}");
+    assert!(!after.contains("\u{1b}[?1049"), "{text}");
+    assert!(
+        after.contains(" icanon") && after.contains(" echo "),
+        "{text}"
+    );
+    assert!(after.contains("\u{1b}[?25h"), "a cursor: {text}");
+}
