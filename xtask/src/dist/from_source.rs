@@ -48,7 +48,7 @@ fn demo(root: &Path) -> Result<String> {
             chroot \"$ROOT\" /usr/bin/env -i HOME=/root PATH=/rust/bin:/usr/bin:/bin sh -euc \"
                 cd /root/source
                 cargo run --quiet --release --offline -- demo --store sqlite:locks.db > demo.txt 2>&1 || {{ cat demo.txt >&2; exit 1; }}
-                grep -A1 stock demo.txt; grep with.fencing demo.txt\"'"
+                grep -q with.fencing demo.txt; grep -A3 stock demo.txt\"'"
     );
     let variables = [("ROOT", root), ("RUST", &*rust), ("REGISTRY", &*registry)];
     script(&run, &variables)
