@@ -44,7 +44,7 @@ use crate::engine::ClientInner;
 use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
-use crate::options::CancelToken;
+use crate::options::{self, CancelToken};
 use crate::store::LockKind;
 
 /// Bounds the length of an identity, in bytes.
@@ -272,7 +272,12 @@ impl Election {
         if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return Err(Error::new(ErrorKind::Cancelled));
         }
-        self.announcer.check()
+        if let Some(delay) = self.lock_delay {
+            options::within("lock_delay", delay, Duration::ZERO)?;
+        }
+        self.announcer.check()?;
+        let lock = &self.announcer.lock;
+        lock.context.store.need_delay(lock.kind, self.lock_delay)
     }
 
     fn core(&self) -> &ClientInner {
@@ -283,7 +288,7 @@ impl Election {
         &self.core().timers
     }
 
-    fn lease(&self) -> Duration {
+    pub(crate) fn lease(&self) -> Duration {
         self.core().settings.lease
     }
 

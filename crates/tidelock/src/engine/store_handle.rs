@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::store_health::StoreHealth;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::kinds::{no_counts, unsupported};
 use crate::store::{
     Awaited, Backend, CountKind, Counts, LockKind, Name, PermitCounter, ReleasesSeen, Store,
@@ -85,6 +85,16 @@ impl StoreHandle {
             return Ok(());
         }
         Err(unsupported(kind))
+    }
+
+    /// Refuses a lock-delay that the store cannot keep.
+    pub(crate) fn need_delay(&self, kind: LockKind, delay: Option<Duration>) -> Result<()> {
+        // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
+        let has = self.front().capabilities().delays && kind.is_exclusive();
+        if has || delay.is_none_or(|delay| delay.is_zero()) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unsupported).because("this store has no lock_delay"))
     }
 
     /// What changes the number of permits of a semaphore.

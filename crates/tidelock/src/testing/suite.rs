@@ -33,10 +33,9 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
 /// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
 /// - `conformance!(spin: …)` adds the promises of a store with spin locks.
-/// - `conformance!(once: …)` adds the promises of a store that keeps marks, `no once` that of one that does not;
-///   `once with faults` is for injected faults.
-/// - `conformance!(election: …)` adds the promises of a store with elections, `ordered election` of one that shows the queue
-///   of a fair lock; `no election` is for a store that keeps no marks.
+/// - `conformance!(once: …)` is for a store that keeps marks, `once with faults` for injected faults, `no once` for others.
+/// - `conformance!(election: …)` adds the promises of a store with elections, `ordered election` of one with fair locks;
+///   `no election` is for a store that keeps no marks.
 /// - `conformance!(permits: …)` adds the promises of a store with semaphores, `permits faces` without the bare store.
 /// - `conformance!(counting: …)` adds those of a store with counting semaphores, `counting faces` without the bare store.
 /// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
@@ -205,7 +204,7 @@ macro_rules! conformance {
             a_lock_of_the_same_name_excludes_the_leader
             a_work_that_fails_is_followed_by_another_term
             a_closing_leader_ends_its_work_before_it_resigns
-            a_sick_candidate_does_not_lead
+            a_sick_candidate_does_not_lead nobody_leads_during_the_delay_after_a_loss
             a_campaign_dropped_anywhere_leaves_nothing
             senseless_elections_are_refused_before_traffic
             a_job_of_the_same_name_keeps_its_marks_apart

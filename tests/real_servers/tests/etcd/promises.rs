@@ -27,6 +27,7 @@ mod plain {
     tidelock::conformance!(super::fixture());
     tidelock::conformance!(once: super::fixture());
     tidelock::conformance!(election: super::fixture());
+    tidelock::conformance!(ordered election: super::fixture());
     tidelock::conformance!(fair: super::fixture());
 }
 

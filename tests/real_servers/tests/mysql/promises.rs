@@ -22,6 +22,7 @@ mod plain {
     tidelock::conformance!(super::fixture());
     tidelock::conformance!(once: super::fixture());
     tidelock::conformance!(election: super::fixture());
+    tidelock::conformance!(ordered election: super::fixture());
 }
 
 mod chaos {

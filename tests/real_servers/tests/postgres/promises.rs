@@ -20,6 +20,7 @@ mod plain {
     tidelock::conformance!(super::fixture());
     tidelock::conformance!(once: super::fixture());
     tidelock::conformance!(election: super::fixture());
+    tidelock::conformance!(ordered election: super::fixture());
 }
 
 /// A fair lock is a lock like any other, and has an order.

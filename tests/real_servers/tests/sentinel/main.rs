@@ -41,6 +41,7 @@ mod promises {
         tidelock::conformance!(shown fair: super::fixture());
         tidelock::conformance!(once: super::fixture());
         tidelock::conformance!(election: super::fixture());
+        tidelock::conformance!(ordered election: super::fixture());
     }
 
     mod chaos {

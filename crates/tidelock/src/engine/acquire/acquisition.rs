@@ -151,12 +151,7 @@ fn check(request: &AcquireRequest) -> Result<()> {
     core.refuse_if_closed()?;
     background::need_runtime()?;
     store.need(request.terms.kind)?;
-    // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
-    if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-        && (!store.front().capabilities().delays || !request.terms.kind.is_exclusive())
-    {
-        return Err(Error::new(ErrorKind::Unsupported).because("this store has no lock_delay"));
-    }
+    store.need_delay(request.terms.kind, options.lock_delay)?;
     let cancelled = options.cancel.clone().and_then(FutureExt::now_or_never);
     if cancelled.is_some() {
         return Err(Error::new(ErrorKind::Cancelled));

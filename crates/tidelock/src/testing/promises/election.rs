@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use tokio::time::Instant;
+
 use crate::client::Client;
 use crate::election::{Election, LeadershipTerm};
 use crate::engine::runtime::sync::Mutex;
@@ -140,6 +142,35 @@ pub async fn a_sick_candidate_does_not_lead(fixture: &Fixture) {
     task.abort();
 }
 
+/// With a lock-delay, nobody leads for so long after a leader whose connection fails. A store without delays refuses the
+/// campaign without traffic.
+pub async fn nobody_leads_during_the_delay_after_a_loss(fixture: &Fixture) {
+    let (name, delay) = (unique("billing"), fixture.lease() * 2);
+    let (dying, plug) = fixture.mortal(fixture.builder()).await;
+    let candidate = dying.client().election(&name).lock_delay(delay);
+    if !fixture.capabilities().await.delays {
+        let asked = plug.requests();
+        let refused = campaign_error(dying.client(), &candidate).await;
+        assert_eq!(refused, ErrorKind::Unsupported);
+        assert_eq!(plug.requests(), asked, "before any traffic");
+        return;
+    }
+    let other = election(fixture, &name, "web-2").await;
+    let leadership = candidate.campaign().await.expect("free");
+    plug.pull();
+    let now = Instant::now();
+    let ends = now + leadership.guard().valid_for();
+    within("the loss", patience(fixture), leadership.lost()).await;
+    let next = within("the next one", patience(fixture), other.campaign()).await;
+    let next = next.expect("the store answers");
+    assert!(
+        ends.elapsed() >= delay,
+        "{:?}, not {delay:?}",
+        ends.elapsed()
+    );
+    next.resign().await.expect("held");
+}
+
 /// A campaign dropped at any await leaves no leadership and no candidate behind.
 pub async fn a_campaign_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     let client = fixture.client(fixture.builder()).await;
@@ -187,7 +218,7 @@ pub async fn candidates_in_order_lead_in_order(fixture: &Fixture) {
         // A candidate is listed before it joins the queue.
         let lock = watcher.fair_lock(&name);
         eventually("it waits in the queue", patience(fixture), || async {
-            lock.inspect().await.expect("readable").queue.len() == n
+            lock.inspect().await.expect("readable").waiters == Some(n)
         })
         .await;
     }

@@ -11,6 +11,7 @@ mod plain {
     tidelock::conformance!(super::file());
     tidelock::conformance!(once: super::file());
     tidelock::conformance!(election: super::file());
+    tidelock::conformance!(ordered election: super::file());
 }
 
 #[cfg(feature = "blocking")]
