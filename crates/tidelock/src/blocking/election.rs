@@ -257,7 +257,8 @@ impl Election {
                 Ok(leadership) => self.one_term(leadership, &mut work),
                 Err(error) => TermEnd::of_error(error)?,
             };
-            let Some(pause) = pauses.after(&ended, &self.election, begun) else {
+            let lasted = self.election.timers().now().since(begun);
+            let Some(pause) = pauses.after(&ended, lasted, self.election.lease()) else {
                 return Ok(());
             };
             let goes_on = self.blocker.run(self.election.pause(pause))?;

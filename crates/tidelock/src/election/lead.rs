@@ -12,7 +12,6 @@ use crate::election::announcer::Announcer;
 use crate::election::{Election, Leadership};
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::backoff::ExponentialBackoff;
-use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::loss::Lost;
@@ -198,7 +197,8 @@ impl Election {
                 Ok(leadership) => self.one_term(leadership, &mut work).await,
                 Err(error) => TermEnd::of_error(error)?,
             };
-            let Some(pause) = pauses.after(&ended, self, begun) else {
+            let lasted = self.timers().now().since(begun);
+            let Some(pause) = pauses.after(&ended, lasted, self.lease()) else {
                 return Ok(());
             };
             if !self.pause(pause).await {
@@ -272,23 +272,56 @@ pub(crate) struct TermBackoff {
 }
 
 impl TermBackoff {
-    /// The pause after a term. `None`: the candidate stops. `begun`: when its campaign began.
+    /// The pause after a term that lasted so long, its campaign included. `None`: the candidate stops.
     pub(crate) fn after(
         &mut self,
         ended: &TermEnd,
-        election: &Election,
-        begun: BootInstant,
+        lasted: Duration,
+        lease: Duration,
     ) -> Option<Duration> {
-        let lease = election.lease();
         self.failures = match ended {
             TermEnd::Stopped => return None,
-            TermEnd::Failed if election.timers().now().since(begun) < lease => {
-                self.failures.saturating_add(1)
-            }
+            TermEnd::Failed if lasted < lease => self.failures.saturating_add(1),
             TermEnd::Failed | TermEnd::SteppedDown => 0,
         };
         // With jitter: candidates that have lost the store together must not come back together.
         let pauses = ExponentialBackoff::new(lease / 100, lease).jitter(0.5);
         Some(pauses.pause(self.failures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{TermBackoff, TermEnd};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn after_failures(backoff: &mut TermBackoff) -> Vec<Duration> {
+        let mut after = || backoff.after(&TermEnd::Failed, Duration::ZERO, LEASE);
+        (0..20).filter_map(|_| after()).collect()
+    }
+
+    #[test]
+    fn the_pauses_after_errors_grow_to_a_lease() {
+        let pauses = after_failures(&mut TermBackoff::default());
+        assert!(pauses[0] <= LEASE / 25, "{pauses:?}");
+        let late = &pauses[12..];
+        assert!(late.iter().all(|it| *it >= LEASE / 2 && *it <= LEASE));
+    }
+
+    /// Neither a term that ended well nor one that lasted for long is followed by a long pause.
+    #[test]
+    fn a_good_term_makes_the_pause_short_again() {
+        for (end, lasted) in [
+            (TermEnd::SteppedDown, Duration::ZERO),
+            (TermEnd::Failed, LEASE),
+        ] {
+            let mut backoff = TermBackoff::default();
+            after_failures(&mut backoff);
+            let pause = backoff.after(&end, lasted, LEASE);
+            assert!(pause.is_some_and(|it| it <= LEASE / 50), "{pause:?}");
+        }
     }
 }
