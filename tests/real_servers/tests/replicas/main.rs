@@ -10,5 +10,6 @@ mod failovers;
 mod groups;
 mod isolated;
 mod policies;
+mod promises;
 mod rights;
 mod world;
