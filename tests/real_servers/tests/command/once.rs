@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use testkit::process::Spawned;
+use testkit::process::{FakeClock, Spawned};
 use testkit::servers::RedisServer;
 
 use crate::{SOON, say, tidelock};
@@ -16,14 +16,22 @@ fn the_same_line_on_five_machines_runs_once() -> Result<()> {
     let server = RedisServer::start()?;
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("log");
-    // Seconds since the start of the slot do not matter, so the five may start at any time.
+    // Their clocks are days apart. Seconds since the start of the slot do not matter, so the five may start at any time.
     let script = format!(
         "echo $TIDELOCK_SLOT $TIDELOCK_ATTEMPT $TIDELOCK_TOKEN >> {}",
         log.display()
     );
     let line = ["once", "--every", "1d", "report", "--", "sh", "-c", &script];
-    let machines: Vec<Spawned> = (0..5)
-        .map(|_| Spawned::start(tidelock(&server.url(), &line)?))
+    let machines: Vec<Spawned> = (-2..=2)
+        .map(|days: i64| {
+            let machine = folder.path().join(days.to_string());
+            fs::create_dir(&machine)?;
+            let clock = FakeClock::new(&machine)?;
+            clock.shift(days * 24 * 3600)?;
+            let mut machine = tidelock(&server.url(), &line)?;
+            clock.apply(&mut machine);
+            Spawned::start(machine)
+        })
         .collect::<Result<_>>()?;
     for mut machine in machines {
         ensure!(
