@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bench::{Bench, PATIENCE, Run};
+use crate::bench::{Bench, PATIENCE, Process, Run};
 
 const SCRIPT: &str = "echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600";
 
@@ -81,18 +81,22 @@ fn a_leader_that_loses_its_lock_starts_its_command_again() {
 fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     let bench = Bench::new();
     let mut args = vec!["--lease", "2s", "lead", "billing", "--", "sh", "-c"];
-    args.push("echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600");
+    args.push("echo $$; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600");
     let mut first = Run::start(bench.tidelock(&args));
+    let command = Process(first.line().parse().unwrap());
     let old = term(&first.line());
     let mut second = Run::start(bench.tidelock(&args));
     second.process().await_handler(Signal::TERM);
     let frozen = first.process().freeze();
+    second.line();
     assert!(term(&second.line()) > old);
+    assert!(command.is_dead(), "two commands at a time");
     drop(frozen);
     // It campaigns again: when the second one goes, it leads.
     let new = {
         second.signal(Signal::TERM);
         second.end();
+        first.line();
         term(&first.line())
     };
     assert!(new > old + 1);
