@@ -7,6 +7,7 @@ mod manifests;
 mod packages;
 mod parts;
 mod tally;
+mod web_service;
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //! ends.
 //!
 //! `cargo run --example leader -- redis://127.0.0.1:6379 web-1 127.0.0.1:8001`, and the same with `web-2` and another
-//! port. Then ask `http://127.0.0.1:8001/ready`, `/leader`, and stop one with Ctrl-C: the other leads at once.
+//! port. Then ask `http://127.0.0.1:8001/ready`, `/leader`, and stop one with Ctrl-C or SIGTERM: the other leads at once.
 
 use std::error::Error;
 use std::time::Duration;
@@ -76,9 +76,20 @@ async fn leader(State((_, election)): State<(Client, Election)>) -> (StatusCode,
     }
 }
 
+/// Ctrl-C, or the SIGTERM that ends a container.
 async fn terminated() {
-    // In a container also SIGTERM: `tokio::signal::unix::signal(SignalKind::terminate())`.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+    let interrupted = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => tokio::select! {
+                _ = interrupted => {}
+                _ = terminate.recv() => {}
+            },
+            Err(_) => drop(interrupted.await),
+        }
     }
+    #[cfg(not(unix))]
+    drop(interrupted.await);
 }

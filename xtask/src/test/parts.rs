@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{Tally, api, consumers, manifests, packages};
+use super::{Tally, api, consumers, manifests, packages, web_service};
 use crate::sh::{self, cargo, root};
 use crate::{platforms, schedules, servers, tools};
 
@@ -317,7 +317,8 @@ fn examples(_: &mut Tally) -> Result<()> {
         let succeeded = sh::tee_within(Duration::from_secs(300), example, |_| ())?;
         ensure!(succeeded, "the example {name} failed, or does not end");
     }
-    Ok(())
+    println!("-- leader");
+    web_service::check(&built.join("leader"))
 }
 
 fn docs(_: &mut Tally) -> Result<()> {
