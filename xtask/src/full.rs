@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::compatibility;
 use crate::schedules;
 use crate::servers;
-use crate::sh::{first_line, root};
+use crate::sh::{cargo, first_line, root, show, tee_within};
 use crate::test::{
     self, Outcome, PARTS, Tally, perform, ten_thousand_stories, tests_with, whole_family,
 };
@@ -33,6 +34,9 @@ const FLEETS: [&str; 4] = [
     "thirty_rolling_restarts",
     "a_process_that_was_frozen_drops_its_work",
 ];
+
+/// Bounds a run of them.
+const LONGEST_FLEETS: Duration = Duration::from_secs(3 * 3600);
 
 type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
 
@@ -81,21 +85,25 @@ fn parts() -> Vec<(String, Run)> {
         parts.push((format!("ten thousand stories of {only}"), run));
     }
     // Four at once: their processes wait for each other most of the time, and nothing here is a measurement.
-    let slots = fleets(&[SLOTS, "--test-threads", "4"]);
-    let run: Run = Box::new(move |tally| tests_with(tally, &slots, None));
+    let run: Run = Box::new(|tally| fleets(tally, &[SLOTS, "--test-threads", "4"]));
     parts.push(("ten thousand slots".to_owned(), run));
     // One after the other: two on one machine would measure each other.
-    let fleets = fleets(&["--skip", SLOTS, "--test-threads", "1"]);
-    let run: Run = Box::new(move |tally| tests_with(tally, &fleets, None));
+    let run: Run = Box::new(|tally| fleets(tally, &["--skip", SLOTS, "--test-threads", "1"]));
     parts.push(("fleets".to_owned(), run));
     parts
 }
 
-/// Long tests of elections and slots, chosen by more arguments.
-fn fleets(more: &[&'static str]) -> Vec<&'static str> {
-    let tests = ["-p", "real_servers", "--test", "fleet", "--"];
-    let flags = ["--ignored", "--nocapture"];
-    [tests.as_slice(), &flags, more].concat()
+/// Long tests of elections and slots, chosen by more arguments. In a release build: a debug build needs hours for so many
+/// runs.
+fn fleets(tally: &mut Tally, more: &[&str]) -> Result<()> {
+    let tests = ["test", "--release", "--no-fail-fast"];
+    let fleet = ["-p", "real_servers", "--test", "fleet"];
+    let flags = ["--", "--ignored", "--nocapture"];
+    let command = cargo(&[&tests[..], &fleet, &flags, more].concat());
+    let shown = show(&command);
+    let passed = tee_within(LONGEST_FLEETS, command, |line| tally.read(line))?;
+    ensure!(passed, "{shown}");
+    Ok(())
 }
 
 /// Without those beside Redisson, which write a page of their own.
