@@ -6,6 +6,7 @@ use testkit::servers::Replicated;
 use tidelock::testing::Fixture;
 
 /// All promises share the servers and use distinct names.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
 static SERVERS: LazyLock<Replicated> =
     LazyLock::new(|| Replicated::start(2).expect("servers start"));
 
