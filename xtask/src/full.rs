@@ -12,7 +12,8 @@ use crate::schedules;
 use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
 use crate::test::{
-    self, Outcome, PARTS, Tally, perform, ten_thousand_stories, tests_with, whole_family,
+    self, Outcome, PARTS, Tally, features_of_the_command, perform, ten_thousand_stories,
+    tests_with, whole_family,
 };
 
 #[derive(Debug, clap::Args)]
@@ -69,6 +70,8 @@ fn parts() -> Vec<(String, Run)> {
     for part in PARTS.iter().filter(|part| part.name != "servers") {
         parts.push((part.name.to_owned(), Box::new(part.run)));
     }
+    let run: Run = Box::new(features_of_the_command);
+    parts.push(("features of the command".to_owned(), run));
     // The plain parts above ran on Redis 7.
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != "redis7") {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));

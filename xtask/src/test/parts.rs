@@ -37,7 +37,7 @@ pub(crate) const PARTS: [Part; 20] = [
     },
     Part {
         name: "features",
-        about: "the library and the command with no feature, and with each alone",
+        about: "the library with no feature, and with each alone; the command without any",
         run: features,
     },
     Part {
@@ -143,24 +143,32 @@ fn command(_: &mut Tally) -> Result<()> {
 }
 
 fn features(_: &mut Tally) -> Result<()> {
+    each_feature_of("tidelock")?;
     // The command without any feature is what most people build: it lacks the stores that cost most.
-    for of in ["tidelock", "tidelock-cli"] {
-        let check = |features: &[&str]| {
-            let build = ["clippy", "-p", of, "--quiet", "--no-default-features"];
-            sh::run(cargo(
-                &[build.as_slice(), features, &["--", "-D", "warnings"]].concat(),
-            ))
-        };
-        check(&[])?;
-        let folder = root().join("crates").join(of);
-        let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))?;
-        let names = feature_names(&manifest);
-        ensure!(!names.is_empty(), "found no features in {of}'s manifest");
-        for name in names {
-            check(&["--features", name])?;
-        }
+    with_features("tidelock-cli", &[])
+}
+
+/// Each feature of the command alone. Most of them bring a driver of their own, which takes minutes.
+pub(crate) fn features_of_the_command(_: &mut Tally) -> Result<()> {
+    each_feature_of("tidelock-cli")
+}
+
+fn each_feature_of(package: &str) -> Result<()> {
+    with_features(package, &[])?;
+    let folder = root().join("crates").join(package);
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))?;
+    let names = feature_names(&manifest);
+    ensure!(!names.is_empty(), "{package} has no features");
+    for name in names {
+        with_features(package, &["--features", name])?;
     }
     Ok(())
+}
+
+fn with_features(package: &str, features: &[&str]) -> Result<()> {
+    let check = ["clippy", "-p", package, "--quiet", "--no-default-features"];
+    let strict = ["--", "-D", "warnings"];
+    sh::run(cargo(&[check.as_slice(), features, &strict].concat()))
 }
 
 /// The features of a manifest, without `default`.
