@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -17,10 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the built example.
 pub(super) fn check(program: &Path) -> Result<()> {
-    let folder = root().join("target/tmp/web-service");
-    fs::create_dir_all(&folder)?;
-    let store = folder.join(format!("{}.db", std::process::id()));
-    let store = format!("sqlite:{}", store.display());
+    let folder = Folder(root().join(format!("target/tmp/web-service-{}", std::process::id())));
+    fs::create_dir_all(&folder.0)?;
+    let store = format!("sqlite:{}", folder.0.join("locks.db").display());
     let mut first = Replica::start(program, &store, "web-1")?;
     first.line("leads in term")?;
     let mut second = Replica::start(program, &store, "web-2")?;
@@ -30,9 +29,17 @@ pub(super) fn check(program: &Path) -> Result<()> {
     first.terminate()?;
     second.line("leads in term")?;
     second.answers("/ready", "connected: true, leads: true")?;
-    second.terminate()?;
-    fs::remove_dir_all(folder)?;
-    Ok(())
+    second.terminate()
+}
+
+/// The folder of the store, removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that stays is in `target`, and harms nobody.
+        drop(fs::remove_dir_all(&self.0));
+    }
 }
 
 struct Replica {
