@@ -2,6 +2,7 @@
 
 mod build;
 mod check;
+mod debian;
 mod from_source;
 mod image;
 mod packages;
@@ -25,8 +26,7 @@ pub(crate) struct Args {
     /// what was shown
     #[arg(long)]
     check: bool,
-    /// Makes nothing, and builds and runs the demo as a stranger would: in a Debian without a network that has only Rust and a C
-    /// compiler
+    /// Makes no artefact; builds and runs the demo in a Debian that has no network, and nothing but Rust and a C compiler
     #[arg(long, conflicts_with = "check")]
     from_source: bool,
 }

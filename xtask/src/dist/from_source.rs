@@ -1,29 +1,25 @@
-//! `cargo xtask dist --from-source`: the two commands of README.md on a machine that has nothing but Rust and a C compiler.
+//! `cargo xtask dist --from-source`: the demo of README.md on a machine that has nothing but Rust and a C compiler.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::proofs::installed::ALONE;
-use super::{build, empty, scratch, script};
+use super::{build, debian, empty, scratch, script};
 use crate::sh::{self, cargo, command};
 
 /// A minimal Debian with a C compiler. This machine's Rust and its packages of other crates are mounted into it, as `rustup` and
 /// cargo would have fetched them: it has no network.
 pub(super) fn run() -> Result<()> {
     build::install_tools(true)?;
-    let (kept, root) = (scratch("debian-gcc.tar"), scratch("from-source"));
-    if !kept.is_file() {
-        let make = "mmdebstrap --quiet --variant=essential --include=gcc,libc6-dev \
-            \"$(. /etc/os-release; echo \"$VERSION_CODENAME\")\" \"$TO\"";
-        script(make, &[("TO", &kept)]).context("making a Debian")?;
-    }
+    let kept = debian::archive("debian-gcc", "gcc,libc6-dev")?;
+    let root = scratch("from-source");
     empty(&root)?;
     let unpack =
         "tar -xf \"$KEPT\" -C \"$ROOT\"; mkdir -p \"$ROOT\"/rust \"$ROOT\"/root/.cargo/registry";
     script(unpack, &[("KEPT", &kept), ("ROOT", &root)])?;
-    // What `git clone` would leave there.
+    // What git knows of this folder, as it is now.
     let source = build::copy_source(&root.join("root"))?;
     let mut fetch = cargo(&["fetch", "--locked", "--quiet"]);
     fetch.current_dir(&source);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::dist::{Release, build, empty, scratch, script};
+use crate::dist::{Release, build, debian, empty, scratch, script};
 
 const MEGABYTE: u64 = 1_000_000;
 
@@ -92,11 +92,8 @@ pub(crate) const ALONE: &str = "unshare --net --mount --pid --fork --kill-child"
 
 /// Installs the package into a fresh Debian, as its user would, and removes it.
 pub(crate) fn deb(release: &Release) -> Result<String> {
-    let (kept, root) = (scratch("debian.tar"), scratch("debian"));
-    if !kept.is_file() {
-        let make = "mmdebstrap --quiet --variant=essential --include=libgcc-s1 \"$(. /etc/os-release; echo \"$VERSION_CODENAME\")\" \"$TO\"";
-        script(make, &[("TO", &kept)]).context("making a Debian")?;
-    }
+    let kept = debian::archive("debian", "libgcc-s1")?;
+    let root = scratch("debian");
     let install = format!(
         "rm -rf \"$ROOT\"; mkdir -p \"$ROOT\"; tar -xf \"$KEPT\" -C \"$ROOT\"; cp \"$DEB\" \"$ROOT/tidelock.deb\"
         {ALONE} --mount-proc=\"$ROOT/proc\" chroot \"$ROOT\" sh -euc '

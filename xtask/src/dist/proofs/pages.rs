@@ -48,7 +48,7 @@ pub(crate) fn completions(release: &Release) -> Result<String> {
     let complete = "
         bash --norc -euc 'source \"$SHARE/tidelock.bash\"; COMP_WORDS=(tidelock ru); COMP_CWORD=1
             _tidelock tidelock ru tidelock; [[ \" ${COMPREPLY[*]} \" == *\" run \"* ]]'
-        zsh -fe \"$ZSH\"
+        timeout 60 zsh -fe \"$ZSH\"
         fish --no-config -c 'source \"$SHARE/tidelock.fish\"; complete -C \"tidelock ru\"' | grep '^run' > /dev/null";
     let zsh = root().join("xtask/dist/completes.zsh");
     script(complete, &[("SHARE", &share), ("ZSH", &zsh)])?;
