@@ -94,8 +94,8 @@ mod a_rolling_restart_is_without_a_leader_for_a_fraction_of_a_lease {
     crate::on!(promise: redis zookeeper etcd);
 }
 
-/// The same, thirty times on every store. The figures are what a quiet machine is measured by: most restarts leave no
-/// leader for less than 200 ms on Redis, and for less than a second on the others.
+/// The same, thirty times on every store. Most restarts take less than 200 ms until another one leads on Redis, and less
+/// than a second on the other stores.
 mod thirty_rolling_restarts_are_without_a_leader_for_a_fraction_of_a_lease {
     use anyhow::ensure;
 
