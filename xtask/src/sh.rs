@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 /// Bounds a test run, including its build.
-const LONGEST: Duration = Duration::from_secs(25 * 60);
+const LONGEST: Duration = Duration::from_secs(40 * 60);
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
