@@ -287,7 +287,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         &'tidelock;top'= {
             cand -n 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted'
             cand --times 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted'
-            cand --every 'Time between two prints, or two pictures of the screen, which takes fewer of a slow store'
+            cand --every 'Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'

@@ -236,7 +236,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s v -l verbose
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s n -l times -d 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l every -d 'Time between two prints, or two pictures of the screen, which takes fewer of a slow store' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l every -d 'Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l config -d 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r

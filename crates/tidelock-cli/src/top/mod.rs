@@ -42,7 +42,7 @@ pub(crate) struct TopArgs {
     /// Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// Time between two prints, or two pictures of the screen, which takes fewer of a slow store
+    /// Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
     /// One JSON object per print
