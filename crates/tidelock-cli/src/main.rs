@@ -75,7 +75,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
-        Command::Top(args) => block_on(top::top(&store, args)),
+        Command::Top(args) => block_on_and_leave(top::top(&store, args)),
         Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
@@ -91,11 +91,23 @@ fn act(cli: Cli) -> Outcome {
 }
 
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    runtime()?.block_on(work)
+}
+
+/// Like [`block_on`], and does not wait for calls that still block on a thread, such as the search for a host. For work that
+/// changes nothing in the store.
+fn block_on_and_leave<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::internal)?
-        .block_on(work)
+        .map_err(Failure::internal)
 }
 
 /// The log of the library, and of nothing else: drivers log what does not help a user.

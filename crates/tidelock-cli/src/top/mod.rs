@@ -30,6 +30,10 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 /// The shortest time between two pictures.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// Bounds how long the connections are closed after the user has quit the screen.
+#[cfg(feature = "screen")]
+const GOODBYE: Duration = Duration::from_millis(500);
+
 /// Stands below what is printed again and again, in a build that could show a screen if it had one.
 const NO_SCREEN: &str =
     "\n\nthis build has no screen with keys; for one: cargo install tidelock-cli --features screen";
@@ -56,13 +60,23 @@ pub(crate) async fn top(args: &StoreArgs, what: TopArgs) -> Outcome {
     if !(what.once || what.json || what.times.is_some())
         && can_be_cleared()
         && std::io::stdin().is_terminal()
+        // The lines of the log would move the screen.
+        && !(args.verbose > 0 && std::io::stderr().is_terminal())
     {
-        return with_client(args, async |client| {
-            screen::run(client, args, what.every).await
-        })
-        .await;
+        return on_screen(args, what.every).await;
     }
     print(args, what).await
+}
+
+/// Shows it on a screen, until the user quits.
+#[cfg(feature = "screen")]
+async fn on_screen(args: &StoreArgs, every: Duration) -> Outcome {
+    let client = store::connect_to_look(args).await?;
+    crate::covers::tell_if_asked(args)?;
+    let ended = screen::run(&client, args, every).await;
+    // Nothing is held. The user, who has quit, need not wait for a store that hangs.
+    let _ = tokio::time::timeout(GOODBYE, client.close(Duration::ZERO)).await;
+    ended
 }
 
 /// Whether stdout is a terminal that can move its cursor.

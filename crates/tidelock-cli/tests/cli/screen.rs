@@ -16,7 +16,7 @@ const COLUMNS: NonZero<u16> = NonZero::new(140).unwrap();
 
 /// Starts `top`, writes its process id to a file, and tells afterwards how it ended and whether lines are edited again.
 const SCRIPT: &str = r#"stty cols 140 rows 30
-sh -c 'echo $$ > "$pid"; exec "$tidelock" top' || failed=$?
+sh -c 'echo $$ > "$pid"; exec "$tidelock" $flags top' || failed=$?
 echo code ${failed:-0}
 stty -a | grep -o '[-]*icanon'
 read line"#;
@@ -35,6 +35,7 @@ impl Terminal {
             .args(["-q", "-e", "-c", SCRIPT, "/dev/null"])
             .env("tidelock", env!("CARGO_BIN_EXE_tidelock"))
             .env("pid", bench.path("pid"))
+            .env("flags", "")
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
             .envs(env.iter().copied())
@@ -200,4 +201,15 @@ fn a_terminal_that_cannot_move_its_cursor_gets_text() {
     terminal.until("text", |screen| screen.contents().contains("contended 0"));
     let parser = terminal.shown.0.lock().unwrap();
     assert!(!parser.screen().alternate_screen());
+}
+
+/// The lines of the log would move the screen, and stay on it.
+#[test]
+fn a_terminal_that_shows_the_log_gets_text() {
+    let bench = Bench::with_a_store();
+    let terminal = Terminal::open(&bench, &[("flags", "-v")]);
+    terminal.until("text", |screen| {
+        assert!(!screen.alternate_screen());
+        screen.contents().contains("contended 0")
+    });
 }
