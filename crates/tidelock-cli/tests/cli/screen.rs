@@ -1,12 +1,16 @@
 //! The screen of `tidelock top` at a real terminal: what it shows, and what it leaves behind.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use vt100::{Color, Parser, Screen};
 
 use crate::bench::{Bench, PATIENCE, Process, Run};
@@ -172,14 +176,59 @@ fn a_signal_ends_top_and_leaves_the_terminal_as_it_was() {
     }
 }
 
+/// Starts `top` behind a process that gets the signal of a terminal that is closed, and ignores it.
+const DEAF: &str = r#"trap '' HUP; "$tidelock" top; exit $?"#;
+
+/// Every write to such a terminal fails, so all that `top` does about its end may fail, but not its exit code.
 #[test]
 fn a_terminal_that_is_closed_ends_top() {
-    let bench = Bench::with_a_store();
-    let terminal = Terminal::open(&bench, &[]);
-    terminal.until_screen(&["contended 0"]);
-    let top = Terminal::process(&bench);
-    drop(terminal);
-    top.await_end();
+    let tidelock = env!("CARGO_BIN_EXE_tidelock");
+    for command in [&[tidelock, "top"][..], &["sh", "-c", DEAF]] {
+        let bench = Bench::with_a_store();
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        unlockpt(&master).unwrap();
+        let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let size = Winsize {
+            ws_row: ROWS.get(),
+            ws_col: COLUMNS.get(),
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&slave, size).unwrap();
+        // It makes the process the first one at its own terminal.
+        let mut top = bench.program("setsid");
+        top.arg("--ctty")
+            .args(command)
+            .env("tidelock", tidelock)
+            .env("TERM", "xterm-256color")
+            .stdin(slave.try_clone().unwrap())
+            .stdout(slave.try_clone().unwrap())
+            .stderr(slave);
+        let mut top = KilledAtEnd(top.spawn().unwrap());
+        let mut master = File::from(master);
+        let mut shown = Parser::new(ROWS, COLUMNS, 0);
+        let mut bytes = [0; 4096];
+        let limit = Timespec::try_from(PATIENCE).unwrap();
+        while !shown.screen().contents().contains("contended 0") {
+            let mut output = [PollFd::new(&master, PollFlags::IN)];
+            assert_eq!(poll(&mut output, Some(&limit)).unwrap(), 1);
+            let count = master.read(&mut bytes).unwrap();
+            shown.process(&bytes[..count]);
+        }
+        drop(master);
+        Process(i32::try_from(top.0.id()).unwrap()).await_end();
+        assert_eq!(top.0.wait().unwrap().code(), Some(129), "{command:?}");
+    }
+}
+
+struct KilledAtEnd(Child);
+
+impl Drop for KilledAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -187,10 +236,13 @@ fn a_contended_lock_has_a_colour_unless_no_color_is_set() {
     let bench = Bench::new();
     let _both = holder_and_waiter(&bench);
     let coloured = Terminal::open(&bench, &[]);
-    coloured.until_screen(&["waiters 1"]);
+    // The head is drawn before the rows, and a row from left to right. At its end is how long somebody waits.
+    let is_row = |line: &str| line.starts_with("job ") && !line.trim_end().ends_with('-');
+    let is_contended = |screen: &Screen| screen.contents().lines().any(is_row);
+    coloured.until("a contended lock", is_contended);
     assert!(!coloured.colours().is_empty());
     let plain = Terminal::open(&bench, &[("NO_COLOR", "1")]);
-    plain.until_screen(&["waiters 1"]);
+    plain.until("a contended lock", is_contended);
     assert_eq!(plain.colours(), []);
 }
 

@@ -6,6 +6,7 @@ mod draw;
 mod rates;
 mod rows;
 mod state;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -29,10 +30,14 @@ use crate::top::picture::Picture;
 use crate::top::screen::command::ShowCommand;
 use crate::top::screen::draw::Colours;
 use crate::top::screen::state::{Screen, Step};
+use crate::top::screen::terminal::Terminal;
 use crate::top::{Asked, SHORTEST};
 
 /// A viewer must not be a load: from one look to the next it takes so many times as long as a look took.
 const REST: u32 = 10;
+
+/// SIGHUP.
+const HANG_UP: i32 = 1;
 
 /// Bounds the keys that wait until they are read.
 const KEYS: usize = 64;
@@ -43,8 +48,6 @@ pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> O
     let mut screen = Screen::new(store, ShowCommand::new(args));
     let (sender, pictures) = channel(1);
     let ended = {
-        // Before the terminal: it is dropped after it.
-        let _restored = Restored;
         // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
         let ended = terminated()?;
         let prefix = store::prefix(args);
@@ -55,32 +58,27 @@ pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> O
             ended = ended => Ok(ended),
         }
     };
+    if terminal::is_gone() {
+        // A write to it may have failed before its signal came.
+        return Ok(by_signal(HANG_UP));
+    }
     if let Some(command) = &screen.asked_for {
         print_line(command)?;
     }
     ended
 }
 
-/// Puts the terminal in order when it goes. After a panic the hook of ratatui has done it, before the message.
-struct Restored;
-
-impl Drop for Restored {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            ratatui::restore();
-        }
-    }
-}
-
 /// Draws each picture and follows the keys.
 async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> Outcome {
     let colours = Colours(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
-    let mut terminal = ratatui::try_init().map_err(Failure::internal)?;
+    let mut terminal = Terminal::take().map_err(Failure::internal)?;
+    let mut gone = std::pin::pin!(terminal::gone().map_err(Failure::internal)?);
     let mut events = events()?;
     let mut table = TableState::default();
     loop {
         let mut page = 0;
         terminal
+            .screen()
             .draw(|frame| page = draw::screen(frame, screen, &mut table, colours))
             .map_err(Failure::internal)?;
         screen.page = page;
@@ -92,13 +90,14 @@ async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> 
             event = events.recv() => match event {
                 Some(Ok(event)) => match screen.on(&event) {
                     Step::Stay => {}
-                    Step::Redraw => terminal.clear().map_err(Failure::internal)?,
+                    Step::Redraw => terminal.screen().clear().map_err(Failure::internal)?,
                     Step::Quit => return Ok(ExitCode::SUCCESS),
                 },
                 Some(Err(error)) => return Err(Failure::internal(error)),
-                // Nobody is at the terminal any more.
+                // Its thread ends after an error only.
                 None => return Ok(ExitCode::SUCCESS),
             },
+            () = &mut gone => return Ok(by_signal(HANG_UP)),
         }
     }
 }
@@ -145,6 +144,10 @@ fn between(every: Duration, took: Duration) -> Duration {
     every.max(SHORTEST).max(took.saturating_mul(REST))
 }
 
+fn by_signal(number: i32) -> ExitCode {
+    ExitCode::from(crate::exit::by_signal(number))
+}
+
 /// Ends when the process is asked to end. By default it would end at once, and leave the terminal without echo.
 #[cfg(unix)]
 fn terminated() -> Outcome<impl Future<Output = ExitCode>> {
@@ -158,12 +161,12 @@ fn terminated() -> Outcome<impl Future<Output = ExitCode>> {
     Ok(async move {
         let number = tokio::select! {
             _ = asked.recv() => 15,
-            _ = hung_up.recv() => 1,
+            _ = hung_up.recv() => HANG_UP,
             _ = quit.recv() => 3,
             // As Ctrl-C, which a terminal in this mode sends as a key.
             _ = interrupted.recv() => return ExitCode::SUCCESS,
         };
-        ExitCode::from(crate::exit::by_signal(number))
+        by_signal(number)
     })
 }
 

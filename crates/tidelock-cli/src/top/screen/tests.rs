@@ -13,6 +13,8 @@ use crate::args::Cli;
 use crate::top::picture::{Picture, WaiterCell};
 use crate::top::sample::{evil, picture};
 
+mod terminal;
+
 const SIZE: (u16, u16) = (120, 20);
 
 fn screen_of(picture: Picture) -> Screen {
@@ -339,48 +341,4 @@ fn a_slow_store_is_asked_less_often() {
     assert_eq!(super::between(seconds(2), seconds(0)), seconds(2));
     assert_eq!(super::between(seconds(2), seconds(3)), seconds(30));
     assert_eq!(super::between(seconds(0), seconds(0)), seconds(1));
-}
-
-/// Says that this process is the child of the test below.
-#[cfg(target_os = "linux")]
-const PANICS: &str = "TIDELOCK_TEST_PANICS";
-
-/// The test runs itself at a terminal, where it panics with the screen on.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_panic_leaves_the_terminal_as_it_was() {
-    use std::process::{Command, Stdio};
-
-    if std::env::var_os(PANICS).is_some() {
-        let _restored = super::Restored;
-        let mut terminal = ratatui::try_init().unwrap();
-        let mut table = TableState::default();
-        let drawn = terminal.draw(|frame| {
-            draw(frame, &screen(), &mut table, Colours(true));
-        });
-        drawn.unwrap();
-        panic!("on purpose");
-    }
-    let itself = std::env::current_exe().unwrap();
-    let name = "top::screen::tests::a_panic_leaves_the_terminal_as_it_was";
-    let script = format!(
-        "stty cols 120 rows 20; '{}' --exact {name} --nocapture; stty -a",
-        itself.display()
-    );
-    let output = Command::new("script")
-        .args(["-q", "-c", &script, "/dev/null"])
-        .env(PANICS, "1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let (screen, after) = text.split_once("\u{1b}[?1049l").expect(&text);
-    assert!(screen.contains("order:stock:42"), "{text}");
-    assert!(after.contains("on purpose"), "the message stays: {text}");
-    assert!(!after.contains("\u{1b}[?1049"), "{text}");
-    assert!(
-        after.contains(" icanon") && after.contains(" echo "),
-        "{text}"
-    );
-    assert!(after.contains("\u{1b}[?25h"), "a cursor: {text}");
 }
