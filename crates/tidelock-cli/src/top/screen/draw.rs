@@ -1,6 +1,7 @@
 //! Draws the screen. Every text of the store is escaped before it becomes a part of it.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,12 +11,23 @@ use ratatui::widgets::{Paragraph, TableState};
 use tidelock::Escaped;
 
 use crate::top::screen::rows;
-use crate::top::screen::state::Screen;
+use crate::top::screen::state::{Drawn, Screen};
 use crate::top::screen::view::View;
-use crate::top::text;
+use crate::top::screen::wrap::wrapped;
+use crate::top::text::{self, brief};
 
-const KEYS: &str =
-    "↑↓ move  ⏎ open  Esc back  1 2 3 view  f freeze  s sort  / filter  y command  ? keys  q quit";
+/// The first ones are needed most: a narrow terminal has no room for all.
+const KEYS: [&str; 9] = [
+    "? keys",
+    "q quit",
+    "↑↓ move",
+    "⏎ open",
+    "Esc back",
+    "f freeze",
+    "s sort",
+    "/ filter",
+    "y command",
+];
 
 /// What each key does.
 const HELP: [&str; 9] = [
@@ -44,13 +56,13 @@ impl Colours {
     }
 }
 
-/// Draws all of it. Returns the number of rows that fit.
+/// Draws all of it.
 pub(super) fn screen(
     frame: &mut Frame<'_>,
     screen: &Screen,
     table: &mut TableState,
     colours: Colours,
-) -> usize {
+) -> Drawn {
     let [head, tabs, middle, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(2),
@@ -60,25 +72,30 @@ pub(super) fn screen(
     .areas(frame.area());
     frame.render_widget(Paragraph::new(head_of(screen, colours)), head);
     frame.render_widget(Paragraph::new(tabs_of(screen)), tabs);
-    frame.render_widget(Paragraph::new(foot_of(screen)), foot);
-    let page = if screen.shows_keys {
-        frame.render_widget(Paragraph::new(HELP.map(Line::from).to_vec()), middle);
-        middle.height
-    } else if let Some(lines) = screen.details() {
-        details(frame, middle, &lines, screen.scroll);
-        middle.height
+    frame.render_widget(Paragraph::new(foot_of(screen, foot.width)), foot);
+    let mut page = usize::from(middle.height);
+    let mut lines = 0;
+    if screen.shows_keys {
+        scrolled(frame, middle, &HELP.map(str::to_owned), 0);
+    } else if let Some(details) = screen.details() {
+        lines = scrolled(frame, middle, &details, screen.scroll);
     } else {
         rows::draw(frame, middle, screen, table, colours);
-        middle.height.saturating_sub(1) // the names of the columns
-    };
-    page.into()
+        page = page.saturating_sub(1); // the names of the columns
+    }
+    Drawn { page, lines }
 }
 
-fn details(frame: &mut Frame<'_>, area: Rect, lines: &[String], scroll: usize) {
-    let most = usize::from(area.height);
-    let shown = lines.iter().skip(scroll.min(lines.len())).take(most);
-    let shown: Vec<Line<'_>> = shown.map(|line| Line::from(text::safe(line))).collect();
+/// Draws a page of these texts. Returns how many lines they have in all.
+fn scrolled(frame: &mut Frame<'_>, area: Rect, texts: &[String], scroll: usize) -> usize {
+    let lines = texts.iter().flat_map(|text| wrapped(text, area.width));
+    let lines: Vec<Line<'_>> = lines.map(Line::from).collect();
+    let (count, page) = (lines.len(), usize::from(area.height));
+    // What is open may have become shorter.
+    let first = scroll.min(count.saturating_sub(page));
+    let shown: Vec<_> = lines.into_iter().skip(first).take(page).collect();
     frame.render_widget(Paragraph::new(shown), area);
+    count
 }
 
 fn head_of(screen: &Screen, colours: Colours) -> Vec<Line<'static>> {
@@ -118,6 +135,10 @@ fn tabs_of(screen: &Screen) -> Line<'static> {
     if screen.is_frozen() {
         line.push_str("  FROZEN");
     }
+    if let Some(age) = screen.age() {
+        // A String takes everything.
+        let _ = write!(line, "  {} old", brief(Duration::from_secs(age.as_secs())));
+    }
     if !screen.filter.is_empty() && !screen.is_typing {
         // A String takes everything.
         let _ = write!(line, "  filter: {}", Escaped(&screen.filter));
@@ -125,7 +146,7 @@ fn tabs_of(screen: &Screen) -> Line<'static> {
     Line::from(line)
 }
 
-fn foot_of(screen: &Screen) -> Line<'static> {
+fn foot_of(screen: &Screen, width: u16) -> Line<'static> {
     if screen.is_typing {
         return Line::from(format!("/{}", Escaped(&screen.filter)));
     }
@@ -133,6 +154,20 @@ fn foot_of(screen: &Screen) -> Line<'static> {
         Some(said) => {
             Line::from(Escaped(said).to_string()).style(Style::new().add_modifier(Modifier::BOLD))
         }
-        None => Line::from(KEYS),
+        None => Line::from(keys(width)),
     }
+}
+
+/// As many as fit.
+fn keys(width: u16) -> String {
+    let mut keys = String::new();
+    for key in KEYS {
+        let gap = if keys.is_empty() { "" } else { "  " };
+        let more = format!("{keys}{gap}{key}");
+        if Line::from(&*more).width() > width.into() {
+            break;
+        }
+        keys = more;
+    }
+    keys
 }

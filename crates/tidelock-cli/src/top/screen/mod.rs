@@ -3,6 +3,7 @@
 mod command;
 mod details;
 mod draw;
+mod queue;
 mod rates;
 mod rows;
 mod state;
@@ -10,6 +11,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wrap;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,8 +35,14 @@ use crate::top::screen::state::{Screen, Step};
 use crate::top::screen::terminal::Terminal;
 use crate::top::{Asked, SHORTEST};
 
-/// A viewer must not be a load: from one look to the next it takes so many times as long as a look took.
+/// A viewer must not be a load: from one look to the next it takes so many times as long as the look took.
 const REST: u32 = 10;
+
+/// But no longer than this: an operator looks at a slow store because it is slow.
+const LONGEST_REST: Duration = Duration::from_secs(15);
+
+/// How often the screen is drawn if nothing happens: the age of an old picture grows.
+const REDRAWN: Duration = Duration::from_secs(1);
 
 /// SIGHUP.
 const HANG_UP: i32 = 1;
@@ -45,7 +53,8 @@ const KEYS: usize = 64;
 /// Shows the store until the user quits. A store that does not answer keeps the last picture on the screen.
 pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> Outcome {
     let store = Shown::of(args)?.to_string();
-    let mut screen = Screen::new(store, ShowCommand::new(args));
+    let every = every.max(SHORTEST);
+    let mut screen = Screen::new(store, ShowCommand::new(args), every);
     let (sender, pictures) = channel(1);
     let ended = {
         // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
@@ -74,14 +83,17 @@ async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> 
     let mut terminal = Terminal::take().map_err(Failure::internal)?;
     let mut gone = std::pin::pin!(terminal::gone().map_err(Failure::internal)?);
     let mut events = events()?;
+    let mut redrawn = tokio::time::interval(REDRAWN);
+    redrawn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut table = TableState::default();
     loop {
-        let mut page = 0;
+        screen.now = std::time::Instant::now();
+        let mut drawn = screen.drawn;
         terminal
             .screen()
-            .draw(|frame| page = draw::screen(frame, screen, &mut table, colours))
+            .draw(|frame| drawn = draw::screen(frame, screen, &mut table, colours))
             .map_err(Failure::internal)?;
-        screen.page = page;
+        screen.drawn = drawn;
         tokio::select! {
             Some(seen) = pictures.recv() => match seen {
                 Ok(picture) => screen.show(picture),
@@ -98,6 +110,7 @@ async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> 
                 None => return Ok(ExitCode::SUCCESS),
             },
             () = &mut gone => return Ok(by_signal(HANG_UP)),
+            _ = redrawn.tick() => {}
         }
     }
 }
@@ -129,19 +142,26 @@ async fn look_again_and_again(
 ) {
     let mut asked = Asked::default();
     loop {
-        let begun = Instant::now();
         // Without the right to ask, the processes tell every ten seconds.
         let _ = asked.again(client).await;
-        if to.send(look(client, prefix).await).await.is_err() {
+        let begun = Instant::now();
+        let seen = look(client, prefix).await;
+        let ended = Instant::now();
+        let next = match seen {
+            Ok(_) => begun + between(every, ended - begun),
+            // A store that answers again is seen at once, and a failed look was not much of a load.
+            Err(_) => ended + every,
+        };
+        if to.send(seen).await.is_err() {
             return;
         }
-        tokio::time::sleep_until(begun + between(every, begun.elapsed())).await;
+        tokio::time::sleep_until(next).await;
     }
 }
 
-/// The time from one look to the next, if one took so long.
+/// The time from the begin of one look to the next, if one took so long.
 fn between(every: Duration, took: Duration) -> Duration {
-    every.max(SHORTEST).max(took.saturating_mul(REST))
+    every.max(took.saturating_mul(REST).min(LONGEST_REST))
 }
 
 fn by_signal(number: i32) -> ExitCode {

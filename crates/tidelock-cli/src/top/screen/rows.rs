@@ -1,5 +1,7 @@
 //! Draws the table of a view.
 
+use std::ops::Range;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -7,6 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use crate::top::screen::draw::Colours;
+use crate::top::screen::queue;
 use crate::top::screen::state::Screen;
 use crate::top::screen::view::View;
 use crate::top::text::{self, LOCK_COLUMNS, NUMBERS, PROCESS_COLUMNS};
@@ -48,7 +51,10 @@ pub(super) fn draw(
     colours: Colours,
 ) {
     let (rows, selected) = match screen.view {
-        View::Processes => (of_processes(screen, colours), screen.cursor()),
+        View::Processes => {
+            let cursor = screen.cursor();
+            (of_processes(screen, colours), cursor.map(|at| at..at + 1))
+        }
         View::Locks | View::Queues => of_locks(screen, colours),
     };
     if rows.is_empty() {
@@ -91,7 +97,13 @@ pub(super) fn draw(
         .header(header)
         .column_spacing(GAP)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    table.select(selected);
+    table.select(selected.as_ref().map(|rows| rows.start));
+    if let Some(rows) = selected {
+        // ratatui shows the row with the cursor. The queue below it has to be seen too.
+        let page = usize::from(area.height).saturating_sub(1);
+        let first = rows.end.saturating_sub(page).min(rows.start);
+        *table.offset_mut() = table.offset().max(first);
+    }
     frame.render_stateful_widget(drawn, area, table);
 }
 
@@ -117,14 +129,12 @@ fn of_processes(screen: &Screen, colours: Colours) -> Vec<DrawnRow> {
     rows.collect()
 }
 
-/// The rows, and the one with the cursor.
-fn of_locks(screen: &Screen, colours: Colours) -> (Vec<DrawnRow>, Option<usize>) {
+/// The rows, and those of the lock with the cursor.
+fn of_locks(screen: &Screen, colours: Colours) -> (Vec<DrawnRow>, Option<Range<usize>>) {
     let cursor = screen.cursor();
     let (mut rows, mut selected) = (Vec::new(), None);
     for (at, lock) in screen.locks().into_iter().enumerate() {
-        if cursor == Some(at) {
-            selected = Some(rows.len());
-        }
+        let first = rows.len();
         let style = if lock.holders.iter().any(|holder| holder.is_gone) {
             colours.of(Color::Red)
         } else if lock.waiters > 0 {
@@ -132,14 +142,16 @@ fn of_locks(screen: &Screen, colours: Colours) -> (Vec<DrawnRow>, Option<usize>)
         } else {
             Style::new()
         };
-        let tree = text::rows_of_lock(lock);
-        let shown = match screen.view {
-            View::Queues => &tree[..],
-            _ => &tree[..1],
-        };
-        for (below, cells) in shown.iter().enumerate() {
+        let mut tree = queue::rows(lock);
+        if screen.view != View::Queues {
+            tree.truncate(1);
+        }
+        for (below, cells) in tree.iter().enumerate() {
             let style = if below == 0 { style } else { Style::new() };
             rows.push(DrawnRow::new(cells, style));
+        }
+        if cursor == Some(at) {
+            selected = Some(first..rows.len());
         }
     }
     (rows, selected)

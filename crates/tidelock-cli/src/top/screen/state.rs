@@ -1,12 +1,14 @@
 //! What the screen shows, and what each key changes. It knows no terminal and no store.
 
+use std::time::{Duration, Instant};
+
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::top::picture::{LockRow, Picture, ProcessRow};
 use crate::top::screen::command::ShowCommand;
-use crate::top::screen::details;
 use crate::top::screen::rates::Rates;
 use crate::top::screen::view::{Order, View};
+use crate::top::screen::{details, queue};
 
 /// Bounds what is typed into the filter. A name has at most 512 bytes.
 const LONGEST_FILTER: usize = 512;
@@ -20,12 +22,26 @@ pub(super) enum Step {
     Quit,
 }
 
+/// What was drawn, in lines of the terminal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drawn {
+    /// How many lines the terminal has for rows, or for what is open.
+    pub(super) page: usize,
+    /// How many lines what is open has in all.
+    pub(super) lines: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) store: String,
     command: ShowCommand,
-    newest: Option<Picture>,
-    frozen: Option<Picture>,
+    /// The newest picture, and when it came.
+    newest: Option<(Picture, Instant)>,
+    frozen: Option<(Picture, Instant)>,
+    /// The time between two pictures.
+    every: Duration,
+    /// When the screen is drawn.
+    pub(super) now: Instant,
     pub(super) rates: Rates,
     pub(super) view: View,
     pub(super) order: Order,
@@ -46,17 +62,18 @@ pub(super) struct Screen {
     pub(super) asked_for: Option<String>,
     /// Why the picture is not of now.
     pub(super) trouble: Option<String>,
-    /// How many rows the terminal has for them.
-    pub(super) page: usize,
+    pub(super) drawn: Drawn,
 }
 
 impl Screen {
-    pub(super) fn new(store: String, command: ShowCommand) -> Self {
+    pub(super) fn new(store: String, command: ShowCommand, every: Duration) -> Self {
         Self {
             store,
             command,
             newest: None,
             frozen: None,
+            every,
+            now: Instant::now(),
             rates: Rates::default(),
             view: View::Locks,
             order: Order::Wait,
@@ -70,19 +87,27 @@ impl Screen {
             said: None,
             asked_for: None,
             trouble: None,
-            page: 10,
+            drawn: Drawn { page: 10, lines: 0 },
         }
     }
 
     pub(super) fn show(&mut self, picture: Picture) {
         self.rates.note(&picture);
-        self.newest = Some(picture);
+        self.newest = Some((picture, Instant::now()));
         self.trouble = None;
     }
 
     /// The picture that is on the screen.
     pub(super) fn picture(&self) -> Option<&Picture> {
-        self.frozen.as_ref().or(self.newest.as_ref())
+        let (picture, _) = self.frozen.as_ref().or(self.newest.as_ref())?;
+        Some(picture)
+    }
+
+    /// How old the picture is, if another one should have come: the store is slow or silent, or the picture is frozen.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let (_, came) = self.frozen.as_ref().or(self.newest.as_ref())?;
+        let age = self.now.saturating_duration_since(*came);
+        (age > self.every.saturating_mul(2)).then_some(age)
     }
 
     pub(super) fn is_frozen(&self) -> bool {
@@ -205,28 +230,40 @@ impl Screen {
 
     /// Moves through what is open, else from row to row.
     fn on_move(&mut self, key: KeyCode) {
-        let lines = self.details().map(|lines| lines.len());
-        let (at, count) = match lines {
+        let Drawn { page, lines } = self.drawn;
+        let is_open = self.details().is_some();
+        let heights = if is_open { Vec::new() } else { self.heights() };
+        let (at, last) = if is_open {
             // The last page is full.
-            Some(lines) => (self.scroll, lines.saturating_sub(self.page) + 1),
-            None => (self.cursor().unwrap_or(0), self.keys().len()),
+            let last = lines.saturating_sub(page);
+            (self.scroll.min(last), last)
+        } else {
+            (self.cursor().unwrap_or(0), heights.len().saturating_sub(1))
         };
-        let last = count.saturating_sub(1);
-        let page = self.page.max(1);
         let to = match key {
             KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => at + 1,
-            KeyCode::PageUp => at.saturating_sub(page),
-            KeyCode::PageDown => at + page,
+            KeyCode::PageUp if is_open => at.saturating_sub(page.max(1)),
+            KeyCode::PageDown if is_open => at + page.max(1),
+            KeyCode::PageUp => at.saturating_sub(of_page(heights.iter().take(at).rev(), page)),
+            KeyCode::PageDown => at + of_page(heights.iter().skip(at), page),
             KeyCode::Home => 0,
             KeyCode::End => last,
             _ => return,
         };
         let to = to.min(last);
-        if lines.is_some() {
+        if is_open {
             self.scroll = to;
         } else {
             self.select(to);
+        }
+    }
+
+    /// How many lines each row of this view has.
+    fn heights(&self) -> Vec<usize> {
+        match self.view {
+            View::Queues => self.locks().into_iter().map(queue::height).collect(),
+            View::Locks | View::Processes => vec![1; self.keys().len()],
         }
     }
 
@@ -273,6 +310,16 @@ impl Screen {
             None => "this name has characters that cannot be pasted".to_owned(),
         });
     }
+}
+
+/// How many rows a page has, which is at least one.
+fn of_page<'a>(heights: impl Iterator<Item = &'a usize>, page: usize) -> usize {
+    let mut lines = 0;
+    let rows = heights.take_while(|height| {
+        lines += *height;
+        lines <= page
+    });
+    rows.count().max(1)
 }
 
 /// `filter`: in small letters.
