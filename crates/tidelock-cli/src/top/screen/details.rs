@@ -1,4 +1,4 @@
-//! What is known of one lock or one process, line by line. Not escaped.
+//! The lines that describe one opened lock or process. They contain texts of the store; whoever draws them escapes them.
 
 use crate::top::picture::{LockRow, Picture, ProcessRow};
 use crate::top::text::{brief, known};

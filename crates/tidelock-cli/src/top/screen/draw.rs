@@ -91,7 +91,7 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, texts: &[String], scroll: usize) 
     let lines = texts.iter().flat_map(|text| wrapped(text, area.width));
     let lines: Vec<Line<'_>> = lines.map(Line::from).collect();
     let (count, page) = (lines.len(), usize::from(area.height));
-    // What is open may have become shorter.
+    // The opened row may have fewer lines than at the last draw. We limit the offset; otherwise the page would be empty.
     let first = scroll.min(count.saturating_sub(page));
     let shown: Vec<_> = lines.into_iter().skip(first).take(page).collect();
     frame.render_widget(Paragraph::new(shown), area);

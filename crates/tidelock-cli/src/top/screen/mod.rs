@@ -35,7 +35,8 @@ use crate::top::screen::state::{Screen, Step};
 use crate::top::screen::terminal::Terminal;
 use crate::top::{Asked, SHORTEST};
 
-/// A viewer must not be a load: from one look to the next it takes so many times as long as the look took.
+/// The interval between two looks is at least this many times as long as a look took. Otherwise a viewer would be a load on
+/// a slow store.
 const REST: u32 = 10;
 
 /// But no longer than this: an operator looks at a slow store because it is slow.

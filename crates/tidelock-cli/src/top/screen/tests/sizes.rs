@@ -118,7 +118,7 @@ fn a_narrow_terminal_leaves_columns_out_instead_of_cutting_all() {
     assert!(wide.contains("KIND") && wide.contains("TOKEN"), "{wide}");
 }
 
-/// Who is lost looks for the way out.
+/// A user who knows none of the keys needs these two first.
 #[test]
 fn a_narrow_terminal_names_the_most_needed_keys_whole() {
     let mut screen = screen();
