@@ -108,6 +108,9 @@ fn the_doctor_says_what_weakens_zookeeper() -> Result<()> {
     // A ZooKeeper user of its own: no other user may read its nodes.
     let own = format!("zookeeper://me:hush@{}/own", server.addr());
     say(&own, &["run", "job", "--", "true"])?.must(0, "")?;
+    // A lock is held during the rest: otherwise the server removes the empty `/own`, and anybody may make a new one.
+    let mut kept = Spawned::start(tidelock(&own, &["hold", "kept"])?)?;
+    kept.wait_line("held kept", SOON)?;
     let told = say(&own, &["doctor"])?;
     ensure!(told.out.contains("not open to the world"), "{}", told.out);
     let stranger = format!("{}/own", server.url());
@@ -117,6 +120,8 @@ fn the_doctor_says_what_weakens_zookeeper() -> Result<()> {
     let refused = say(&wrong, &["run", "job", "--", "true"])?;
     refused.must(77, "refused by the store")?;
     ensure!(!refused.err.contains("hash"), "{}", refused.err);
+    kept.close_stdin();
+    ensure!(kept.wait(SOON)?.success(), "{:?}", kept.seen());
     server.kill()?;
     say(&url, &["doctor"])?.must(69, "the store cannot be reached")
 }
