@@ -4,19 +4,29 @@ use anyhow::Result;
 use regex::Regex;
 
 /// What differs, and what stands in its place. Ids are replaced before numbers, because they have digits too.
-const DIFFERS: [(&str, &str); 6] = [
+const DIFFERS: [(&str, &str); 11] = [
     // A client, or an owner: after a request that has to be made again, the same client has another number.
     ("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(:[0-9]+)?", "#"),
+    // The id of a permit begins with its client.
+    ("hex:[0-9a-f]{32}", "#"),
+    // etcd and ZooKeeper count all writes, also those that are made in the background.
+    (r#""(created|changed|lease|ttl)":-?\d+"#, r#""$1":#"#),
+    (r"\b(token|term)=\d+", "$1=#"),
+    // An attempt that is refused takes a number too.
+    (r"(setval\('[^']*'), \d+", "$1, #"),
+    // Of etcd: the id of a lease, in a key.
+    (r#"/[0-9a-f]{10,16}""#, r#"/#""#),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+\d\d", "#"),
     // The bytes of an owner or of a mark. A shorter one is the hash of a name, which does not differ.
     ("0x[0-9A-F]{65,}", "#"),
-    (r"\b\d{10,}\b", "#"),
+    // A line end in a JSON text is an `n` before the number.
+    (r"(\b|\\n)\d{10,}\b", "$1#"),
     (
         r#"\["PEXPIRE",("[^"]*"),"\d+"\]"#,
         r##"["PEXPIRE",$1,"#"]"##,
     ),
     // The number of the process.
-    (r#"(pid=|"pid","|'somewhere', ?)\d+"#, "$1#"),
+    (r#"(pid=|"pid","|'somewhere', ?|somewhere\\n)\d+"#, "$1#"),
 ];
 
 /// `process1` in a dump of MySQL.
@@ -25,7 +35,9 @@ const IN_HEX: &str = "70726F6365737331";
 /// The lines of a store's contents, sorted, without what differs.
 pub(crate) fn masked(text: &str) -> Result<Vec<String>> {
     // The record of a process is written every ten seconds, so a store may have one or not.
-    let of_process = |line: &&str| line.contains("process1") || line.contains(IN_HEX);
+    let of_process = |line: &&str| {
+        line.contains("process1") || line.contains("tidelock:processes") || line.contains(IN_HEX)
+    };
     let kept = text.lines().filter(|line| !of_process(line));
     let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
     for (pattern, place) in DIFFERS {

@@ -3,40 +3,52 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use testkit::workspace;
 
-use crate::scenario::Left;
+use crate::scenario::{Known, Left};
+
+/// What the first lines of a file say.
+const COMMIT: &str = "the library of commit";
+const AT: &str = "seconds since 1970";
+const TOKEN: &str = "token";
+const TERM: &str = "term";
+const WAITERS: &str = "waiters";
 
 pub(crate) struct Recording {
     /// The version that left it.
     pub(crate) version: String,
     /// Seconds since 1970 at its end.
     at: u64,
-    /// The greatest token that was granted.
-    pub(crate) token: u64,
+    /// The last commit that changed the library before that.
+    commit: String,
+    pub(crate) known: Known,
     pub(crate) text: String,
 }
 
 impl Recording {
     /// Of this version, made now by this process.
-    pub(crate) fn new(text: &str, left: &Left) -> Self {
+    pub(crate) fn new(text: &str, left: Left) -> Self {
         let host = &left.host;
         Self {
             version: this_version(),
             at: now().as_secs(),
-            token: left.token,
+            commit: commit(),
             // The name of a machine says nothing about the version.
             text: text
                 .replace(&format!("'{host}'"), "'somewhere'")
                 .replace(&format!("\"{host}\""), "\"somewhere\"")
                 .replace(&format!(" host={host} "), " host=somewhere ")
+                .replace(&format!("\\n{host}\\n"), "\\nsomewhere\\n")
+                .replace(&format!("\"{host}\\n"), "\"somewhere\\n")
                 .replace(
                     &in_hex(&format!(" host={host} ")),
                     &in_hex(" host=somewhere "),
                 ),
+            known: left.known,
         }
     }
 
@@ -55,22 +67,44 @@ impl Recording {
         let (_, version) = versions.pop().context("no version in compat/")?;
         let path = folder().join(&version).join(format!("{store}.txt"));
         let all = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let (head, text) = all.split_once('\n').context("one line only")?;
-        let mut numbers = head.split_whitespace().filter_map(|it| it.parse().ok());
-        let mut number = || numbers.next().context("two numbers in the first line");
+        // The first line that is no comment begins the text.
+        let length = all
+            .split_inclusive('\n')
+            .take_while(|it| it.starts_with("# "));
+        let (head, text) = all.split_at(length.map(str::len).sum());
+        let find = |key: &str| {
+            let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+            let found = lines.find(|(name, _)| name.strip_prefix("# ") == Some(key));
+            let (_, value) = found.with_context(|| format!("{}: no {key}", path.display()))?;
+            Ok::<_, anyhow::Error>(value)
+        };
         Ok(Self {
-            version,
-            at: number()?,
-            token: number()?,
+            at: find(AT)?.parse()?,
+            commit: find(COMMIT)?.to_owned(),
+            known: Known {
+                token: find(TOKEN)?.parse()?,
+                term: find(TERM)?.parse()?,
+                waiters: find(WAITERS)?.split(' ').map(str::to_owned).collect(),
+            },
             text: text.to_owned(),
+            version,
         })
     }
 
     pub(crate) fn write(&self, store: &str) -> Result<()> {
         let folder = folder().join(&self.version);
         fs::create_dir_all(&folder)?;
-        let head = format!("# seconds since 1970: {} token: {}\n", self.at, self.token);
-        fs::write(folder.join(format!("{store}.txt")), head + &self.text)?;
+        let mut text = String::new();
+        for (key, value) in [
+            (COMMIT, &self.commit),
+            (AT, &self.at.to_string()),
+            (TOKEN, &self.known.token.to_string()),
+            (TERM, &self.known.term.to_string()),
+            (WAITERS, &self.known.waiters.join(" ")),
+        ] {
+            writeln!(text, "# {key}: {value}")?;
+        }
+        fs::write(folder.join(format!("{store}.txt")), text + &self.text)?;
         Ok(())
     }
 
@@ -78,6 +112,24 @@ impl Recording {
     pub(crate) fn age(&self) -> Result<Duration> {
         let age = now().checked_sub(Duration::from_secs(self.at));
         age.context("it was made in the future")
+    }
+}
+
+/// The last commit that changed the library. Without git, as in an archive of the sources, nobody knows it.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        let said = git.current_dir(workspace()).args(args).output();
+        let said = said.ok().filter(|said| said.status.success());
+        said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    };
+    let library = "crates/tidelock/src";
+    let commit = git(&["log", "-1", "--format=%H", "--", library]);
+    let changes = git(&["status", "--porcelain", "--", library]);
+    match (commit, changes) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), Some(_)) => format!("{commit}, and changes that are not committed"),
+        _ => "unknown".to_owned(),
     }
 }
 
