@@ -19,7 +19,8 @@ const FILLER: &str = "filler";
 /// A line of a dump.
 #[derive(Debug, Serialize, Deserialize)]
 struct Key {
-    key: String,
+    #[serde(rename = "key")]
+    name: String,
     value: String,
     created: u64,
     changed: u64,
@@ -84,7 +85,7 @@ impl Etcd {
 
     fn put(&self, key: &Key) -> Result<()> {
         let lease = format!("--lease={:x}", key.lease);
-        let all = ["put", &lease, "--", &key.key, &key.value];
+        let all = ["put", &lease, "--", &key.name, &key.value];
         self.0.admin(&all).map(drop)
     }
 }
@@ -110,10 +111,10 @@ impl Stand for Etcd {
         for fields in self.read()?.0 {
             let field = |name| fields.get(name).with_context(|| format!("no {name}"));
             let number = |name| field(name)?.as_u64().context("no number");
-            let word = |name| Ok::<_, anyhow::Error>(field(name)?.as_str().context("no text")?);
+            let word = |name| field(name)?.as_str().context("no text");
             let lease = field("Lease")?.as_i64().context("no lease")?;
             let key = Key {
-                key: word("Key")?.to_owned(),
+                name: word("Key")?.to_owned(),
                 value: word("Value")?.to_owned(),
                 created: number("CreateRevision")?,
                 changed: number("ModRevision")?,
@@ -135,14 +136,14 @@ impl Stand for Etcd {
             for revision in [key.created, key.changed] {
                 let before = written.insert(revision, key);
                 ensure!(
-                    before.is_none_or(|it| it.key == key.key),
+                    before.is_none_or(|it| it.name == key.name),
                     "two keys of revision {revision}"
                 );
             }
             // Keys may share a lease; it is granted once.
             let grant = json!({ "ID": key.lease.to_string(), "TTL": key.ttl.to_string() });
             let first = keys.iter().find(|it| it.lease == key.lease);
-            if key.lease != 0 && first.is_some_and(|it| it.key == key.key) {
+            if key.lease != 0 && first.is_some_and(|it| it.name == key.name) {
                 self.gateway("/v3/lease/grant", &grant)?;
             }
         }

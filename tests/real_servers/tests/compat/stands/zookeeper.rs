@@ -107,8 +107,8 @@ impl ZooKeeper {
             } else {
                 &persistent
             };
-            let made = client.create(&node.path, node.data.as_bytes(), mode);
-            let (stat, _) = made.await.with_context(|| node.path.clone())?;
+            let creating = client.create(&node.path, node.data.as_bytes(), mode);
+            let (stat, _) = creating.await.with_context(|| node.path.clone())?;
             newest = stat.czxid;
             ensure!(
                 node.number().is_none() || newest == node.created,
