@@ -8,6 +8,10 @@ use tidelock::{AwaitedLock, Client, Process};
 use crate::topologies::until;
 use crate::world::World;
 
+/// The records of all processes, and when each of them ends.
+const RECORDS: &str = "tidelock:marks:{tidelock:processes}";
+const ENDS: &str = "tidelock:mark_ends:{tidelock:processes}";
+
 with_every_redisson!(
     waiters_of_java_are_a_lower_bound_until_its_process_tells,
     the_queue_of_a_fair_lock_of_java_is_counted,
@@ -39,6 +43,12 @@ fn waiters_of_java_are_a_lower_bound_until_its_process_tells(version: RedissonVe
     );
 
     world.run(viewer.watch_processes()).unwrap();
+    let gone = "gone";
+    let _: i64 = world
+        .server
+        .query(&["HSET", RECORDS, gone, "process1"])
+        .unwrap();
+    let _: i64 = world.server.query(&["ZADD", ENDS, "1", gone]).unwrap();
     world.java.tell("shop 1%").unwrap();
     for worker in ["c", "d"] {
         waits.push(world.java.lock(worker, "told {1}").begin_lock().unwrap());
@@ -58,6 +68,11 @@ fn waiters_of_java_are_a_lower_bound_until_its_process_tells(version: RedissonVe
     let jvm = told().unwrap();
     assert_eq!(jvm.info.program, "shop 1%");
     assert_eq!((jvm.info.pid, jvm.waiting), (world.java.pid(), 2));
+    // In a fleet of Java alone, nobody else removes what dead processes left.
+    let left: Vec<String> = world.server.query(&["HKEYS", RECORDS]).unwrap();
+    assert!(!left.contains(&gone.to_owned()), "{left:?}");
+    let left: Option<f64> = world.server.query(&["ZSCORE", ENDS, gone]).unwrap();
+    assert_eq!(left, None);
     drop(held);
 }
 

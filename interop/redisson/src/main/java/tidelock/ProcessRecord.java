@@ -29,6 +29,11 @@ public final class ProcessRecord implements AutoCloseable {
             local watched = redis.call('zscore', KEYS[2], 'watchers')
             local beat = watched and tonumber(watched) > now and 1000 or 10000
             local record = ARGV[2] .. ' beat=' .. beat .. ' written=' .. string.format('%.0f', now)
+            local gone = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 100)
+            for _, process in ipairs(gone) do
+              redis.call('zrem', KEYS[2], process)
+              redis.call('hdel', KEYS[1], process)
+            end
             redis.call('hset', KEYS[1], ARGV[1], record)
             redis.call('zadd', KEYS[2], string.format('%.0f', now + 30000), ARGV[1])
             for _, key in ipairs(KEYS) do
