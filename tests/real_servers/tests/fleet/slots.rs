@@ -146,6 +146,8 @@ fn each_slot_is_run_at_least_once(store: &Store, slots: u32, plan: &Kills) -> Re
         if tickers[n].wait_line("all are done", pause).is_ok() {
             break;
         }
+        let said = tickers[n].seen();
+        ensure!(said.is_empty(), "a ticker failed: {said:?}");
         if !is_kill {
             continue;
         }

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use real_servers::waiting::{A_MINUTE, A_WHILE};
 use testkit::process::{Spawned, cpu_time};
+use testkit::proxy::Mode;
 use testkit::servers::ZooKeeperServer;
+use tidelock::once::{Once, Slot};
 use tidelock::{AcquireOptions, Client};
 
 use crate::world::{SOON, World, ms, soon, until_waiters, waits};
@@ -134,4 +136,23 @@ async fn a_hundred_waiters_for(window: Duration) {
     // The release wakes one waiter, not a hundred.
     peer.wait_line("acquired till", SOON).unwrap();
     until_waiters(&world.near, "till", 99).await;
+}
+
+/// One reply after the other, 300 marks would take two leases here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_many_slots_takes_few_round_trips() {
+    const SLOTS: u32 = 300;
+    let lease = ms(6000);
+    let world = World::new(lease).await;
+    for slot in 0..SLOTS {
+        let job = world.near.once("report").slot(Slot::id(slot.to_string()));
+        let ran = job.run(async |_| Ok::<_, std::io::Error>(())).await;
+        assert!(matches!(ran, Ok(Once::Ran(()))), "{ran:?}");
+    }
+    world.proxy.set_both(Mode::Delay(ms(20)));
+    let report = world.far.once("report");
+    let newest = tokio::time::timeout(lease, report.history(SLOTS)).await;
+    let newest = newest.unwrap().unwrap();
+    assert_eq!(newest.len(), SLOTS as usize);
+    assert_eq!(newest[0].slot, (SLOTS - 1).to_string());
 }

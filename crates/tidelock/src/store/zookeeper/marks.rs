@@ -22,6 +22,10 @@ const MARKS_PARENT: &str = "%marks";
 /// How many marks a write looks at, to delete those that have expired.
 const SWEPT: usize = 4;
 
+/// How many marks are read without waiting for a reply. One after the other, some thousand marks would take longer than
+/// anybody waits for one answer.
+const READ_AT_ONCE: usize = 256;
+
 /// The marks of one job.
 struct JobMarks<'a> {
     shared: &'a Shared,
@@ -187,11 +191,17 @@ impl<'a> JobMarks<'a> {
         let slots = self.shared.timers.until(self.deadline, slots).await;
         let slots = unless_missing(slots.ok_or_else(|| late(ErrorKind::Unavailable))?)?;
         let mut marks = Vec::new();
-        for node in slots.unwrap_or_default() {
-            let path = format!("{}/{node}", self.parent);
-            let found = self.get(&session, &path).await?;
-            if let (Ok(mark), Some(slot)) = (live(found, now), keys::name_of(&node)) {
-                marks.push((mark.stat.mzxid, slot, mark.text));
+        for nodes in slots.unwrap_or_default().chunks(READ_AT_ONCE) {
+            // Each group has a deadline of its own: a job with many slots takes longer than one response.
+            let deadline = self.shared.connection.deadline();
+            let paths = nodes.iter().map(|node| format!("{}/{node}", self.parent));
+            let asked: Vec<_> = paths.map(|path| session.client.get_data(&path)).collect();
+            for (node, asked) in nodes.iter().zip(asked) {
+                let found = self.shared.timers.until(deadline, asked).await;
+                let found = unless_missing(found.ok_or_else(|| late(ErrorKind::Unavailable))?)?;
+                if let (Ok(mark), Some(slot)) = (live(found, now), keys::name_of(node)) {
+                    marks.push((mark.stat.mzxid, slot, mark.text));
+                }
             }
         }
         marks.sort_by_key(|(changed, ..)| std::cmp::Reverse(*changed));
