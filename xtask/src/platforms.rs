@@ -34,7 +34,7 @@ pub(crate) fn check() -> Result<Vec<&'static str>> {
             "-p",
             "tidelock-cli",
             "--features",
-            "etcd,mysql,postgres,screen,zookeeper",
+            "etcd,mysql,postgres,screen,web,zookeeper",
             "--target",
             target,
         ]);

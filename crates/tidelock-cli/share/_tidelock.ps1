@@ -47,6 +47,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('top', 'top', [CompletionResultType]::ParameterValue, 'Show which locks are held and awaited, by whom and for how long, and which processes use the store')
+            [CompletionResult]::new('web', 'web', [CompletionResultType]::ParameterValue, 'Show the same as `top` on a page for a browser, which only reads')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('token', 'token', [CompletionResultType]::ParameterValue, 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
@@ -321,6 +322,27 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             break
         }
+        'tidelock;web' {
+            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine''s loopback lets others read the page')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Also answer requests for this host name, besides localhost and addresses; may be repeated')
+            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two looks at the store while somebody sees the page. If the store is slow, it is longer')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Prefix of every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file that contains the password; read again at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
         'tidelock;unlock' {
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
@@ -468,6 +490,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of held locks')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
             [CompletionResult]::new('top', 'top', [CompletionResultType]::ParameterValue, 'Show which locks are held and awaited, by whom and for how long, and which processes use the store')
+            [CompletionResult]::new('web', 'web', [CompletionResultType]::ParameterValue, 'Show the same as `top` on a page for a browser, which only reads')
             [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Release a lock that another process holds, and wake its waiters')
             [CompletionResult]::new('token', 'token', [CompletionResultType]::ParameterValue, 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger')
@@ -509,6 +532,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;help;top' {
+            break
+        }
+        'tidelock;help;web' {
             break
         }
         'tidelock;help;unlock' {

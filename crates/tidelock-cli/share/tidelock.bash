@@ -73,6 +73,9 @@ _tidelock() {
             tidelock,watch)
                 cmd="tidelock__subcmd__watch"
                 ;;
+            tidelock,web)
+                cmd="tidelock__subcmd__web"
+                ;;
             tidelock__subcmd__help,completions)
                 cmd="tidelock__subcmd__help__subcmd__completions"
                 ;;
@@ -130,6 +133,9 @@ _tidelock() {
             tidelock__subcmd__help,watch)
                 cmd="tidelock__subcmd__help__subcmd__watch"
                 ;;
+            tidelock__subcmd__help,web)
+                cmd="tidelock__subcmd__help__subcmd__web"
+                ;;
             *)
                 ;;
         esac
@@ -137,7 +143,7 @@ _tidelock() {
 
     case "${cmd}" in
         tidelock)
-            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try once history lead leader hold show ls watch top unlock token doctor config demo completions man help"
+            opts="-v -h -V --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version run try once history lead leader hold show ls watch top web unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -399,7 +405,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help)
-            opts="run try once history lead leader hold show ls watch top unlock token doctor config demo completions man help"
+            opts="run try once history lead leader hold show ls watch top web unlock token doctor config demo completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -665,6 +671,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__help__subcmd__watch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__help__subcmd__web)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1511,6 +1531,68 @@ _tidelock() {
                 return 0
             fi
             case "${prev}" in
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tidelock__subcmd__web)
+            opts="-v -h -V --listen --host --every --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --every)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -44,6 +44,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand top 'Show which locks are held and awaited, by whom and for how long, and which processes use the store'
+            cand web 'Show the same as `top` on a page for a browser, which only reads'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
             cand token 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
@@ -306,6 +307,26 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand -V 'Print version'
             cand --version 'Print version'
         }
+        &'tidelock;web'= {
+            cand --listen 'Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine''s loopback lets others read the page'
+            cand --host 'Also answer requests for this host name, besides localhost and addresses; may be repeated'
+            cand --every 'Time between two looks at the store while somebody sees the page. If the store is slow, it is longer'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
+            cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
+            cand --prefix 'Prefix of every lock name [env: TIDELOCK_PREFIX]'
+            cand --user 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file'
+            cand --password-file 'A file that contains the password; read again at every connect'
+            cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
+            cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
+            cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+        }
         &'tidelock;unlock'= {
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
@@ -446,6 +467,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand ls 'List the names of held locks'
             cand watch 'Print every change of a lock until interrupted'
             cand top 'Show which locks are held and awaited, by whom and for how long, and which processes use the store'
+            cand web 'Show the same as `top` on a page for a browser, which only reads'
             cand unlock 'Release a lock that another process holds, and wake its waiters'
             cand token 'Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store'
             cand doctor 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
@@ -476,6 +498,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         &'tidelock;help;watch'= {
         }
         &'tidelock;help;top'= {
+        }
+        &'tidelock;help;web'= {
         }
         &'tidelock;help;unlock'= {
         }

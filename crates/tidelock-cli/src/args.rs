@@ -191,6 +191,18 @@ pub(crate) enum Command {
     /// with Redisson. A dash is what nobody tells, or what this user may not read. Of each process the 20 longest holds and
     /// waits are known. A process that has told nothing for three beats is gone, or cannot reach the store.
     Top(crate::top::TopArgs),
+    /// Show the same as `top` on a page for a browser, which only reads
+    ///
+    /// Example: tidelock --store redis://locks.internal web
+    ///
+    /// Prints the address of the page. It lists the locks that are held or awaited, and the processes; each has an address
+    /// of its own. It follows the store while somebody looks at it, and is a plain table without JavaScript. /api/locks is
+    /// the JSON of `top --once --json`; /healthz answers 200 and does not ask the store.
+    ///
+    /// There is no password: whoever reaches the address can read the names of locks, hosts and processes. The default
+    /// reaches this machine only. A request for an unknown host is refused; --host names one more, such as that of a
+    /// reverse proxy, which can ask for a password.
+    Web(crate::web::WebArgs),
     /// Release a lock that another process holds, and wake its waiters
     Unlock(UnlockArgs),
     /// Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store

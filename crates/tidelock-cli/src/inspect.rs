@@ -189,9 +189,14 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
 }
 
 /// Prints an object on one line, together with its store.
-pub(crate) fn print_object(store: &Shown, mut object: Value) -> Outcome<()> {
+pub(crate) fn print_object(store: &Shown, object: Value) -> Outcome<()> {
+    print_line(&with_store(store, object))
+}
+
+/// An object on one line, together with its store. Safe for a terminal.
+pub(crate) fn with_store(store: &Shown, mut object: Value) -> String {
     object["store"] = store.as_json();
-    print_json(&object)
+    json_for_terminal(&object.to_string())
 }
 
 /// Prints an object on one line.

@@ -1,4 +1,4 @@
-//! The stores that cost most to build, and the screen of `top`, are features of the command. A build without one says so,
+//! The stores that cost most to build, the screen of `top` and the page of `web` are features of the command. A build without one says so,
 //! and how to get it.
 
 use std::sync::LazyLock;
@@ -13,9 +13,9 @@ const STORES: [(&str, &str, bool); 4] = [
 
 /// What `--version` prints: the version, and the stores of this build.
 pub(crate) static VERSION: LazyLock<String> =
-    LazyLock::new(|| version(&STORES, cfg!(feature = "screen")));
+    LazyLock::new(|| version(&STORES, cfg!(feature = "screen"), cfg!(feature = "web")));
 
-fn version(stores: &[(&str, &str, bool)], has_screen: bool) -> String {
+fn version(stores: &[(&str, &str, bool)], has_screen: bool, has_page: bool) -> String {
     let named = |wanted: bool| {
         let these = stores.iter().filter(|(.., present)| *present == wanted);
         these.map(|(_, name, _)| *name).collect::<Vec<_>>()
@@ -29,6 +29,9 @@ fn version(stores: &[(&str, &str, bool)], has_screen: bool) -> String {
     let mut absent = named(false);
     if !has_screen {
         absent.push("the screen of `top`");
+    }
+    if !has_page {
+        absent.push("the page of `web`");
     }
     if absent.is_empty() {
         return text;
@@ -59,15 +62,15 @@ mod tests {
     #[test]
     fn the_version_names_what_is_left_out() {
         let stores = [("etcd", "etcd", true), ("mysql", "MySQL", false)];
-        let told = version(&stores, true);
+        let told = version(&stores, true, true);
         assert!(told.contains("stores: SQLite, Redis, memcached, etcd\n"));
         assert!(told.contains("left out: MySQL;"), "{told}");
-        let told = version(&stores, false);
+        let told = version(&stores, false, false);
         assert!(
-            told.contains("left out: MySQL, the screen of `top`;"),
+            told.contains("left out: MySQL, the screen of `top`, the page of `web`;"),
             "{told}"
         );
-        assert!(!version(&[("etcd", "etcd", true)], true).contains("left out"));
+        assert!(!version(&[("etcd", "etcd", true)], true, true).contains("left out"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod token;
 mod top;
 mod waiting;
 mod watch;
+mod web;
 mod which;
 
 use std::future::Future;
@@ -76,6 +77,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
         Command::Top(args) => block_on_and_leave(top::top(&store, args)),
+        Command::Web(args) => block_on_and_leave(web::web(&store, args)),
         Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),

@@ -12,6 +12,9 @@
 mod alone;
 #[path = "cli/bench.rs"]
 mod bench;
+#[cfg(feature = "web")]
+#[path = "cli/browser.rs"]
+mod browser;
 #[path = "cli/codes.rs"]
 mod codes;
 #[path = "cli/config.rs"]
@@ -32,6 +35,9 @@ mod inspect;
 mod lead;
 #[path = "cli/moving.rs"]
 mod moving;
+#[cfg(not(feature = "web"))]
+#[path = "cli/no_page.rs"]
+mod no_page;
 #[path = "cli/pages.rs"]
 mod pages;
 #[path = "cli/passing.rs"]
@@ -49,5 +55,8 @@ mod terminal;
 mod top;
 #[path = "cli/tutorial.rs"]
 mod tutorial;
+#[cfg(feature = "web")]
+#[path = "cli/web.rs"]
+mod web;
 #[path = "cli/which.rs"]
 mod which;

@@ -1,12 +1,14 @@
 //! `tidelock top`: which locks are held and awaited now, by whom and for how long, and which processes use the store.
 
 mod look;
-mod picture;
+#[cfg(any(feature = "screen", feature = "web"))]
+pub(crate) mod pace;
+pub(crate) mod picture;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 #[cfg(feature = "screen")]
 mod screen;
-mod text;
+pub(crate) mod text;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -28,11 +30,11 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 /// The shortest time between two pictures.
-const SHORTEST: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Bounds how long the connections are closed after the user has quit the screen.
-#[cfg(feature = "screen")]
-const GOODBYE: Duration = Duration::from_millis(500);
+/// Bounds how long the connections are closed after the user has quit the screen, or ended the page.
+#[cfg(any(feature = "screen", feature = "web"))]
+pub(crate) const GOODBYE: Duration = Duration::from_millis(500);
 
 /// Stands below what is printed again and again, in a build that could show a screen if it had one.
 const NO_SCREEN: &str =

@@ -153,6 +153,18 @@ impl LockRow {
     }
 }
 
+#[cfg(any(feature = "screen", feature = "web"))]
+impl HolderCell {
+    /// Whether this process holds it.
+    pub(crate) fn is_of(&self, process: &ProcessRow) -> bool {
+        match &self.owner {
+            Some(owner) => owner.split(':').next() == Some(&*process.client),
+            // It told of this hold itself.
+            None => self.who == process.who,
+        }
+    }
+}
+
 impl ProcessRow {
     fn as_json(&self) -> Value {
         json!({

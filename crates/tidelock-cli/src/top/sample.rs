@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
 /// A text that does harm at a terminal that gets it as it is.
-pub(super) const EVIL: &str = "evil\nx\u{1b}[31m\u{9b}31m\u{202e}";
+pub(crate) const EVIL: &str = "evil\nx\u{1b}[31m\u{9b}31m\u{202e}";
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_795_435_331 + seconds)
@@ -46,7 +46,7 @@ fn waiter((who, client): (&str, &str), waiters: u64, longest: u64) -> WaiterCell
 }
 
 /// A lock with waiters that tell, one of Java, one whose holder was killed, and one that nobody waits for.
-pub(super) fn picture() -> Picture {
+pub(crate) fn picture() -> Picture {
     let mut dead = process("job (77 on job-1)", "j", 1, 0);
     (dead.is_gone, dead.age) = (true, Duration::from_secs(14));
     Picture {
@@ -97,7 +97,7 @@ pub(super) fn picture() -> Picture {
 }
 
 /// The same picture, and all its texts are [`EVIL`].
-pub(super) fn evil() -> Picture {
+pub(crate) fn evil() -> Picture {
     let mut evil = picture();
     for lock in &mut evil.locks {
         lock.name = EVIL.to_owned();

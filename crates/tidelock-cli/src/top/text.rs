@@ -11,8 +11,11 @@ use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
 /// Stands in a cell whose value is unknown.
 const UNKNOWN: &str = "-";
 
+/// Stands where nobody tells who waits.
+pub(crate) const OTHERS: &str = "? who tells nothing, such as a Java service";
+
 /// The columns of [`rows_of_lock`].
-pub(super) const LOCK_COLUMNS: [&str; 8] = [
+pub(crate) const LOCK_COLUMNS: [&str; 8] = [
     "lock",
     "kind",
     "holder",
@@ -24,7 +27,7 @@ pub(super) const LOCK_COLUMNS: [&str; 8] = [
 ];
 
 /// The columns of [`row_of_process`].
-pub(super) const PROCESS_COLUMNS: [&str; 8] = [
+pub(crate) const PROCESS_COLUMNS: [&str; 8] = [
     "process",
     "told",
     "store",
@@ -36,7 +39,7 @@ pub(super) const PROCESS_COLUMNS: [&str; 8] = [
 ];
 
 /// The columns from here on hold numbers, those before it words.
-pub(super) const NUMBERS: usize = 3;
+pub(crate) const NUMBERS: usize = 3;
 
 /// The whole picture. `store`: its URL, without a password.
 pub(super) fn of(picture: &Picture, store: &str) -> String {
@@ -67,12 +70,13 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
     )
 }
 
-fn shown(Sum(number, is_lower_bound): Sum) -> String {
+/// With a `+` if there may be more.
+pub(crate) fn shown(Sum(number, is_lower_bound): Sum) -> String {
     format!("{number}{}", if is_lower_bound { "+" } else { "" })
 }
 
 /// The lock, and below it who waits. Not escaped.
-pub(super) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
+pub(crate) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
     let gone = lock.holders.iter().any(|holder| holder.is_gone);
     let holder = match &lock.holders[..] {
         [] => "free".to_owned(),
@@ -105,8 +109,7 @@ pub(super) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
         .map(|one| (one.who.clone(), one.waiters.to_string(), brief(one.longest)))
         .collect();
     if lock.is_lower_bound {
-        let others = "? who tells nothing, such as a Java service";
-        tree.push((others.to_owned(), "?".to_owned(), UNKNOWN.to_owned()));
+        tree.push((OTHERS.to_owned(), "?".to_owned(), UNKNOWN.to_owned()));
     }
     let last = tree.len();
     for (at, (who, waiters, longest)) in (1..).zip(tree) {
@@ -121,7 +124,7 @@ pub(super) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
 }
 
 /// Not escaped.
-pub(super) fn row_of_process(process: &ProcessRow) -> [String; 8] {
+pub(crate) fn row_of_process(process: &ProcessRow) -> [String; 8] {
     let told = brief(process.age);
     [
         process.who.clone(),
@@ -139,12 +142,12 @@ pub(super) fn row_of_process(process: &ProcessRow) -> [String; 8] {
     ]
 }
 
-pub(super) fn known(time: Option<Duration>) -> String {
+pub(crate) fn known(time: Option<Duration>) -> String {
     time.map_or(UNKNOWN.to_owned(), brief)
 }
 
 /// Two units at most: `12s 400ms`, `2h 3m`.
-pub(super) fn brief(time: Duration) -> String {
+pub(crate) fn brief(time: Duration) -> String {
     let time = match time.as_secs() {
         0 if time < Duration::from_millis(1) => {
             Duration::from_micros(u64::try_from(time.as_micros()).unwrap_or_default() / 10 * 10)
@@ -164,7 +167,7 @@ pub(super) fn brief(time: Duration) -> String {
 const WIDEST: usize = 160;
 
 /// A cell as a terminal may get it.
-pub(super) fn safe(cell: &str) -> String {
+pub(crate) fn safe(cell: &str) -> String {
     cut(Escaped(cell).to_string())
 }
 

@@ -1,7 +1,7 @@
 //! The lines that describe one opened lock or process. They contain texts of the store; whoever draws them escapes them.
 
 use crate::top::picture::{LockRow, Picture, ProcessRow};
-use crate::top::text::{brief, known};
+use crate::top::text::{OTHERS, brief, known};
 
 pub(super) fn of_lock(name: &str, picture: &Picture) -> Vec<String> {
     match picture.locks.iter().find(|lock| lock.name == name) {
@@ -44,7 +44,7 @@ fn lines_of_lock(lock: &LockRow) -> Vec<String> {
         ));
     }
     if lock.is_lower_bound {
-        lines.push("waits  ? who tells nothing, such as a Java service".to_owned());
+        lines.push(format!("waits  {OTHERS}"));
     }
     lines
 }
@@ -85,12 +85,7 @@ fn lines_of_process(process: &ProcessRow, picture: &Picture) -> Vec<String> {
         ),
     ];
     for lock in &picture.locks {
-        let is_held = lock.holders.iter().any(|holder| match &holder.owner {
-            Some(owner) => owner.split(':').next() == Some(&*process.client),
-            // It told of this hold itself.
-            None => holder.who == process.who,
-        });
-        if is_held {
+        if lock.holders.iter().any(|holder| holder.is_of(process)) {
             lines.push(format!("holds  {}  {}", lock.name, known(lock.held_for)));
         }
         if let Some(one) = lock.waiting.iter().find(|one| one.client == process.client) {

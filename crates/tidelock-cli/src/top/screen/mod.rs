@@ -20,27 +20,19 @@ use crossterm::event::Event;
 use ratatui::widgets::TableState;
 use tidelock::Client;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::Instant;
 
 use crate::args::StoreArgs;
 use crate::covers::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::print_line;
 use crate::store;
-use crate::top::look::look;
+use crate::top::SHORTEST;
+use crate::top::pace::Looks;
 use crate::top::picture::Picture;
 use crate::top::screen::command::ShowCommand;
 use crate::top::screen::draw::Colours;
 use crate::top::screen::state::{Screen, Step};
 use crate::top::screen::terminal::Terminal;
-use crate::top::{Asked, SHORTEST};
-
-/// The interval between two looks is at least this many times as long as a look took. Otherwise a viewer would be a load on
-/// a slow store.
-const REST: u32 = 10;
-
-/// But no longer than this: an operator looks at a slow store because it is slow.
-const LONGEST_REST: Duration = Duration::from_secs(15);
 
 /// How often the screen is drawn if nothing happens: the age of an old picture grows.
 const REDRAWN: Duration = Duration::from_secs(1);
@@ -61,10 +53,11 @@ pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> O
         // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
         let ended = terminated()?;
         let prefix = store::prefix(args);
+        let looks = Looks::new(client, &prefix, every);
         // Keys are read while the store is asked: a store that hangs must not hang the screen.
         tokio::select! {
             ended = live(&mut screen, pictures) => ended,
-            () = look_again_and_again(client, &prefix, every, sender) => Ok(ExitCode::SUCCESS),
+            () = look_again_and_again(looks, sender) => Ok(ExitCode::SUCCESS),
             ended = ended => Ok(ended),
         }
     };
@@ -135,34 +128,14 @@ fn events() -> Outcome<Receiver<std::io::Result<Event>>> {
 }
 
 /// Sends one picture after the other until nobody wants them.
-async fn look_again_and_again(
-    client: &Client,
-    prefix: &str,
-    every: Duration,
-    to: Sender<Outcome<Picture>>,
-) {
-    let mut asked = Asked::default();
+async fn look_again_and_again(mut looks: Looks<'_>, to: Sender<Outcome<Picture>>) {
     loop {
-        // Without the right to ask, the processes tell every ten seconds.
-        let _ = asked.again(client).await;
-        let begun = Instant::now();
-        let seen = look(client, prefix).await;
-        let ended = Instant::now();
-        let next = match seen {
-            Ok(_) => begun + between(every, ended - begun),
-            // A store that answers again is seen at once, and a failed look was not much of a load.
-            Err(_) => ended + every,
-        };
+        let (seen, next) = looks.look().await;
         if to.send(seen).await.is_err() {
             return;
         }
         tokio::time::sleep_until(next).await;
     }
-}
-
-/// The time from the begin of one look to the next, if one took so long.
-fn between(every: Duration, took: Duration) -> Duration {
-    every.max(took.saturating_mul(REST).min(LONGEST_REST))
 }
 
 fn by_signal(number: i32) -> ExitCode {

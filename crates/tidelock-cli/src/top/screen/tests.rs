@@ -302,15 +302,6 @@ fn without_colours_the_cursor_is_still_seen() {
     assert!(coloured.iter().any(|cell| cell.fg == Color::Red), "gone");
 }
 
-#[test]
-fn a_slow_store_is_asked_less_often() {
-    let seconds = std::time::Duration::from_secs;
-    assert_eq!(super::between(seconds(2), seconds(0)), seconds(2));
-    assert_eq!(super::between(seconds(2), seconds(1)), seconds(10));
-    assert_eq!(super::between(seconds(2), seconds(3)), seconds(15));
-    assert_eq!(super::between(seconds(60), seconds(3)), seconds(60));
-}
-
 /// Of a store that hangs the last picture stays. It must not be taken for one of now.
 #[test]
 fn an_old_picture_says_how_old_it_is() {

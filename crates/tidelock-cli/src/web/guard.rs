@@ -1,0 +1,69 @@
+//! What every request has to pass, and what every answer says to the browser.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::web::server::Shared;
+
+/// For answers that are no page.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// Refuses requests for an unknown host, and those of other sites. Forbids the browser all that the page does not need.
+pub(super) async fn guard(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = if !is_for_us(&shared, &request) {
+        let message = "tidelock web does not know this host; --host NAME makes it known\n";
+        (StatusCode::MISDIRECTED_REQUEST, message).into_response()
+    } else if is_of_another_site(request.headers()) {
+        let message = "another site may link to this page, and read nothing of it\n";
+        (StatusCode::FORBIDDEN, message).into_response()
+    } else {
+        next.run(request).await
+    };
+    let headers = response.headers_mut();
+    let mut say = |name: HeaderName, value| {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    };
+    say(CONTENT_SECURITY_POLICY, NOTHING);
+    say(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    // The names of locks are in the addresses.
+    say(REFERRER_POLICY, "no-referrer");
+    say(CACHE_CONTROL, "no-store");
+    say(
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    );
+    response
+}
+
+fn is_for_us(shared: &Shared, request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    // A request may name its host in its first line as well.
+    let of_line = request.uri().authority();
+    let is_line_known = of_line.is_none_or(|host| shared.hosts.knows(host.as_str()));
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return false;
+    };
+    is_line_known && host.to_str().is_ok_and(|host| shared.hosts.knows(host))
+}
+
+/// A page of another site cannot read the answer, but it could keep an event stream open, and so the store busy. A link
+/// from another site is a navigation. A browser says which it is; other clients say nothing.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
+    let is_foreign = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
+    is_foreign && !is("sec-fetch-mode", "navigate")
+}

@@ -1,0 +1,105 @@
+//! `tidelock web`: what `tidelock top` shows, as a page for a browser.
+
+#[cfg(feature = "web")]
+mod guard;
+#[cfg(feature = "web")]
+mod hosts;
+#[cfg(feature = "web")]
+mod page;
+#[cfg(feature = "web")]
+mod sampler;
+#[cfg(feature = "web")]
+mod server;
+#[cfg(feature = "web")]
+mod view;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::args::{StoreArgs, duration};
+use crate::exit::{Failure, Outcome};
+
+#[derive(Debug, Args)]
+#[cfg_attr(
+    not(feature = "web"),
+    allow(
+        dead_code,
+        reason = "the help is the same in every build, and says what a build without the page lacks"
+    )
+)]
+pub(crate) struct WebArgs {
+    /// Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine's
+    /// loopback lets others read the page
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
+    listen: SocketAddr,
+    /// Also answer requests for this host name, besides localhost and addresses; may be repeated
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Time between two looks at the store while somebody sees the page. If the store is slow, it is longer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    every: Duration,
+}
+
+/// A build without the page says how to get it.
+#[cfg(not(feature = "web"))]
+pub(crate) fn web(_: &StoreArgs, _: WebArgs) -> impl Future<Output = Outcome> {
+    std::future::ready(Err(Failure::usage(
+        "this build has no page for a browser; for one: cargo install tidelock-cli --features web",
+    )))
+}
+
+/// Serves the page until this process is told to end.
+#[cfg(feature = "web")]
+pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
+    use crate::{covers, exit, inspect, store, top};
+
+    let client = store::connect_to_look(args).await?;
+    covers::tell_if_asked(args)?;
+    // From here on a signal ends it in order.
+    let ended = ended()?;
+    let cannot = |error| Failure::usage(format!("cannot listen at {}: {error}", what.listen));
+    let listener = tokio::net::TcpListener::bind(what.listen)
+        .await
+        .map_err(cannot)?;
+    let at = listener.local_addr().map_err(cannot)?;
+    if !at.ip().to_canonical().is_loopback() {
+        exit::say("whoever reaches this address can read the page: there is no password");
+    }
+    inspect::print_line(&format!("http://{at}/"))?;
+    let shared = server::Shared::new(
+        covers::Shown::of(args)?,
+        hosts::Hosts::new(what.hosts),
+        what.every.max(top::SHORTEST),
+    )?;
+    let prefix = store::prefix(args);
+    let looks = top::pace::Looks::new(&client, &prefix, what.every);
+    let served = server::serve(listener, shared, looks, ended).await;
+    // Nothing is held. Nobody need wait for a store that hangs.
+    let _ = tokio::time::timeout(top::GOODBYE, client.close(Duration::ZERO)).await;
+    served.map(|()| std::process::ExitCode::SUCCESS)
+}
+
+/// Ends when the process is asked to end.
+#[cfg(all(feature = "web", unix))]
+fn ended() -> Outcome<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut asked = signal(SignalKind::terminate()).map_err(Failure::internal)?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
+    Ok(async move {
+        tokio::select! {
+            _ = asked.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    })
+}
+
+#[cfg(all(feature = "web", not(unix)))]
+#[allow(clippy::unnecessary_wraps, reason = "as on Unix")]
+fn ended() -> Outcome<impl Future<Output = ()>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}

@@ -1,0 +1,162 @@
+//! The addresses of the page, and what stands at each.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::response::sse::{Event, KeepAlive};
+use axum::response::{Html, IntoResponse, Response, Sse};
+use axum::routing::get;
+use futures_util::{Stream, StreamExt, stream};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::covers::Shown;
+use crate::exit::{Failure, Outcome};
+use crate::inspect::with_store;
+use crate::top::GOODBYE;
+use crate::top::pace::Looks;
+use crate::web::guard::guard;
+use crate::web::hosts::Hosts;
+use crate::web::page::Pages;
+use crate::web::sampler::{Sampler, Seen};
+use crate::web::view::View;
+
+/// Bounds what a program that opens event streams and forgets them can take from this process.
+const MOST_VIEWERS: usize = 200;
+
+/// How soon a browser opens an event stream again that has ended.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What all requests share.
+pub(super) struct Shared {
+    pub(super) hosts: Hosts,
+    sampler: Sampler,
+    pages: Pages,
+    store: Shown,
+    /// Event streams end when it is dropped.
+    running: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(super) fn new(store: Shown, hosts: Hosts, every: Duration) -> Outcome<Self> {
+        Ok(Self {
+            hosts,
+            sampler: Sampler::new(),
+            pages: Pages::new(store.to_string(), every)?,
+            store,
+            running: watch::Sender::new(true),
+        })
+    }
+}
+
+/// Answers requests until `ended` does.
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Shared,
+    looks: Looks<'_>,
+    ended: impl Future<Output = ()>,
+) -> Outcome<()> {
+    let shared = Arc::new(shared);
+    let mut running = shared.running.subscribe();
+    let stopped = async move {
+        // An error is an end as well.
+        let _ = running.wait_for(|running| !*running).await;
+    };
+    let server = axum::serve(listener, router(Arc::clone(&shared))).with_graceful_shutdown(stopped);
+    let mut server = std::pin::pin!(server.into_future());
+    tokio::select! {
+        failed = &mut server => return failed.map_err(Failure::internal),
+        never = shared.sampler.look_for_all(looks) => match never {},
+        () = ended => {}
+    }
+    shared.running.send_replace(false);
+    // A request that is being answered gets its answer, but nobody waits for who does not read it.
+    let _ = timeout(GOODBYE, server).await;
+    Ok(())
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/events", get(events))
+        .route("/api/locks", get(locks))
+        .route("/healthz", get(async || "ok\n"))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            guard,
+        ))
+        .with_state(shared)
+}
+
+async fn page(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let seen = shared.sampler.now().await;
+    match shared.pages.whole(&View::of(query.as_deref()), &seen) {
+        Ok((page, policy)) => ([(CONTENT_SECURITY_POLICY, policy)], Html(page)).into_response(),
+        Err(failure) => (StatusCode::INTERNAL_SERVER_ERROR, failure.message).into_response(),
+    }
+}
+
+/// As `top --once --json`. A picture that is not of now is none.
+async fn locks(State(shared): State<Arc<Shared>>) -> Response {
+    let seen = shared.sampler.now().await;
+    let (status, object) = match (seen.trouble, seen.picture) {
+        (None, Some((picture, _))) => (StatusCode::OK, picture.as_json()),
+        (trouble, _) => {
+            let trouble = trouble.as_deref().unwrap_or("it has not answered yet");
+            let object = json!({ "error": format!("the store: {trouble}") });
+            (StatusCode::SERVICE_UNAVAILABLE, object)
+        }
+    };
+    let body = with_store(&shared.store, object) + "\n";
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Each change of what the page shows.
+async fn events(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    if shared.sampler.viewers() >= MOST_VIEWERS {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many event streams\n").into_response();
+    }
+    let mut running = shared.running.subscribe();
+    let stopped = async move {
+        let _ = running.wait_for(|running| !*running).await;
+    };
+    let stream = changes(shared, View::of(query.as_deref())).take_until(Box::pin(stopped));
+    Sse::new(stream)
+        .keep_alive(KeepAlive::default())
+        .into_response()
+}
+
+/// A viewer that reads slowly misses changes, and gets the newest one.
+fn changes(shared: Arc<Shared>, view: View) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(
+        (shared, view, None::<watch::Receiver<Seen>>),
+        |(shared, view, followed)| async move {
+            let mut seen = match followed {
+                None => shared.sampler.follow().await,
+                Some(mut seen) => {
+                    seen.changed().await.ok()?;
+                    seen
+                }
+            };
+            let now = seen.borrow_and_update().clone();
+            let event = event(&shared, &view, &now);
+            Some((Ok(event), (shared, view, Some(seen))))
+        },
+    )
+}
+
+fn event(shared: &Shared, view: &View, seen: &Seen) -> Event {
+    let event = Event::default().id(seen.number.to_string()).retry(RETRY);
+    match shared.pages.part(view, seen) {
+        // As JSON it is one line.
+        Ok(part) => event.data(json!(part).to_string()),
+        Err(failure) => event.comment(failure.message.replace(['\r', '\n'], " ")),
+    }
+}

@@ -1,0 +1,154 @@
+//! What the tests of `tidelock web` need of a browser: requests, and an event stream.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::bench::{Bench, PATIENCE, Process};
+
+/// A running `tidelock web`, which looks at the store every second.
+pub(crate) struct Web {
+    process: Child,
+    _stdout: BufReader<ChildStdout>,
+    /// Its address with the port.
+    at: String,
+}
+
+/// The answer to one request.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Web {
+    pub(crate) fn start(bench: &Bench, flags: &[&str]) -> Self {
+        let web = ["web", "--listen", "127.0.0.1:0", "--every", "1s"];
+        let mut process = bench
+            .tidelock(&[&web, flags].concat())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let at = line.trim_end().strip_prefix("http://");
+        let at = at.and_then(|at| at.strip_suffix('/')).expect("its address");
+        Self {
+            process,
+            _stdout: stdout,
+            at: at.to_owned(),
+        }
+    }
+
+    /// Sends a request with these lines. An answer of HTTP/1.0 has no chunks.
+    fn send(&self, lines: &[&str]) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(&self.at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = lines.join("\r\n") + "\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream)
+    }
+
+    pub(crate) fn ask(&self, lines: &[&str]) -> Answer {
+        let mut text = String::new();
+        self.send(lines).read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask(&[
+            &format!("GET {path} HTTP/1.0"),
+            &format!("Host: {}", self.at),
+        ])
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let answer = self.get("/api/locks");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    /// Opens the stream of the page with this query.
+    pub(crate) fn events(&self, query: &str) -> Events {
+        let first = format!("GET /events{query} HTTP/1.0");
+        let mut reader = self.send(&[&first, "Host: localhost"]);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.contains(" 200 "), "{line}");
+        while !line.trim_end().is_empty() {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        Events(reader)
+    }
+
+    /// Sends it a signal, and waits until it has ended.
+    pub(crate) fn end_by(&mut self, signal: Signal) -> ExitStatus {
+        let process = Process(i32::try_from(self.process.id()).unwrap());
+        process.signal(signal);
+        process.await_end();
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An open event stream.
+pub(crate) struct Events(BufReader<TcpStream>);
+
+/// One event of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    /// It grows with each look at the store.
+    pub(crate) number: u64,
+    /// What the page is to show.
+    pub(crate) shows: String,
+}
+
+impl Events {
+    /// `None`: the stream has ended.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let mut event = Event::default();
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            match line.trim_end().split_once(": ") {
+                Some(("id", number)) => event.number = number.parse().unwrap(),
+                Some(("data", part)) => event.shows = serde_json::from_str(part).unwrap(),
+                None if line.trim_end().is_empty() && event.number > 0 => return Some(event),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the page shows it.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: impl Fn(&Event) -> bool) -> Event {
+        let begun = Instant::now();
+        loop {
+            let event = self.next().expect("the stream goes on");
+            if what(&event) {
+                return event;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not shown: {}", event.shows);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `tidelock web` on a file: what the page shows, and to whom.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::bench::{Bench, Run};
+use crate::browser::Web;
+
+/// A lock of this name would run a script on a page that showed it as it is.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
+
+fn held(bench: &Bench) -> Run {
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    holder
+}
+
+/// The address of the first link that contains this.
+#[track_caller]
+fn link(page: &str, part: &str) -> String {
+    let mut links = page.split("href=\"").skip(1);
+    let link = links.find_map(|link| link.split('"').next().filter(|link| link.contains(part)));
+    link.expect("a link").replace("&#x2f;", "/")
+}
+
+/// The names of an object's fields.
+fn fields<'a>(object: &'a Value, part: &str) -> Vec<&'a String> {
+    let object = object.pointer(part).expect(part).as_object();
+    object.unwrap().keys().collect()
+}
+
+#[test]
+fn the_page_shows_a_lock_with_its_waiter_and_their_processes() {
+    let bench = Bench::new();
+    let _holder = held(&bench);
+    let _waiter = bench.run(&[], "true");
+    let web = Web::start(&bench, &[]);
+    let is_known = |shows: &str| shows.contains("<dt>waiters</dt><dd>1</dd>");
+    web.events("").until(|event| is_known(&event.shows));
+    let mut lock = web.events("?lock=job");
+    let lock = lock.until(|event| event.shows.matches("process=").count() == 2);
+    assert!(lock.shows.contains("<h1>job</h1>"), "{}", lock.shows);
+    let process = web.get(&link(&lock.shows, "process="));
+    assert_eq!(link(&process.body, "lock="), "/?lock=job");
+    // Without a script the whole page shows the same.
+    let page = web.get("/").body;
+    assert_eq!(link(&page, "lock="), "/?lock=job");
+    assert!(is_known(&page), "{page}");
+    assert!(page.contains("http-equiv=\"refresh\""), "{page}");
+}
+
+#[test]
+fn the_api_has_the_shape_of_top() {
+    let bench = Bench::new();
+    let _holder = held(&bench);
+    let web = Web::start(&bench, &[]);
+    web.events("")
+        .until(|event| event.shows.contains("lock=job"));
+    let shown = web.json();
+    let top = bench.output(&["top", "--once", "--json"]).stdout;
+    let top: Value = serde_json::from_slice(&top).unwrap();
+    for part in ["", "/locks/0", "/locks/0/holders/0", "/processes/0"] {
+        assert_eq!(fields(&shown, part), fields(&top, part), "{part}");
+    }
+    assert_eq!(shown["store"], top["store"]);
+    assert_eq!(shown["locks"][0]["name"], "job");
+}
+
+#[test]
+fn the_name_of_a_lock_is_text_on_the_page() {
+    let bench = Bench::new();
+    let run = ["run", HOSTILE, "--", "sh", "-c", "echo in; read line"];
+    let mut holder = Run::start(bench.tidelock(&run));
+    assert_eq!(holder.line(), "in");
+    let web = Web::start(&bench, &[]);
+    let mut all = web.events("");
+    let shown = all.until(|event| event.shows.contains("onerror")).shows;
+    let lock = web.get(&link(&shown, "lock="));
+    let page = web.get("/");
+    for page in [&shown, &lock.body, &page.body] {
+        assert!(!page.contains("<img"), "{page}");
+        let text = "&lt;img src=x onerror=alert(1)&gt;&quot;&#x27;&amp;";
+        assert!(page.contains(text), "{page}");
+    }
+    assert_eq!(web.json()["locks"][0]["name"], HOSTILE);
+    let policy = "content-security-policy: default-src 'none'; script-src 'nonce-";
+    assert!(page.head.contains(policy), "{}", page.head);
+}
+
+#[test]
+fn a_request_for_an_unknown_host_or_of_another_site_is_refused() {
+    let bench = Bench::new();
+    let _holder = held(&bench);
+    let web = Web::start(&bench, &["--host", "locks.internal"]);
+    for path in ["/", "/?lock=job", "/events", "/api/locks", "/healthz", "/x"] {
+        let first = format!("GET {path} HTTP/1.0");
+        let absolute = format!("GET http://evil.example{path} HTTP/1.0");
+        for lines in [
+            &[&*first][..],
+            &[&first, "Host: evil.example"],
+            &[&first, "Host: localhost.evil.example:80"],
+            &[&first, "Host: localhost", "Host: evil.example"],
+            &[&absolute, "Host: localhost"],
+        ] {
+            let answer = web.ask(lines);
+            assert_eq!(answer.status, 421, "{lines:?}: {}", answer.head);
+            assert!(!answer.body.contains("job"), "{lines:?}: {}", answer.body);
+        }
+    }
+    let status = |path: &str, lines: &[&str]| {
+        let first = format!("GET {path} HTTP/1.0");
+        web.ask(&[&[&*first], lines].concat()).status
+    };
+    for host in ["Host: localhost", "Host: [::1]:80", "Host: LOCKS.internal"] {
+        assert_eq!(status("/", &[host]), 200, "{host}");
+    }
+    let foreign = ["Host: localhost", "Sec-Fetch-Site: cross-site"];
+    assert_eq!(status("/events", &foreign), 403);
+    let followed = [foreign[0], foreign[1], "Sec-Fetch-Mode: navigate"];
+    assert_eq!(status("/", &followed), 200, "a link in a chat");
+}
+
+#[test]
+fn the_page_only_reads() {
+    let bench = Bench::with_a_store();
+    let web = Web::start(&bench, &[]);
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        for path in ["/", "/?lock=job", "/events", "/api/locks", "/healthz"] {
+            let first = format!("{method} {path} HTTP/1.0");
+            let answer = web.ask(&[&first, "Host: localhost", "Content-Length: 0"]);
+            assert_eq!(answer.status, 405, "{first}: {}", answer.head);
+        }
+    }
+    let healthy = web.get("/healthz");
+    assert_eq!((healthy.status, &*healthy.body), (200, "ok\n"));
+}
+
+/// The number of an event counts the looks at the store, whoever wanted them.
+#[test]
+fn all_tabs_see_the_same_looks_at_the_store() {
+    let bench = Bench::with_a_store();
+    let web = Web::start(&bench, &[]);
+    let mut first = web.events("");
+    let seen = first.until(|event| event.number >= 4);
+    let mut tabs: Vec<_> = (0..6).map(|_| web.events("?lock=job")).collect();
+    tabs.push(first);
+    for tab in &mut tabs {
+        let next = tab.next().unwrap();
+        assert!(next.number >= seen.number, "{} looks", next.number);
+        tab.until(|event| event.number >= seen.number + 3);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_page_with_open_streams() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let bench = Bench::with_a_store();
+        let mut web = Web::start(&bench, &[]);
+        let mut tabs = [web.events(""), web.events("?lock=job")];
+        for tab in &mut tabs {
+            tab.next().unwrap();
+        }
+        let ended = web.end_by(signal);
+        assert_eq!(ended.code(), Some(0), "{signal:?}");
+        for mut tab in tabs {
+            while tab.next().is_some() {}
+        }
+    }
+}
