@@ -12,9 +12,11 @@ mod mysql;
 mod once;
 mod postgres;
 mod running;
+mod screen;
 mod secrets;
 mod top;
 mod topologies;
+mod web;
 mod zookeeper;
 
 use std::process::{Command, Stdio};
