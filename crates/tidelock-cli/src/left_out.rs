@@ -1,5 +1,5 @@
-//! The stores that cost most to build, the screen of `top` and the page of `web` are features of the command. A build without one says so,
-//! and how to get it.
+//! The stores that cost most to build, the screen of `top` and the page of `web` are features of the command. A build without
+//! one says so, and how to get it.
 
 use std::sync::LazyLock;
 

@@ -15,10 +15,6 @@ pub(super) struct Built {
     pub(super) path: PathBuf,
 }
 
-/// Parts of SQLite that its driver switches on, and that a file of locks has no use for: search in texts, and trees of
-/// rectangles.
-const NOT_OF_SQLITE: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE";
-
 /// Debian's packages of what making a release needs, and of what trying it needs: the program, and its package.
 const TO_MAKE: [(&str, &str); 3] = [
     ("dpkg-deb", "dpkg"),
@@ -88,7 +84,6 @@ pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
         .env("CARGO_TARGET_DIR", work.join("target"))
         .env("CARGO_INCREMENTAL", "0")
         .env("SOURCE_DATE_EPOCH", epoch()?)
-        .env("LIBSQLITE3_FLAGS", NOT_OF_SQLITE)
         .env("RUSTFLAGS", remapped(source)?);
     for target in &targets {
         if target.ends_with("-musl") {
