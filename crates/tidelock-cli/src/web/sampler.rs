@@ -37,10 +37,10 @@ impl Seen {
     }
 }
 
-/// Looks at the store while somebody wants to see, and as often for a hundred as for one.
+/// Looks at the store while there are viewers, as often for a hundred as for one.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    /// Whoever wants to see holds a receiver, so they are counted.
+    /// Each viewer holds a receiver, so the number of receivers is the number of viewers.
     seen: watch::Sender<Seen>,
     wanted: Notify,
 }
@@ -53,7 +53,7 @@ impl Sampler {
         }
     }
 
-    /// How many want to see.
+    /// The number of open pages and event streams.
     pub(super) fn viewers(&self) -> usize {
         self.seen.receiver_count()
     }
@@ -69,12 +69,12 @@ impl Sampler {
         seen
     }
 
-    /// What is seen now.
+    /// Waits for a look at the store, unless the last one is recent. Returns what was seen.
     pub(super) async fn now(&self) -> Seen {
         self.follow().await.borrow().clone()
     }
 
-    /// Looks again and again while somebody wants to see. Never ends.
+    /// Looks again and again while there are viewers. Never ends.
     pub(super) async fn look_for_all(&self, mut looks: Looks<'_>) -> std::convert::Infallible {
         loop {
             // The pace holds over times without viewers too: a page that is loaded again and again is one viewer.

@@ -17,7 +17,7 @@ use tidelock::{Client, Guard};
 const LONG: Duration = Duration::from_secs(300 * 24 * 3600);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a store has of what is left.
+/// Which kinds of locks a recording of this store contains.
 #[derive(Debug, Clone, Copy)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -28,7 +28,7 @@ pub(crate) struct Has {
     pub(crate) fair: bool,
     /// It shows who waits for a fair lock. Otherwise each waiter is shown when it has its turn.
     pub(crate) shows_queue: bool,
-    /// Whoever waits has a place in a queue of the store, for any lock.
+    /// The store keeps each waiter in a queue, for every kind of lock.
     pub(crate) queues: bool,
     pub(crate) read_write: bool,
     /// Permits, latches and counting semaphores.
