@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 pub(crate) use parts::{
-    PARTS, binaries, feature_names, features_of_the_command, ten_thousand_stories, tests_with,
-    whole_family,
+    PARTS, binaries, build_command, feature_names, features_of_the_command, ten_thousand_stories,
+    tests_with, whole_family,
 };
 pub(crate) use tally::Tally;
 

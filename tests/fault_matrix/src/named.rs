@@ -183,9 +183,6 @@ impl Index {
             command.args(["--test-threads", "3"]);
             command.current_dir(package).env("TIDELOCK_REQUIRE", "1");
             command.env("CARGO_MANIFEST_DIR", package);
-            if let Some(tidelock) = command_built() {
-                command.env("TIDELOCK_BIN", tidelock);
-            }
             let said = command
                 .output()
                 .with_context(|| format!("starting {target}"))?;
@@ -200,14 +197,6 @@ impl Index {
         }
         Ok(results)
     }
-}
-
-/// Some tests start the command. A debug build is enough for them.
-fn command_built() -> Option<PathBuf> {
-    let built = |profile: &str| workspace().join("target").join(profile).join("tidelock");
-    let debug = built("debug");
-    let set = std::env::var_os("TIDELOCK_BIN").is_some();
-    (!set && debug.is_file()).then_some(debug)
 }
 
 /// A test binary in cargo's output: its name, its path, and the directory of its package.

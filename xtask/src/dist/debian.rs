@@ -11,6 +11,9 @@ use super::{scratch, script};
 pub(super) fn archive(name: &str, packages: &str) -> Result<PathBuf> {
     let kept = scratch(&format!("{name}.tar"));
     if !kept.is_file() {
+        if let Some(folder) = kept.parent() {
+            fs::create_dir_all(folder)?;
+        }
         // We rename the whole archive into place. Otherwise an interrupted run would leave half of one.
         let fresh = scratch(&format!("{name}-new.tar"));
         let make = format!(

@@ -131,6 +131,11 @@ fn clippy(_: &mut Tally) -> Result<()> {
 }
 
 fn command(_: &mut Tally) -> Result<()> {
+    build_command()
+}
+
+/// Builds the command as the tests want it.
+pub(crate) fn build_command() -> Result<()> {
     sh::run(cargo(&[
         "build",
         "--release",
