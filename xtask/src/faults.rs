@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::sh::{self, cargo, command, root};
+use crate::sh::{self, cargo, command};
 use crate::test::build_command;
 
 #[derive(Debug, clap::Args)]
@@ -13,14 +13,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Some tests start the command, and need every store in it.
-    build_command()?;
+    // Some tests start the command, and need every store in it. The stories do not start it.
+    if !args.rest.iter().any(|it| it == "--no-tests") {
+        build_command()?;
+    }
     // Not by `cargo run`: the matrix calls cargo itself to build the tests, and starts itself again for each process of
     // a run.
     sh::run(cargo(&["build", "--quiet", "-p", "fault_matrix"]))?;
     let mut matrix = command("target/debug/fault_matrix", &[]);
-    matrix
-        .args(&args.rest)
-        .env("TIDELOCK_BIN", root().join("target/release/tidelock"));
+    matrix.args(&args.rest);
     sh::run(matrix)
 }
