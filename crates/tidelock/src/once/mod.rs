@@ -46,8 +46,8 @@ const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A job that runs once per slot: [`Client::once`](crate::Client::once) makes it. Cheap to clone.
 ///
 /// *Promise*: at least once per slot in which somebody calls [`run`](Self::run) and an attempt succeeds; at most once,
-/// unless a holder was declared dead while it still ran, or the store lost the mark, as Redis may in a failover. Pass
-/// [`SlotRun::token`] to the resource, which then refuses the older attempt.
+/// unless a holder was declared dead while it still ran, or the store lost the mark. Pass [`SlotRun::token`] to the
+/// resource to exclude the first; a slot whose mark was lost, as in a failover of Redis, is run again all the same.
 ///
 /// The job holds the [fenced lock](crate::FencedLock) of its name while it runs. Two runs of one name never overlap,
 /// also of different slots, and a Java service that holds `getLock(name)` keeps the job from running.
