@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidelock::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, LockKind, Marks, Name, Released,
-    Renewal, Renewed, Store, Ticket, ready,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, LockKind, MarkChange, Marks, Name,
+    Released, Renewal, Renewed, Store, Ticket, ready,
 };
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
@@ -139,14 +139,11 @@ impl Marks for Broken {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
         let is_forgotten = match self.0 {
             Flaw::ForgetsMarks => true,
-            Flaw::ForgetsSuccessors => slot == "successor",
+            Flaw::ForgetsSuccessors => change.slot == "successor",
             _ => false,
         };
         match self.sound_marks() {
@@ -154,9 +151,9 @@ impl Marks for Broken {
                 let keep = if self.0 == Flaw::KeepsMarks {
                     FOR_EVER
                 } else {
-                    keep
+                    change.keep
                 };
-                marks.replace(name, slot, before, after, keep)
+                marks.replace(name, MarkChange { keep, ..change })
             }
             _ => ready(Ok(true)),
         }

@@ -17,7 +17,7 @@ use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::FencedGuard;
 use crate::lock::FencedLock;
-use crate::store::{LockKind, Marks, Name};
+use crate::store::{LockKind, MarkChange, Marks, Name};
 
 /// How long a mark that is not needed any more is kept. The store cannot delete a mark, but it can let it expire.
 pub(super) const EXPIRES_NOW: Duration = Duration::from_millis(1);
@@ -215,8 +215,8 @@ impl Announcer {
                 (None, Some(before)) => (before.clone(), EXPIRES_NOW),
                 (None, None) => return Ok(None),
             };
-            let replaced = marks.replace(name, slot, before.as_deref(), &text, keep);
-            if replaced.await? {
+            let change = MarkChange::unacknowledged(slot, before.as_deref(), &text, keep);
+            if marks.replace(name, change).await? {
                 return Ok(mark.is_some().then_some(text));
             }
             // An earlier try whose reply was lost has written it, it has expired, or another election has written it.

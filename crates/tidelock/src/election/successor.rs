@@ -31,7 +31,7 @@ use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::FencedGuard;
-use crate::store::{Name, percent};
+use crate::store::{MarkChange, Name, percent};
 
 /// The slot, among the marks of the candidates, of the name of a successor. No client has this id.
 const SLOT: &str = "successor";
@@ -304,8 +304,8 @@ impl Announcer {
     ) -> Result<()> {
         let (marks, lease) = (self.marks()?, self.lock.context.core.settings.lease);
         for _ in 0..TRIES {
-            let written = marks.replace(name, SLOT, before.as_deref(), text, lease);
-            if written.await? {
+            let change = MarkChange::unacknowledged(SLOT, before.as_deref(), text, lease);
+            if marks.replace(name, change).await? {
                 return Ok(());
             }
             // The one before has expired or is being erased, or an earlier try whose reply was lost has written it.
@@ -326,7 +326,8 @@ impl Announcer {
             let erasing = async {
                 let name = announcer.lock.checked_name()?.of_candidates();
                 let marks = announcer.marks()?;
-                let erase = || marks.replace(&name, SLOT, Some(&text), &erased, EXPIRES_NOW);
+                let change = MarkChange::unacknowledged(SLOT, Some(&text), &erased, EXPIRES_NOW);
+                let erase = || marks.replace(&name, change);
                 let core = &announcer.lock.context.core;
                 core.through_outage(core.settings.lease, erase).await
             };

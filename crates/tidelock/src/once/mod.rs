@@ -47,7 +47,9 @@ const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 ///
 /// *Promise*: at least once per slot in which somebody calls [`run`](Self::run) and an attempt succeeds; at most once,
 /// unless a holder was declared dead while it still ran, or the store lost the mark. Pass [`SlotRun::token`] to the
-/// resource to exclude the first; a slot whose mark was lost, as in a failover of Redis, is run again all the same.
+/// resource to exclude the first; a slot whose mark was lost is run again all the same. A mark on Redis waits for as many
+/// replicas as [`ClientBuilder::acknowledge`](crate::ClientBuilder::acknowledge) says; with
+/// [`ReplicaAck::All`](crate::ReplicaAck::All) a failover loses none that [`run`](Self::run) has confirmed.
 ///
 /// The job holds the [fenced lock](crate::FencedLock) of its name while it runs. Two runs of one name never overlap,
 /// also of different slots, and a Java service that holds `getLock(name)` keeps the job from running.

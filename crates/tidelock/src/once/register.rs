@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::engine::ClientInner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::once::{Mark, OnceJob};
-use crate::store::{LockKind, Marks, Name};
+use crate::store::{LockKind, MarkChange, Marks, Name};
 
 /// The marks of one job.
 pub(super) struct MarkRegister<'a> {
@@ -84,13 +84,16 @@ impl MarkRegister<'_> {
     ) -> Result<Option<StoredMark>> {
         let text = mark.to_line();
         let (slot, before) = (&*mark.slot, before.map(|stored| &*stored.text));
-        let (text_now, keep) = (&*text, self.keep);
+        let change = MarkChange {
+            slot,
+            before,
+            after: &text,
+            keep: self.keep,
+            wish: self.core.settings.acknowledge,
+        };
         let swap = || async move {
-            let swapped = self
-                .marks
-                .replace(self.name, slot, before, text_now, keep)
-                .await?;
-            Ok(swapped || self.marks.read(self.name, slot).await?.as_deref() == Some(text_now))
+            let swapped = self.marks.replace(self.name, change).await?;
+            Ok(swapped || self.marks.read(self.name, slot).await?.as_deref() == Some(change.after))
         };
         let written = self.through_outage(swap).await?;
         Ok(written.then_some(StoredMark { mark, text }))

@@ -7,6 +7,7 @@ use crate::engine::lease::process_info::records;
 use crate::error::Result;
 use crate::processes::process::{Process, WATCHERS};
 use crate::processes::record::from_line;
+use crate::store::MarkChange;
 
 /// How long a call of [`Client::watch_processes`] lasts.
 const WATCHED: Duration = Duration::from_secs(15);
@@ -87,7 +88,7 @@ impl Client {
         let name = records()?;
         let before = marks.read(&name, WATCHERS).await?;
         // If another one was faster, they have been asked.
-        let asked = marks.replace(&name, WATCHERS, before.as_deref(), "1", WATCHED);
-        asked.await.map(drop)
+        let ask = MarkChange::unacknowledged(WATCHERS, before.as_deref(), "1", WATCHED);
+        marks.replace(&name, ask).await.map(drop)
     }
 }

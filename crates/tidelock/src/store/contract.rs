@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket, Wait,
+    Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, ReplicaAck,
+    Ticket, Wait,
 };
 use crate::types::{ClientId, FencingToken, LockKind, OwnerId};
 
@@ -174,22 +175,53 @@ pub trait Marks: Send + Sync {
     fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>>;
     /// The mark of a slot. `None`: it has none, or its mark has expired.
     fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>>;
-    /// Gives the slot the mark `after`, if its mark is `before` at that instant (`None`: it has none), and keeps it for
-    /// at least `keep`. Returns whether it did. Otherwise it changes nothing. An empty `after` may be removed at once.
-    fn replace<'a>(
-        &'a self,
-        name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<bool>>;
+    /// Gives the slot the mark [`after`](MarkChange::after), if its mark is [`before`](MarkChange::before) at that
+    /// instant. Returns whether it did. Otherwise it changes nothing. If the slot has `after` already, because the reply
+    /// to an earlier call was lost, a store may write it again and return true.
+    ///
+    /// A store with replicas returns true only when as many as [`wish`](MarkChange::wish) says have acknowledged the
+    /// write. If they do not, it fails with [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown).
+    fn replace<'a>(&'a self, name: &'a Name, change: MarkChange<'a>)
+    -> BoxFuture<'a, Result<bool>>;
     /// The slots of this name that have a mark, with their marks; at most `limit`, the one that was written last first.
     fn history<'a>(
         &'a self,
         name: &'a Name,
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>>;
+}
+
+/// A change of the mark of one slot.
+#[derive(Debug, Clone, Copy)]
+pub struct MarkChange<'a> {
+    /// The slot.
+    pub slot: &'a str,
+    /// What the slot must have. `None`: no mark.
+    pub before: Option<&'a str>,
+    /// What it has then. An empty mark may be removed at once.
+    pub after: &'a str,
+    /// For how long the store keeps the mark, at least.
+    pub keep: Duration,
+    /// The replicas that must acknowledge the write.
+    pub wish: ReplicaAck,
+}
+
+impl<'a> MarkChange<'a> {
+    /// A change that a failover may lose: no replica must acknowledge it.
+    pub fn unacknowledged(
+        slot: &'a str,
+        before: Option<&'a str>,
+        after: &'a str,
+        keep: Duration,
+    ) -> Self {
+        Self {
+            slot,
+            before,
+            after,
+            keep,
+            wish: ReplicaAck::Off,
+        }
+    }
 }
 
 /// See [`Extensions::permit_counter`].

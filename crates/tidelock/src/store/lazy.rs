@@ -28,8 +28,8 @@ use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
 use crate::store::errors::unsent;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Extensions,
-    LockKind, Marks, Name, Operate, Page, PermitChange, PermitCounter, Released, Renewal, Renewed,
-    Store, Ticket, Timers, TokenCounter, VerifySequencers, ready,
+    LockKind, MarkChange, Marks, Name, Operate, Page, PermitChange, PermitCounter, Released,
+    Renewal, Renewed, Store, Ticket, Timers, TokenCounter, VerifySequencers, ready,
 };
 use crate::types::FencingToken;
 
@@ -326,12 +326,9 @@ impl Marks for LazySide {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        self.ask_marks(move |marks| marks.replace(name, slot, before, after, keep))
+        self.ask_marks(move |marks| marks.replace(name, change))
     }
 
     fn history<'a>(

@@ -62,9 +62,9 @@ use std::time::Duration;
 pub use self::bond::Bond;
 pub use self::contract::{
     Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, CountChange, CountChanged, CountKind,
-    Counts, Extensions, HearReleases, Incarnation, LatchChange, ListAwaited, Marks, Operate, Page,
-    PermitChange, PermitCounter, SemaphoreChange, ServerRuns, TokenCounter, VerifySequencers,
-    certain, ready,
+    Counts, Extensions, HearReleases, Incarnation, LatchChange, ListAwaited, MarkChange, Marks,
+    Operate, Page, PermitChange, PermitCounter, SemaphoreChange, ServerRuns, TokenCounter,
+    VerifySequencers, certain, ready,
 };
 pub use self::glob::matches_glob;
 pub(crate) use self::liveness::Caller;

@@ -3,14 +3,15 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, CountChange,
-    CountChanged, CountKind, Counts, Extensions, Marks, Name, Operate, OwnerId, Page, PermitChange,
-    PermitCounter, Released, Renewal, Renewed, Store, Ticket, TokenCounter, VerifySequencers, Wait,
+    CountChanged, CountKind, Counts, Extensions, MarkChange, Marks, Name, Operate, OwnerId, Page,
+    PermitChange, PermitCounter, Released, Renewal, Renewed, Store, Ticket, TokenCounter,
+    VerifySequencers, Wait,
 };
 use crate::types::FencingToken;
 
@@ -278,14 +279,11 @@ impl Marks for PluggedStore {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
         self.write(async move {
             let marks = self.inner.extensions().need_marks()?;
-            marks.replace(name, slot, before, after, keep).await
+            marks.replace(name, change).await
         })
     }
 

@@ -10,8 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
-    CountChange, CountChanged, CountKind, Counts, Env, Extensions, Marks, Name, Operate, OwnerId,
-    Page, Released, Renewal, Renewed, Store, Ticket, Timers, TokenCounter, VerifySequencers, Wait,
+    CountChange, CountChanged, CountKind, Counts, Env, Extensions, MarkChange, Marks, Name,
+    Operate, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers, TokenCounter,
+    VerifySequencers, Wait,
 };
 use crate::test_util::Plug;
 use crate::testing::faults::{Fate, Faults, Matter, about};
@@ -240,19 +241,22 @@ impl Marks for Chaos {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        let (name, slot) = (name.clone(), slot.to_owned());
-        let (before, after) = (before.map(str::to_owned), after.to_owned());
+        let (name, slot) = (name.clone(), change.slot.to_owned());
+        let (before, after) = (change.before.map(str::to_owned), change.after.to_owned());
+        let (keep, wish) = (change.keep, change.wish);
         self.request(vec![(String::new(), name.to_string())], move |inner| {
             Box::pin(async move {
                 let marks = inner.extensions().need_marks()?;
-                marks
-                    .replace(&name, &slot, before.as_deref(), &after, keep)
-                    .await
+                let change = MarkChange {
+                    slot: &slot,
+                    before: before.as_deref(),
+                    after: &after,
+                    keep,
+                    wish,
+                };
+                marks.replace(&name, change).await
             })
         })
     }

@@ -94,7 +94,10 @@ pub(crate) const PASSWORD_UNKNOWN: Story = Story::new("password unknown", |stage
     stage.outage(|stage| {
         change(stage, "third")?;
         stage.pass(stage.lease * 2);
-        operate(stage, Deed::TellPassword("third"))
+        operate(stage, Deed::TellPassword("third"))?;
+        // Callers that ask now share the login that is under way with the old password, and are refused with it.
+        stage.pass(stage.lease / 4);
+        Ok(())
     })?;
     stage.crew.refresh()?;
     let refused = stage.crew.failed(since, "Refused");

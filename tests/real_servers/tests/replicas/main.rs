@@ -9,6 +9,7 @@
 mod failovers;
 mod groups;
 mod isolated;
+mod marks;
 mod policies;
 mod promises;
 mod rights;

@@ -9,7 +9,7 @@ use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::Result;
 use crate::snapshot::ClientInfo;
-use crate::store::{Backend, CLIENT_INFO_TTL, ClientId, Marks, Name};
+use crate::store::{Backend, CLIENT_INFO_TTL, ClientId, MarkChange, Marks, Name};
 
 /// The name under which the store keeps what each process tells of itself: one mark for each client.
 const RECORDS: &str = "tidelock:processes";
@@ -72,8 +72,8 @@ impl ProcessInfo {
         let put = |before: Option<String>| {
             let (name, text) = (&name, &text);
             async move {
-                let before = before.as_deref();
-                marks.replace(name, slot, before, text, keep).await
+                let change = MarkChange::unacknowledged(slot, before.as_deref(), text, keep);
+                marks.replace(name, change).await
             }
         };
         if !put(before).await? {

@@ -2,7 +2,7 @@
 //!
 //! etcd tells no time, so the slots of jobs follow the clock of this machine.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::Result;
 use crate::store::etcd::Etcd;
@@ -10,7 +10,7 @@ use crate::store::etcd::api::{BY_CHANGE, DESCENDING, Op, RangeRequest, TxnReques
 use crate::store::etcd::calls::{created, delete, found, get, ops, put, says};
 use crate::store::etcd::errors::{RequestError, untouched};
 use crate::store::etcd::keys::Keys;
-use crate::store::{BoxFuture, Marks, Name, ready};
+use crate::store::{BoxFuture, MarkChange, Marks, Name, ready};
 
 impl Etcd {
     async fn read_mark(&self, name: &Name, slot: &str) -> Result<Option<String>> {
@@ -21,14 +21,14 @@ impl Etcd {
         Ok(read.kvs.first().map(|kv| text(&kv.value)))
     }
 
-    async fn replace_mark(
-        &self,
-        name: &Name,
-        slot: &str,
-        before: Option<&str>,
-        after: &str,
-        keep: Duration,
-    ) -> Result<bool> {
+    async fn replace_mark(&self, name: &Name, change: MarkChange<'_>) -> Result<bool> {
+        let MarkChange {
+            slot,
+            before,
+            after,
+            keep,
+            ..
+        } = change;
         let key = self.shared.keys.mark(name, slot);
         let deadline = self.connection.deadline();
         let lease = match after {
@@ -101,12 +101,9 @@ impl Marks for Etcd {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.replace_mark(name, slot, before, after, keep))
+        Box::pin(self.replace_mark(name, change))
     }
 
     fn history<'a>(

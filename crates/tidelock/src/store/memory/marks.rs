@@ -1,10 +1,10 @@
 //! The marks of a job's slots.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::Result;
 use crate::store::memory::Memory;
-use crate::store::{BoxFuture, Marks, Name, ready};
+use crate::store::{BoxFuture, MarkChange, Marks, Name, ready};
 
 impl Marks for Memory {
     fn now<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
@@ -20,17 +20,14 @@ impl Marks for Memory {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
         let now = self.timers.now();
         let mut records = self.world.lock();
         let marks = records.marks(name, now);
-        let same = marks.get(slot).map(|mark| &*mark.text) == before;
+        let same = marks.get(change.slot).map(|mark| &*mark.text) == change.before;
         if same {
-            marks.put(slot, after, now + keep);
+            marks.put(change.slot, change.after, now + change.keep);
         }
         ready(Ok(same))
     }

@@ -1,7 +1,7 @@
 //! The marks of a job's slots: a table of its own, which the first mark creates. A database of an earlier tidelock has
 //! none.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::since_epoch;
@@ -9,7 +9,7 @@ use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros};
 use crate::store::mysql::{Mysql, schema};
-use crate::store::{BoxFuture, Marks, Name};
+use crate::store::{BoxFuture, MarkChange, Marks, Name};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS tidelock_marks (\n\
     \x20 id BINARY(32) NOT NULL, -- SHA-256 of the name\n\
@@ -32,9 +32,10 @@ fn read(name: &Name, slot: &str) -> String {
 /// Answers: 1 if the slot has the mark `after` now. A mark is unique, so it is the one that this text wrote.
 ///
 /// The assignments run from left to right: `expires` is last, because the others read it.
-fn replace(name: &Name, slot: &str, before: Option<&str>, after: &str, keep: Duration) -> String {
-    let (id, slot, after, keep) = (id(name), hex(slot), hex(after), micros(keep));
-    let change = match before {
+fn replace(name: &Name, change: MarkChange<'_>) -> String {
+    let (id, slot) = (id(name), hex(change.slot));
+    let (after, keep) = (hex(change.after), micros(change.keep));
+    let change = match change.before {
         None => format!(
             "INSERT INTO tidelock_marks (id, slot, mark, written, expires) VALUES ({id}, {slot}, {after}, {NOW}, {NOW} + {keep}) \
              ON DUPLICATE KEY UPDATE mark = IF(expires <= {NOW}, {after}, mark), written = IF(expires <= {NOW}, {NOW}, written), \
@@ -76,15 +77,8 @@ impl Mysql {
         rows.first().map(|row| text(row, 0)).transpose()
     }
 
-    async fn replace_mark(
-        &self,
-        name: &Name,
-        slot: &str,
-        before: Option<&str>,
-        after: &str,
-        keep: Duration,
-    ) -> Result<bool> {
-        let change = replace(name, slot, before, after, keep);
+    async fn replace_mark(&self, name: &Name, change: MarkChange<'_>) -> Result<bool> {
+        let change = replace(name, change);
         let deadline = self.pool.deadline();
         let rows = match self.pool.ask(change.clone(), deadline).await {
             Err(failure) if failure.is_no_table() => {
@@ -129,12 +123,9 @@ impl Marks for Mysql {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.replace_mark(name, slot, before, after, keep))
+        Box::pin(self.replace_mark(name, change))
     }
 
     fn history<'a>(

@@ -1,7 +1,7 @@
 //! The marks of a job's slots: a table of its own, which the first mark creates. A database of an earlier tidelock has
 //! none.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -15,7 +15,7 @@ use crate::store::postgres::connection::Param;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::mark_sql::{MarkSql, NOW};
 use crate::store::postgres::tables;
-use crate::store::{BoxFuture, Marks, Name};
+use crate::store::{BoxFuture, MarkChange, Marks, Name};
 
 impl Postgres {
     async fn wall_time(&self) -> Result<SystemTime> {
@@ -36,14 +36,14 @@ impl Postgres {
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    async fn replace_mark(
-        &self,
-        name: &Name,
-        slot: &str,
-        before: Option<&str>,
-        after: &str,
-        keep: Duration,
-    ) -> Result<bool> {
+    async fn replace_mark(&self, name: &Name, change: MarkChange<'_>) -> Result<bool> {
+        let MarkChange {
+            slot,
+            before,
+            after,
+            keep,
+            ..
+        } = change;
         let (name, keep) = (name.as_str(), micros(keep));
         let mut params: Vec<Param<'_>> = vec![
             (&name as _, Type::TEXT),
@@ -99,12 +99,9 @@ impl Marks for Postgres {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.replace_mark(name, slot, before, after, keep))
+        Box::pin(self.replace_mark(name, change))
     }
 
     fn history<'a>(

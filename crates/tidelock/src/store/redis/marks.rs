@@ -2,15 +2,17 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::layouts::job::LockJob;
 use crate::store::redis::layouts::scripts;
+use crate::store::redis::replicas::{PendingAck, Purpose};
 use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::script::Script;
 use crate::store::redis::{Redis, keys, millis};
-use crate::store::{BoxFuture, Marks, Name};
+use crate::store::{BoxFuture, MarkChange, Marks, Name};
 
 impl Redis {
     async fn wall_time(&self, name: &Name) -> Result<SystemTime> {
@@ -41,21 +43,43 @@ impl Redis {
         }
     }
 
-    async fn replace_mark(
-        &self,
-        name: &Name,
-        slot: &str,
-        before: Option<&str>,
-        after: &str,
-        keep: Duration,
-    ) -> Result<bool> {
-        let keep = millis(keep).to_string();
-        let mut args = vec![slot, after, &keep];
-        args.extend(before);
-        let reply = self.run_marks(&scripts::REPLACE_MARK, name, &args).await?;
-        match reply.int() {
-            Some(replaced) => Ok(replaced == 1),
-            None => Err(unexpected(&reply)),
+    async fn replace_mark(&self, name: &Name, change: MarkChange<'_>) -> Result<bool> {
+        self.router.check(name)?;
+        let keep = millis(change.keep).to_string();
+        let mut args = vec![change.slot, change.after, &keep];
+        args.extend(change.before);
+        let (marks, ends) = (keys::marks(name), keys::mark_ends(name));
+        let job = LockJob {
+            script: ScriptJob {
+                script: &scripts::REPLACE_MARK,
+                keys: &[&marks, &ends],
+                args: &args,
+                deadline: self.router.deadline(),
+            },
+            purpose: Purpose::Acquire,
+            replicas: change.wish,
+            lease: self.shared.lease,
+            policy: &self.shared.ack_policy,
+        };
+        match self.router.run(&job).await? {
+            (Reply::Int(0), _) => Ok(false),
+            (Reply::Int(1), None) => Ok(true),
+            (Reply::Int(1), Some(pending)) => self.mark_acknowledged(pending).await,
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits for the replicas after a mark. If too few acknowledge, the mark stays on this server, and a failover may
+    /// lose it.
+    async fn mark_acknowledged(&self, pending: PendingAck) -> Result<bool> {
+        let policy = &self.shared.ack_policy;
+        let report = policy.report(pending).await;
+        match policy.judge_grant(&report) {
+            Ok(_) => Ok(true),
+            Err(short) => Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
+                "a mark was written, but a failover may lose it: {}",
+                short.detail().unwrap_or_default()
+            ))),
         }
     }
 
@@ -102,12 +126,9 @@ impl Marks for Redis {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.replace_mark(name, slot, before, after, keep))
+        Box::pin(self.replace_mark(name, change))
     }
 
     fn history<'a>(

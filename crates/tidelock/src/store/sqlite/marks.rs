@@ -9,7 +9,7 @@ use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::connection::Durable;
 use crate::store::sqlite::records::{LockTransaction, millis};
 use crate::store::sqlite::timebase::Timebase;
-use crate::store::{BoxFuture, Clock, Marks, Name, ready};
+use crate::store::{BoxFuture, Clock, MarkChange, Marks, Name, ready};
 
 /// The ends are times of the wall clock, because a mark outlives a boot of the machine.
 const TABLE: &str = "
@@ -114,13 +114,10 @@ impl Marks for Sqlite {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
-        let (name, slot) = (name.clone(), slot.to_owned());
-        let (before, after) = (before.map(str::to_owned), after.to_owned());
+        let (name, slot, keep) = (name.clone(), change.slot.to_owned(), change.keep);
+        let (before, after) = (change.before.map(str::to_owned), change.after.to_owned());
         let now = wall_time(self.clock);
         // On the disk before we return: after a power failure the job would run a second time. What we keep for a moment
         // only, such as the record of a process, may be forgotten then.

@@ -3,7 +3,7 @@
 //! The server has no time to live for such nodes. So a mark says how long it is kept, and counts as gone once the
 //! server's clock has passed that time after its last change. Each new mark deletes some that have expired.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use zookeeper_client as zk;
 
@@ -14,7 +14,7 @@ use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::errors::{late, unless_missing, unread, unwritten};
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::shared::Shared;
-use crate::store::{BootInstant, BoxFuture, Marks, Name};
+use crate::store::{BootInstant, BoxFuture, MarkChange, Marks, Name};
 
 /// The parent of the marks of all jobs. No lock can have this name.
 const MARKS_PARENT: &str = "%marks";
@@ -104,13 +104,14 @@ impl<'a> JobMarks<'a> {
         unless_missing(read.ok_or_else(|| late(ErrorKind::Unavailable))?)
     }
 
-    async fn replace(
-        &self,
-        slot: &str,
-        before: Option<&str>,
-        after: &str,
-        keep: Duration,
-    ) -> Result<bool> {
+    async fn replace(&self, change: MarkChange<'_>) -> Result<bool> {
+        let MarkChange {
+            slot,
+            before,
+            after,
+            keep,
+            ..
+        } = change;
         let session = self.shared.connection.session(self.deadline).await?;
         let now = match self.clock(&session).await? {
             Some(now) => now,
@@ -243,14 +244,11 @@ impl Marks for ZooKeeper {
     fn replace<'a>(
         &'a self,
         name: &'a Name,
-        slot: &'a str,
-        before: Option<&'a str>,
-        after: &'a str,
-        keep: Duration,
+        change: MarkChange<'a>,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let marks = JobMarks::of(&self.0, name);
-            marks.replace(slot, before, after, keep).await
+            marks.replace(change).await
         })
     }
 

@@ -4,7 +4,7 @@ pub(crate) mod answer;
 mod counts;
 pub(crate) mod fair;
 mod grant;
-mod job;
+pub(crate) mod job;
 mod permits;
 pub(crate) mod plain;
 mod raise;

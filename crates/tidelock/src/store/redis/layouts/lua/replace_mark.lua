@@ -1,6 +1,9 @@
 -- ARGV: slot, new mark, how long it is kept in milliseconds, old mark (missing: the slot has none).
 -- Returns 1, or 0 if the slot has another mark. Then nothing was changed.
-if mark(ARGV[1]) ~= (ARGV[4] or false) then
+local seen = mark(ARGV[1])
+-- An earlier request, whose reply was lost, may have written the new mark. We write it again: WAIT counts the replicas
+-- only for what its own connection has written.
+if seen ~= (ARGV[4] or false) and seen ~= ARGV[2] then
   return 0
 end
 if ARGV[2] == '' then -- the mark ends; the last one takes the keys with it
