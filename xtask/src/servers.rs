@@ -35,6 +35,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("postgresql", "/usr/lib/postgresql"),
     ("pgbouncer", "/usr/sbin/pgbouncer"),
     ("zookeeper", "/usr/share/java/zookeeper.jar"),
+    ("chromium", "chromium"),
+    ("chromium-driver", "chromedriver"),
+    ("fonts-dejavu-core", "/usr/share/fonts/truetype/dejavu"),
 ];
 
 /// What only `cargo xtask full` needs.
@@ -55,6 +58,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         apt::redis8()?;
     }
     tools::cargo_deny()?;
+    tools::axe()?;
     for name in std::fs::read_dir(root().join("target/servers"))?.flatten() {
         println!("have {}", name.path().join("server").display());
     }
@@ -74,7 +78,7 @@ fn packages(needed: &[(&'static str, &str)]) -> Result<()> {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
              tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, \
-             a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv; \
+             a Java development kit from 17 on, Maven, Go, Node.js with npm, Python 3 with venv, and Chromium with its driver; \
              for `cargo xtask full` also Prometheus with promtool",
             missing.join(", ")
         );

@@ -15,6 +15,24 @@ pub(crate) fn cargo_cyclonedx() -> Result<PathBuf> {
     tool("cargo-cyclonedx@0.5.9", "cargo-cyclonedx")
 }
 
+/// The script that looks for what keeps people from using a page, for the tests in a browser.
+pub(crate) fn axe() -> Result<()> {
+    const VERSION: &str = "4.14.1";
+    let home = root().join("target/tools/axe");
+    if home.join("package/axe.min.js").is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&home)?;
+    let package = format!("axe-core@{VERSION}");
+    let mut pack = sh::command("npm", &["pack", "--silent", &package]);
+    pack.current_dir(&home);
+    sh::quiet(pack)?;
+    let archive = format!("axe-core-{VERSION}.tgz");
+    let mut unpack = sh::command("tar", &["-xzf", &archive]);
+    unpack.current_dir(&home);
+    sh::quiet(unpack).map(drop)
+}
+
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     tool("cargo-deny", "cargo-deny")
 }

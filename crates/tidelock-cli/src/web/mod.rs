@@ -1,15 +1,23 @@
 //! `tidelock web`: what `tidelock top` shows, as a page for a browser.
 
 #[cfg(feature = "web")]
+mod doctor;
+#[cfg(feature = "web")]
 mod guard;
 #[cfg(feature = "web")]
 mod hosts;
+#[cfg(feature = "web")]
+mod lanes;
+#[cfg(feature = "web")]
+mod metrics;
 #[cfg(feature = "web")]
 mod page;
 #[cfg(feature = "web")]
 mod sampler;
 #[cfg(feature = "web")]
 mod server;
+#[cfg(feature = "web")]
+mod timeline;
 #[cfg(feature = "web")]
 mod view;
 
@@ -69,6 +77,7 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
     }
     inspect::print_line(&format!("http://{at}/"))?;
     let shared = server::Shared::new(
+        &client,
         covers::Shown::of(args)?,
         hosts::Hosts::new(what.hosts),
         what.every.max(top::SHORTEST),

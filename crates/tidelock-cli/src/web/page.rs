@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use minijinja::value::Serde;
+use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 use tidelock::Escaped;
 
 use crate::exit::{Failure, Outcome};
 use crate::top::text::brief;
+use crate::web::doctor::Found;
 use crate::web::sampler::Seen;
 use crate::web::view::{Shows, View};
 
@@ -43,13 +44,38 @@ impl Pages {
 
     /// A whole page, and the policy that allows its style and its script and nothing else.
     pub(super) fn whole(&self, view: &View, seen: &Seen) -> Outcome<(String, String)> {
+        self.framed(|nonce| self.page(view, seen, Some(nonce)))
+    }
+
+    fn framed(&self, page: impl FnOnce(&str) -> Outcome<String>) -> Outcome<(String, String)> {
         // Random, so that text of a store cannot contain it.
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let page = self.page(view, seen, Some(&nonce))?;
+        let page = page(&nonce)?;
         let policy = format!(
             "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         );
         Ok((page, policy))
+    }
+
+    /// The page of the doctor. It does not follow the store.
+    pub(super) fn doctor(&self, found: &Found) -> Outcome<(String, String)> {
+        let shows = Shows::of_doctor(found);
+        self.framed(|nonce| {
+            self.render(context! {
+                nonce => nonce,
+                title => "doctor",
+                store => &*self.store,
+                events => "",
+                is_all => false,
+                every_seconds => (),
+                late_ms => (),
+                age => (),
+                age_ms => (),
+                at => (),
+                trouble => (),
+                shows => Serde(shows),
+            })
+        })
     }
 
     /// The part of a page that follows the store.
@@ -73,8 +99,12 @@ impl Pages {
             age_ms => age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
             at => picture.map(|(picture, _)| humantime::format_rfc3339_seconds(picture.at).to_string()),
             trouble => trouble,
-            shows => picture.map(|(picture, _)| Serde(Shows::of(view, picture))),
+            shows => picture.map(|(picture, _)| Serde(Shows::of(view, picture, seen))),
         };
+        self.render(values)
+    }
+
+    fn render(&self, values: Value) -> Outcome<String> {
         let template = self
             .templates
             .get_template(NAME)

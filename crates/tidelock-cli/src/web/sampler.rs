@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::exit::Outcome;
 use crate::top::pace::Looks;
 use crate::top::picture::Picture;
+use crate::web::timeline::Timeline;
 
 /// After this time without an answer, the page says that the store does not answer. A request ends later, and a look is
 /// several of them.
@@ -24,6 +25,8 @@ pub(super) struct Seen {
     pub(super) number: u64,
     /// The last picture, and when it was taken. `None`: the store has not answered yet.
     pub(super) picture: Option<(Arc<Picture>, Instant)>,
+    /// Who held what before.
+    pub(super) timeline: Arc<Timeline>,
     /// Why there is no newer one.
     pub(super) trouble: Option<Arc<str>>,
     /// Until then there is no newer one.
@@ -104,7 +107,9 @@ impl Sampler {
             seen.newest_until = Some(next);
             match outcome {
                 Ok(picture) => {
-                    seen.picture = Some((Arc::new(picture), Instant::now()));
+                    let taken = Instant::now();
+                    Arc::make_mut(&mut seen.timeline).add(&picture, taken);
+                    seen.picture = Some((Arc::new(picture), taken));
                     seen.trouble = None;
                 }
                 Err(failure) => seen.trouble = Some(failure.message.into()),

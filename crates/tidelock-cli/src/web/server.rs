@@ -12,7 +12,8 @@ use axum::response::sse::{Event, KeepAlive};
 use axum::response::{Html, IntoResponse, Response, Sse};
 use axum::routing::get;
 use futures_util::{Stream, StreamExt, stream};
-use serde_json::json;
+use serde_json::{Value, json};
+use tidelock::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -22,8 +23,10 @@ use crate::exit::{Failure, Outcome};
 use crate::inspect::with_store;
 use crate::top::GOODBYE;
 use crate::top::pace::Looks;
+use crate::web::doctor::Doctor;
 use crate::web::guard::guard;
 use crate::web::hosts::Hosts;
+use crate::web::metrics;
 use crate::web::page::Pages;
 use crate::web::sampler::{Sampler, Seen};
 use crate::web::view::View;
@@ -38,6 +41,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Shared {
     pub(super) hosts: Hosts,
     sampler: Sampler,
+    doctor: Doctor,
     pages: Pages,
     store: Shown,
     /// Event streams end when it is dropped.
@@ -45,10 +49,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(store: Shown, hosts: Hosts, every: Duration) -> Outcome<Self> {
+    pub(super) fn new(
+        client: &Client,
+        store: Shown,
+        hosts: Hosts,
+        every: Duration,
+    ) -> Outcome<Self> {
         Ok(Self {
             hosts,
             sampler: Sampler::new(),
+            doctor: Doctor::new(client.clone()),
             pages: Pages::new(store.to_string(), every)?,
             store,
             running: watch::Sender::new(true),
@@ -86,7 +96,10 @@ fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/events", get(events))
+        .route("/doctor", get(doctor))
         .route("/api/locks", get(locks))
+        .route("/api/events", get(api_events))
+        .route("/metrics", get(figures))
         .route("/healthz", get(async || "ok\n"))
         .layer(axum::middleware::from_fn_with_state(
             Arc::clone(&shared),
@@ -103,23 +116,63 @@ async fn page(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> R
     }
 }
 
-/// As `top --once --json`. A picture that is not of now is none.
-async fn locks(State(shared): State<Arc<Shared>>) -> Response {
-    let seen = shared.sampler.now().await;
-    let (status, object) = match (seen.trouble, seen.picture) {
-        (None, Some((picture, _))) => (StatusCode::OK, picture.as_json()),
+/// What `tidelock doctor` finds. It is asked only here: on Redis it writes.
+async fn doctor(State(shared): State<Arc<Shared>>) -> Response {
+    let found = shared.doctor.ask().await;
+    match shared.pages.doctor(&found) {
+        Ok((page, policy)) => ([(CONTENT_SECURITY_POLICY, policy)], Html(page)).into_response(),
+        Err(failure) => (StatusCode::INTERNAL_SERVER_ERROR, failure.message).into_response(),
+    }
+}
+
+/// As `top --once --json`, or an error. A picture that is not of now is none.
+fn as_json(seen: &Seen) -> Result<Value, Value> {
+    match (&seen.trouble, &seen.picture) {
+        (None, Some((picture, _))) => Ok(picture.as_json()),
         (trouble, _) => {
             let trouble = trouble.as_deref().unwrap_or("it has not answered yet");
-            let object = json!({ "error": format!("the store: {trouble}") });
-            (StatusCode::SERVICE_UNAVAILABLE, object)
+            Err(json!({ "error": format!("the store: {trouble}") }))
         }
+    }
+}
+
+async fn locks(State(shared): State<Arc<Shared>>) -> Response {
+    let (status, object) = match as_json(&shared.sampler.now().await) {
+        Ok(object) => (StatusCode::OK, object),
+        Err(object) => (StatusCode::SERVICE_UNAVAILABLE, object),
     };
     let body = with_store(&shared.store, object) + "\n";
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Each change of what the page shows.
+/// The same figures for Prometheus.
+async fn figures(State(shared): State<Arc<Shared>>) -> Response {
+    let text = metrics::of(&shared.sampler.now().await);
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Each change of what a page shows, as a part of that page.
 async fn events(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let view = View::of(query.as_deref());
+    let part = move |shared: &Shared, seen: &Seen| shared.pages.part(&view, seen);
+    // As JSON it is one line.
+    let data = move |shared: &Shared, seen: &Seen| Ok(json!(part(shared, seen)?).to_string());
+    stream_of(shared, data)
+}
+
+/// Each new picture, as `/api/locks` has it.
+async fn api_events(State(shared): State<Arc<Shared>>) -> Response {
+    stream_of(shared, |shared, seen| {
+        let object = as_json(seen).unwrap_or_else(|error| error);
+        Ok(with_store(&shared.store, object))
+    })
+}
+
+fn stream_of(
+    shared: Arc<Shared>,
+    data: impl Fn(&Shared, &Seen) -> Outcome<String> + Send + 'static,
+) -> Response {
     if shared.sampler.viewers() >= MOST_VIEWERS {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many event streams\n").into_response();
     }
@@ -127,17 +180,20 @@ async fn events(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) ->
     let stopped = async move {
         let _ = running.wait_for(|running| !*running).await;
     };
-    let stream = changes(shared, View::of(query.as_deref())).take_until(Box::pin(stopped));
+    let stream = changes(shared, data).take_until(Box::pin(stopped));
     Sse::new(stream)
         .keep_alive(KeepAlive::default())
         .into_response()
 }
 
 /// A viewer that reads slowly misses changes, and gets the newest one.
-fn changes(shared: Arc<Shared>, view: View) -> impl Stream<Item = Result<Event, Infallible>> {
+fn changes(
+    shared: Arc<Shared>,
+    data: impl Fn(&Shared, &Seen) -> Outcome<String> + Send + 'static,
+) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(
-        (shared, view, None::<watch::Receiver<Seen>>),
-        |(shared, view, followed)| async move {
+        (shared, data, None::<watch::Receiver<Seen>>),
+        |(shared, data, followed)| async move {
             let mut seen = match followed {
                 None => shared.sampler.follow().await,
                 Some(mut seen) => {
@@ -146,17 +202,12 @@ fn changes(shared: Arc<Shared>, view: View) -> impl Stream<Item = Result<Event, 
                 }
             };
             let now = seen.borrow_and_update().clone();
-            let event = event(&shared, &view, &now);
-            Some((Ok(event), (shared, view, Some(seen))))
+            let event = Event::default().id(now.number.to_string()).retry(RETRY);
+            let event = match data(&shared, &now) {
+                Ok(data) => event.data(data),
+                Err(failure) => event.comment(failure.message.replace(['\r', '\n'], " ")),
+            };
+            Some((Ok(event), (shared, data, Some(seen))))
         },
     )
-}
-
-fn event(shared: &Shared, view: &View, seen: &Seen) -> Event {
-    let event = Event::default().id(seen.number.to_string()).retry(RETRY);
-    match shared.pages.part(view, seen) {
-        // As JSON it is one line.
-        Ok(part) => event.data(json!(part).to_string()),
-        Err(failure) => event.comment(failure.message.replace(['\r', '\n'], " ")),
-    }
 }

@@ -2,12 +2,15 @@
 
 use form_urlencoded::Serializer;
 use serde::Serialize;
-use tidelock::Escaped;
+use tidelock::{Escaped, Finding, Severity};
 
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow};
 use crate::top::text::{
     self, LOCK_COLUMNS, NUMBERS, OTHERS, PROCESS_COLUMNS, brief, known, safe, shown,
 };
+use crate::web::doctor::Found;
+use crate::web::lanes::{self, Bar};
+use crate::web::sampler::Seen;
 
 /// What a page shows. Names are in the query of its address and not in its path: a browser changes the path of a lock that
 /// is called `..`.
@@ -61,42 +64,44 @@ pub(super) struct Shows {
 }
 
 #[derive(Debug, Serialize)]
-struct Table {
+pub(super) struct Table {
     /// For the address of a part of the page, so it never changes.
-    id: &'static str,
-    caption: &'static str,
-    columns: Vec<&'static str>,
+    pub(super) id: &'static str,
+    pub(super) caption: &'static str,
+    pub(super) columns: Vec<&'static str>,
     /// The columns from here on hold numbers.
-    numbers: usize,
-    rows: Vec<Row>,
+    pub(super) numbers: usize,
+    pub(super) rows: Vec<Row>,
     /// Said in place of rows.
-    empty: &'static str,
+    pub(super) empty: &'static str,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+pub(super) struct Row {
     /// The same row in the next picture has the same key.
-    key: String,
+    pub(super) key: String,
     /// `gone`, `contended` or nothing. The cells say it in words.
-    state: &'static str,
-    cells: Vec<Cell>,
+    pub(super) state: &'static str,
+    pub(super) cells: Vec<Cell>,
 }
 
-#[derive(Debug, Serialize)]
-struct Cell {
-    text: String,
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Cell {
+    pub(super) text: String,
     link: Option<String>,
+    /// A picture beside the text, which says the same.
+    pub(super) bars: Vec<Bar>,
 }
 
 /// Like the cells without characters that cannot be seen, but never cut: two rows must not have one key.
-fn key(text: &str) -> String {
+pub(super) fn key(text: &str) -> String {
     Escaped(text).to_string()
 }
 
-fn cell(text: impl AsRef<str>) -> Cell {
+pub(super) fn cell(text: impl AsRef<str>) -> Cell {
     Cell {
         text: safe(text.as_ref()),
-        link: None,
+        ..Cell::default()
     }
 }
 
@@ -125,16 +130,21 @@ fn to_holder(holder: &HolderCell, text: impl AsRef<str>, picture: &Picture) -> C
 }
 
 impl Shows {
-    pub(super) fn of(view: &View, picture: &Picture) -> Self {
+    pub(super) fn of(view: &View, picture: &Picture, seen: &Seen) -> Self {
         match view {
             View::All => all(picture),
-            View::Lock(name) => match picture.locks.iter().find(|lock| lock.name == *name) {
-                Some(lock) => of_lock(lock, picture),
-                None => Self::missing(
-                    name,
-                    "nobody is known to hold this lock or to wait for it now",
-                ),
-            },
+            View::Lock(name) => {
+                let mut locks = picture.locks.iter();
+                let mut shows = match locks.find(|lock| lock.name == *name) {
+                    Some(lock) => of_lock(lock, picture),
+                    None => Self::missing(
+                        name,
+                        "nobody is known to hold this lock or to wait for it now",
+                    ),
+                };
+                shows.tables.push(lanes::table(name, &seen.timeline));
+                shows
+            }
             View::Process(client) => {
                 let mut processes = picture.processes.iter();
                 match processes.find(|process| process.client == *client) {
@@ -145,12 +155,50 @@ impl Shows {
         }
     }
 
+    pub(super) fn of_doctor(found: &Found) -> Self {
+        let (facts, rows) = match found {
+            Ok(found) => (Vec::new(), found.iter().map(finding_row).collect()),
+            Err(why) => (vec![("the store", Escaped(why).to_string())], Vec::new()),
+        };
+        Self {
+            heading: "Can this store keep its promises?".to_owned(),
+            facts,
+            tables: vec![Table {
+                id: "findings",
+                caption: "What tidelock doctor finds; it is asked at most once a minute",
+                columns: vec!["severity", "subject", "found", "meaning", "advice"],
+                numbers: 5,
+                rows,
+                empty: "it has not answered",
+            }],
+        }
+    }
+
     fn missing(name: &str, why: &str) -> Self {
         Self {
             heading: Escaped(name).to_string(),
             facts: vec![("now", why.to_owned())],
             tables: Vec::new(),
         }
+    }
+}
+
+fn finding_row(finding: &Finding) -> Row {
+    let (severity, state) = match finding.severity {
+        Severity::Good => ("good", ""),
+        Severity::Advice => ("advice", "contended"),
+        _ => ("danger", "gone"),
+    };
+    Row {
+        key: key(&format!("{}: {}", finding.subject, finding.found)),
+        state,
+        cells: vec![
+            cell(severity),
+            cell(&finding.subject),
+            cell(&finding.found),
+            cell(&finding.meaning),
+            cell(finding.advice.as_deref().unwrap_or("-")),
+        ],
     }
 }
 

@@ -81,7 +81,12 @@ impl Web {
 
     /// Opens the stream of the page with this query.
     pub(crate) fn events(&self, query: &str) -> Events {
-        let first = format!("GET /events{query} HTTP/1.0");
+        self.stream(&format!("/events{query}"))
+    }
+
+    /// Opens an event stream.
+    pub(crate) fn stream(&self, path: &str) -> Events {
+        let first = format!("GET {path} HTTP/1.0");
         let mut reader = self.send(&[&first, "Host: localhost"]);
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
@@ -124,16 +129,23 @@ pub(crate) struct Event {
 impl Events {
     /// `None`: the stream has ended.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let mut event = Event::default();
+        let (number, data) = self.next_data()?;
+        let shows = serde_json::from_str(&data).unwrap();
+        Some(Event { number, shows })
+    }
+
+    /// The number and the data of the next event.
+    pub(crate) fn next_data(&mut self) -> Option<(u64, String)> {
+        let (mut event, mut data) = (0, String::new());
         loop {
             let mut line = String::new();
             if self.0.read_line(&mut line).unwrap() == 0 {
                 return None;
             }
             match line.trim_end().split_once(": ") {
-                Some(("id", number)) => event.number = number.parse().unwrap(),
-                Some(("data", part)) => event.shows = serde_json::from_str(part).unwrap(),
-                None if line.trim_end().is_empty() && event.number > 0 => return Some(event),
+                Some(("id", number)) => event = number.parse().unwrap(),
+                Some(("data", part)) => part.clone_into(&mut data),
+                None if line.trim_end().is_empty() && event > 0 => return Some((event, data)),
                 _ => {}
             }
         }

@@ -67,6 +67,60 @@ fn the_api_has_the_shape_of_top() {
 }
 
 #[test]
+fn the_stream_and_the_metrics_have_the_figures_of_the_api() {
+    let bench = Bench::new();
+    let _holder = held(&bench);
+    let _waiter = bench.run(&[], "true");
+    let web = Web::start(&bench, &[]);
+    let mut stream = web.stream("/api/events");
+    let shown = loop {
+        let (_, data) = stream.next_data().expect("the stream goes on");
+        let shown: Value = serde_json::from_str(&data).unwrap();
+        if shown["locks"][0]["waiters"] == 1 {
+            break shown;
+        }
+    };
+    let again = web.json();
+    assert_eq!(fields(&shown, ""), fields(&again, ""));
+    assert_eq!(shown["store"], again["store"]);
+    let figures = web.get("/metrics");
+    assert!(figures.head.contains("text/plain; version=0.0.4"));
+    for line in ["tidelock_store_up 1", "tidelock_store_waiters 1"] {
+        let mut lines = figures.body.lines();
+        assert!(lines.any(|shown| shown == line), "{}", figures.body);
+    }
+}
+
+#[test]
+fn a_lock_has_a_timeline_and_keeps_it_when_it_is_free() {
+    let bench = Bench::new();
+    let holder = held(&bench);
+    let web = Web::start(&bench, &[]);
+    let mut lock = web.events("?lock=job");
+    lock.until(|event| event.shows.contains("class=\"now\""));
+    holder.signal(Signal::TERM);
+    let is_over = |shows: &str| shows.contains("<rect") && shows.contains(" ago</td>");
+    let shown = lock.until(|event| is_over(&event.shows)).shows;
+    assert!(shown.contains("nobody is known to hold"), "{shown}");
+}
+
+#[test]
+fn the_doctor_is_a_page_that_does_not_ask_again_by_itself() {
+    let bench = Bench::with_a_store();
+    let web = Web::start(&bench, &[]);
+    let page = web.get("/doctor");
+    let said = bench.output(&["doctor", "--json"]).stdout;
+    let said = String::from_utf8(said).unwrap();
+    for finding in said.lines() {
+        let finding: Value = serde_json::from_str(finding).unwrap();
+        let subject = finding["subject"].as_str().unwrap();
+        assert!(page.body.contains(&format!(">{subject}</td>")), "{subject}");
+    }
+    assert!(!page.body.contains("http-equiv"), "{}", page.body);
+    assert!(page.body.contains("data-events=\"\""), "{}", page.body);
+}
+
+#[test]
 fn the_name_of_a_lock_is_text_on_the_page() {
     let bench = Bench::new();
     let run = ["run", HOSTILE, "--", "sh", "-c", "echo in; read line"];
@@ -92,7 +146,17 @@ fn a_request_for_an_unknown_host_or_of_another_site_is_refused() {
     let bench = Bench::new();
     let _holder = held(&bench);
     let web = Web::start(&bench, &["--host", "locks.internal"]);
-    for path in ["/", "/?lock=job", "/events", "/api/locks", "/healthz", "/x"] {
+    for path in [
+        "/",
+        "/?lock=job",
+        "/events",
+        "/doctor",
+        "/metrics",
+        "/api/locks",
+        "/api/events",
+        "/healthz",
+        "/x",
+    ] {
         let first = format!("GET {path} HTTP/1.0");
         let absolute = format!("GET http://evil.example{path} HTTP/1.0");
         for lines in [
@@ -125,7 +189,16 @@ fn the_page_only_reads() {
     let bench = Bench::with_a_store();
     let web = Web::start(&bench, &[]);
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
-        for path in ["/", "/?lock=job", "/events", "/api/locks", "/healthz"] {
+        for path in [
+            "/",
+            "/?lock=job",
+            "/events",
+            "/doctor",
+            "/metrics",
+            "/api/locks",
+            "/api/events",
+            "/healthz",
+        ] {
             let first = format!("{method} {path} HTTP/1.0");
             let answer = web.ask(&[&first, "Host: localhost", "Content-Length: 0"]);
             assert_eq!(answer.status, 405, "{first}: {}", answer.head);

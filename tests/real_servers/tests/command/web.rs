@@ -2,6 +2,8 @@
 //! depend on the store is tested in the command's own crate.
 
 mod browser;
+mod chromium;
+mod in_chromium;
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock::{Finding, Severity};
 use tokio::time::Instant;
 
 use super::*;
@@ -25,7 +26,9 @@ fn pages() -> Pages {
 
 fn seen(picture: Picture) -> Seen {
     let mut seen = Seen::default();
-    seen.picture = Some((Arc::new(picture), Instant::now()));
+    let now = Instant::now();
+    Arc::make_mut(&mut seen.timeline).add(&picture, now);
+    seen.picture = Some((Arc::new(picture), now));
     seen
 }
 
@@ -94,6 +97,13 @@ fn no_text_of_the_store_becomes_a_part_of_the_page() {
             assert_eq!(whole.matches("</script").count(), 1, "{whole}");
             assert!(!whole.contains("href=\"javascript:"), "{whole}");
         }
+        let findings = |text: &str| Ok([Finding::new(Severity::Advice, text, text, text)].into());
+        let (shown, _) = pages.doctor(&findings(text)).unwrap();
+        let (harmless, _) = pages.doctor(&findings(&tame)).unwrap();
+        assert_eq!(elements(&shown), elements(&harmless), "{text}: {shown}");
+        let (shown, _) = pages.doctor(&Err(text.into())).unwrap();
+        let (harmless, _) = pages.doctor(&Err((*tame).into())).unwrap();
+        assert_eq!(elements(&shown), elements(&harmless), "{text}: {shown}");
         let mut trouble = seen(picture());
         trouble.trouble = Some(text.into());
         let shown = pages.part(&View::All, &trouble).unwrap();
