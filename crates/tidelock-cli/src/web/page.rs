@@ -46,10 +46,10 @@ impl Pages {
 
     /// A whole page, and the policy that allows its style and its script and nothing else.
     pub(super) fn whole(&self, view: &View, seen: &Seen) -> Outcome<(String, String)> {
-        self.framed(|nonce| self.page(view, seen, Some(nonce)))
+        Self::framed(|nonce| self.page(view, seen, Some(nonce)))
     }
 
-    fn framed(&self, page: impl FnOnce(&str) -> Outcome<String>) -> Outcome<(String, String)> {
+    fn framed(page: impl FnOnce(&str) -> Outcome<String>) -> Outcome<(String, String)> {
         // Random, so that text of a store cannot contain it.
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let page = page(&nonce)?;
@@ -62,7 +62,7 @@ impl Pages {
     /// The page of the doctor. It does not follow the store.
     pub(super) fn doctor(&self, found: &Found) -> Outcome<(String, String)> {
         let shows = Shows::of_doctor(found);
-        self.framed(|nonce| {
+        Self::framed(|nonce| {
             self.render(context! {
                 nonce => nonce,
                 title => "doctor",
