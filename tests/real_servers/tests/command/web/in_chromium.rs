@@ -140,7 +140,8 @@ async fn the_name_of_a_lock_runs_nothing() -> Result<()> {
 }
 
 fn urlencoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+    let bytes: Vec<String> = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    bytes.concat()
 }
 
 /// A browser has six connections to one host.
