@@ -8,6 +8,10 @@ use crate::samples::{
     THREADS,
 };
 
+/// After a restart of the server the proxy has the old connections beside the new ones for some seconds. The last third of a
+/// shorter run may consist of them.
+const PROXY_SETTLES: Duration = Duration::from_secs(30);
+
 /// Tombstones last five minutes. In a shorter run their number still grows, so we do not judge it.
 const MARKS_SETTLE: Duration = Duration::from_secs(15 * 60);
 
@@ -95,6 +99,7 @@ fn tolerance(who: &str, what: &str, first: f64, length: Duration) -> Option<f64>
         // Redisson leaks connections: the more we cut, the more it keeps open.
         DESCRIPTORS if java => None,
         THREADS if java => Some(12.0),
+        DESCRIPTORS if who == "proxy and driver" && length < PROXY_SETTLES => None,
         DESCRIPTORS if who == "server" || who == "proxy and driver" => Some(12.0),
         DESCRIPTORS | TASKS => Some(6.0),
         THREADS => Some(1.0),
