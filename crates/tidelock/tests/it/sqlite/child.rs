@@ -84,13 +84,14 @@ impl Other {
         self.process.wait().unwrap();
     }
 
-    /// Waits until the process waits in the kernel's lock queue, behind `ahead` others. All but the first of a queue are
-    /// blocked in the kernel, on a byte of `-lock`. A thread that merely sleeps proves no position: on a busy machine it
-    /// may sleep before it has asked for the byte, and a process that starts later may overtake it.
+    /// Waits until the process waits in the kernel's lock queue, behind `ahead` others. All of them are blocked in the
+    /// kernel, on a byte of `-lock`: the first on the byte of the holder, so this process is one more than those ahead. A
+    /// thread that merely sleeps proves no position: on a busy machine it may sleep before it has asked for the byte, and
+    /// a process that starts later may overtake it.
     #[cfg(target_os = "linux")]
     pub(crate) fn until_it_queues(&self, file: &Path, ahead: usize) {
         let lock_file = format!("{}-lock", file.display());
-        while self.in_queue().is_none() || blocked(Path::new(&lock_file)) < ahead {
+        while self.in_queue().is_none() || blocked(Path::new(&lock_file)) <= ahead {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
