@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use crate::bench::{Bench, PATIENCE, Process, Run, meanwhile};
 
@@ -88,6 +88,23 @@ fn t62_supervisor_and_wrapper_are_killed_at_once() {
     run.signal(Signal::KILL);
     run.silence();
     command.await_end();
+}
+
+/// From here on the wrapper cannot write to the file of the locks: the kernel ends it with a signal at its next renewal.
+#[test]
+#[cfg(target_os = "linux")]
+fn t62_the_wrapper_may_not_write_files_any_more() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "2s", "--grace", "200ms"], STUBBORN);
+    let group = two(&mut run);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    prlimit(Pid::from_raw(run.process().0), Resource::Fsize, none).unwrap();
+    gone_before_taken(&bench, group);
+    let (code, messages) = run.end();
+    assert!(code != Some(0), "{code:?}: {messages}");
 }
 
 #[test]

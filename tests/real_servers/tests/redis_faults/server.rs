@@ -1,5 +1,6 @@
 //! Faults of the server.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -205,4 +206,45 @@ fn append_file(server: &RedisServer) -> Result<PathBuf> {
         }
     }
     anyhow::bail!("the server has no append-only file")
+}
+
+/// The server closes each connection that was idle for a second (`timeout 1`). Renewals come less often than that, so
+/// they find their connection closed. No lock is lost, a lock is granted after a pause, and a waiter is woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_closes_idle_connections_loses_no_lock() -> Result<()> {
+    let server = RedisServer::builder().args(["--timeout", "1"]);
+    let shop = shop_on(server, ms(6000)).await?;
+    let held = shop.client.lock("stock").acquire().await?;
+    let told = listen(&held);
+    let rival = shop.direct().await?;
+    let stock = rival.lock("stock");
+    let waiter = tokio::spawn(async move { stock.acquire().await });
+    for _ in 0..2 {
+        let before = connections_for_requests(&shop.server)?;
+        eventually(shop.lease, "the idle connections are closed", || {
+            Ok(connections_for_requests(&shop.server)?.is_disjoint(&before))
+        })?;
+        shop.next_renewal("stock")?;
+    }
+    ensure!(held.is_held() && told.is_quiet(), "lost by a pause");
+    let till = within(SOON, "a grant", shop.client.lock("till").acquire()).await??;
+    till.release().await?;
+    held.release().await?;
+    let next = within(SOON, "the waiter is woken", waiter).await???;
+    ensure!(shop.holders("stock")? == [(next.owner_id(), 1)]);
+    next.release().await?;
+    shop.nothing_left(vec![rival]).await
+}
+
+/// The identifiers of the connections of clients that are subscribed to nothing. The server closes no others.
+fn connections_for_requests(server: &RedisServer) -> Result<BTreeSet<String>> {
+    let list: String = server.query(&["CLIENT", "LIST"])?;
+    let ours = list
+        .lines()
+        .filter(|line| line.contains(" addr=127.0.0.1:") && line.contains(" sub=0 "));
+    ours.map(|line| {
+        let id = line.split(' ').next().context("an empty line")?;
+        Ok(id.to_owned())
+    })
+    .collect()
 }
