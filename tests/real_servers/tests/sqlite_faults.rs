@@ -20,6 +20,10 @@ mod fair {
     tidelock::conformance!(shown fair: super::file());
 }
 
+mod permits {
+    tidelock::conformance!(permits faces: super::file());
+}
+
 mod sides {
     tidelock::conformance!(read_write: super::file());
 }

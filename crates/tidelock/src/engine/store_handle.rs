@@ -118,7 +118,16 @@ impl StoreHandle {
     /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,
     /// and gives up its position by a withdrawal of its ticket.
     pub(crate) fn queues_in_store(&self, kind: LockKind) -> bool {
-        kind.is_queued() || self.front().capabilities().queues
+        kind.is_queued() || self.front().capabilities().queues || self.queues_permits(kind)
+    }
+
+    fn queues_permits(&self, kind: LockKind) -> bool {
+        kind.is_permits()
+            && self
+                .front()
+                .extensions()
+                .permit_counter
+                .is_some_and(PermitCounter::queues)
     }
 
     /// The waiters of this process that poll, for a store that does not wake them.

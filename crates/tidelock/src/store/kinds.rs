@@ -39,7 +39,7 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
             &["memory:", "sqlite:", "redis:", "postgres:", "zookeeper:"],
         ),
         LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
-        LockKind::Permits(_) => ("semaphores", &["memory:", "redis:"]),
+        LockKind::Permits(_) => ("semaphores", &["memory:", "sqlite:", "redis:", "postgres:"]),
     }
 }
 
@@ -63,4 +63,16 @@ fn lacking(what: &str, stores: &[&str]) -> Error {
         "this store has no {what}; these have: {}",
         stores.join(", ")
     ))
+}
+
+/// The error for a lock under the name of a semaphore.
+pub(crate) fn is_semaphore() -> Error {
+    Error::new(ErrorKind::WrongType)
+        .because("the name is a semaphore. It was not changed; use `semaphore`, or another name")
+}
+
+/// The error for a semaphore or a latch under the name of a lock.
+pub(crate) fn is_lock() -> Error {
+    Error::new(ErrorKind::WrongType)
+        .because("the name is a lock. It was not changed; use `lock`, or another name")
 }

@@ -306,6 +306,14 @@ impl TokenCounter for LazySide {
 }
 
 impl PermitCounter for LazySide {
+    fn queues(&self) -> bool {
+        // A ticket has a position only after an answer of the open store.
+        let counter = self
+            .inner()
+            .and_then(|inner| inner.extensions().permit_counter);
+        counter.is_some_and(PermitCounter::queues)
+    }
+
     fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
         self.ask(move |inner| match inner.extensions().permit_counter {
             Some(counter) => counter.change(name, change),

@@ -29,6 +29,8 @@ pub mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 pub(crate) mod percent;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod permit_order;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]

@@ -303,6 +303,11 @@ impl Marks for PluggedStore {
 }
 
 impl PermitCounter for PluggedStore {
+    fn queues(&self) -> bool {
+        let counter = self.inner.extensions().permit_counter;
+        counter.is_some_and(PermitCounter::queues)
+    }
+
     fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
         self.write(async move {
             match self.inner.extensions().permit_counter {

@@ -4,7 +4,7 @@ use super::twist::Twist;
 use crate::error::Result;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, PermitChange,
-    Released, Renewal, Renewed, Ticket,
+    PermitCounter, Released, Renewal, Renewed, Ticket,
 };
 
 /// Replaces the kind of every ticket by another kind.
@@ -44,8 +44,10 @@ impl Twist for Recast {
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         let can = inner.capabilities();
         if (self.0)(LockKind::Mutex).is_permits() {
+            let counter = inner.extensions().permit_counter;
             return Capabilities {
                 wakes: can.wakes,
+                queues: counter.is_some_and(PermitCounter::queues),
                 shared: can.shared,
                 durable: can.durable,
                 ..Capabilities::NONE

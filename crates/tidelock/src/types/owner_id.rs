@@ -119,7 +119,7 @@ impl OwnerId {
     }
 
     /// An owner that a store shows.
-    #[cfg(feature = "testing")]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "testing"))]
     pub(crate) fn of_text(text: &str) -> Self {
         Self(text.into())
     }

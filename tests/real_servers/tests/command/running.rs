@@ -239,32 +239,44 @@ fn fair_runs_have_their_turns_in_the_order_that_is_shown() -> Result<()> {
 #[test]
 fn runs_with_permits_share_their_number() -> Result<()> {
     let server = RedisServer::start()?;
-    let url = server.url();
+    share_permits(&server.url())
+}
+
+#[test]
+fn runs_with_permits_share_the_number_in_a_file() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    share_permits(&format!(
+        "sqlite:{}",
+        folder.path().join("locks.db").display()
+    ))
+}
+
+fn share_permits(url: &str) -> Result<()> {
     let start = |permits| {
         let script = "echo in; read line; exit 0";
         let args = ["run", "--permits", permits, "job", "--", "sh", "-c", script];
-        Spawned::start(tidelock(&url, &args)?)
+        Spawned::start(tidelock(url, &args)?)
     };
     let mut two = start("2/3")?;
     two.wait_line("in", SOON)?;
     let mut one = start("1")?; // the number is set
     one.wait_line("in", SOON)?;
-    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    let shown = say(url, &["show", "--json", "job"])?.objects()?;
     ensure!(shown[0]["kind"] == "semaphore", "{shown:?}");
     ensure!(shown[0]["permits"]["available"] == 0, "{shown:?}");
     ensure!(shown[0]["permits"]["total"] == 3, "{shown:?}");
-    let text = say(&url, &["show", "job"])?.out;
+    let text = say(url, &["show", "job"])?.out;
     ensure!(text.contains("with 2 permits"), "{text}");
     ensure!(text.contains("0 of 3 permits available"), "{text}");
-    ensure!(say(&url, &["ls"])?.out == "job\n");
-    let refused = say(&url, &["try", "--permits", "1/9", "job", "--", "true"])?;
+    ensure!(say(url, &["ls"])?.out == "job\n");
+    let refused = say(url, &["try", "--permits", "1/9", "job", "--", "true"])?;
     refused.must(75, "0 of 3 permits available")?;
     one.close_stdin();
     ensure!(one.wait(SOON)?.success());
-    say(&url, &["try", "--permits", "1", "job", "--", "true"])?.must(0, "")?;
+    say(url, &["try", "--permits", "1", "job", "--", "true"])?.must(0, "")?;
     two.close_stdin();
     ensure!(two.wait(SOON)?.success());
-    let text = say(&url, &["show", "job"])?.out;
+    let text = say(url, &["show", "job"])?.out;
     ensure!(text.contains("free, 3 of 3 permits available"), "{text}");
     Ok(())
 }

@@ -10,6 +10,7 @@ mod costs;
 mod fair;
 mod faults;
 mod fence;
+mod permits;
 mod promises;
 mod raised;
 mod session;

@@ -119,6 +119,10 @@ impl Semaphores {
 }
 
 impl PermitCounter for Semaphores {
+    fn queues(&self) -> bool {
+        false
+    }
+
     fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
         ready(self.changed(name, change))
     }

@@ -11,6 +11,7 @@ use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::ClientInfo;
 use crate::store::glob::matches_glob;
+use crate::store::kinds::{is_lock, is_semaphore};
 use crate::store::{
     BootInstant, Capabilities, ClientId, Clock, CountChanged, Env, Name, OwnerId, Timers,
     WakeChannels,
@@ -105,9 +106,7 @@ impl Records {
         if !self.semaphores.contains_key(name) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::WrongType).because(
-            "the name is a semaphore. It was not changed; use `semaphore`, or another name",
-        ))
+        Err(is_semaphore())
     }
 
     /// A name is a latch, or something else.
@@ -124,8 +123,7 @@ impl Records {
         if self.queue(name, now).is_none() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::WrongType)
-            .because("the name is a lock. It was not changed; use `lock`, or another name"))
+        Err(is_lock())
     }
 
     /// The queue of a name, without expired entries. `None`: the lock has no holder and no waiter.

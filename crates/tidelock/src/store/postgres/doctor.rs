@@ -9,6 +9,7 @@ use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::permit_sql::PermitSql;
 use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::{ListenState, NotifyListener};
@@ -29,7 +30,15 @@ const QUEUES: DoctorCheck = DoctorCheck {
     advice: "let a user with that right make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of an acquire has the statements",
 };
 
-/// Whether this user can use a table of the queues, or make it in the schema of the locks.
+const SEMAPHORES: DoctorCheck = DoctorCheck {
+    subject: "semaphores",
+    good: "the first of them makes their tables, if they are missing",
+    severity: Severity::Advice,
+    bad: "a table of the semaphores is missing or out of reach, and this user may not make it; locks need none",
+    advice: "let a user with that right make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of an acquire has the statements",
+};
+
+/// Whether this user can use a table, or make it in the schema of the locks.
 const QUEUE: &str = "SELECT CASE \
       WHEN to_regclass($1) IS NOT NULL THEN has_table_privilege(to_regclass($1), 'SELECT') \
         AND has_table_privilege(to_regclass($1), 'INSERT') AND has_table_privilege(to_regclass($1), 'UPDATE') \
@@ -43,9 +52,28 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), pg_is_in_recov
 pub(crate) async fn examine(
     connection: &Connection,
     sql: &Sql,
-    queues: &QueueSql,
+    (queues, permits): (&QueueSql, &PermitSql),
     listener: &Arc<NotifyListener>,
 ) -> Result<Vec<Finding>> {
+    let mut findings = settings(connection).await?;
+    findings.push(hearing(listener, connection).await);
+    for (check, both) in [
+        (QUEUES, [&queues.waiters, &queues.sides]),
+        (SEMAPHORES, [&permits.semaphores, &permits.permits]),
+    ] {
+        findings.push(usable(connection, sql, &check, both).await?);
+    }
+    findings.push(Finding::new(
+        Severity::Good,
+        "tables",
+        sql.table.clone(),
+        "SELECT, INSERT, UPDATE and DELETE on it and on its clients, USAGE on its sequence are all that is needed",
+    ));
+    Ok(findings)
+}
+
+/// The settings of the server.
+async fn settings(connection: &Connection) -> Result<Vec<Finding>> {
     let rows = connection
         .ask(SETTINGS, &[])
         .await
@@ -90,27 +118,26 @@ pub(crate) async fn examine(
             );
         }
     }
-    findings.push(hearing(listener, connection).await);
-    findings.push(queue(connection, sql, queues).await?);
-    findings.push(Finding::new(
-        Severity::Good,
-        "tables",
-        sql.table.clone(),
-        "SELECT, INSERT, UPDATE and DELETE on it and on its clients, USAGE on its sequence are all that is needed",
-    ));
     Ok(findings)
 }
 
-async fn queue(connection: &Connection, sql: &Sql, queues: &QueueSql) -> Result<Finding> {
-    for table in [&queues.waiters, &queues.sides] {
+/// Whether this user can use these tables.
+async fn usable(
+    connection: &Connection,
+    sql: &Sql,
+    check: &DoctorCheck,
+    both: [&String; 2],
+) -> Result<Finding> {
+    for table in both {
         let tables = [(table as _, Type::TEXT), (&sql.table as _, Type::TEXT)];
         let rows = connection.ask(QUEUE, &tables).await;
         let rows = rows.map_err(RequestError::error)?;
         if !rows.first().is_some_and(|row| row.get(0)) {
-            return Ok(QUEUES.bad(table));
+            return Ok(check.bad(table));
         }
     }
-    Ok(QUEUES.good(format!("{}, {}", queues.waiters, queues.sides)))
+    let [one, other] = both;
+    Ok(check.good(format!("{one}, {other}")))
 }
 
 async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Finding {

@@ -140,3 +140,8 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         _ => (Unavailable, ""),
     }
 }
+
+/// The error of an attempt whose ticket was withdrawn.
+pub(crate) fn withdrawn() -> Error {
+    Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left, literal};
-use crate::store::postgres::schema::{NEWEST, NOW, WITHDRAWN_TTL_SECONDS};
+use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS};
 use crate::store::{Name, Ticket};
 
 impl QueueSql {
@@ -17,8 +17,17 @@ impl QueueSql {
         )
     }
 
-    /// An attempt. Answers: 1 if this owner has the lock, the rest of the lease, the token, 1 if the owner was
-    /// withdrawn.
+    /// Why an attempt is refused for good, in a statement that reads the lock's row as `l`: 1 if the owner was withdrawn, 2
+    /// if the name is a semaphore.
+    pub(crate) fn refused(&self, owner: &str) -> String {
+        format!(
+            "CASE WHEN {} THEN 1 WHEN l.owner = '{SEMAPHORE}' THEN 2 ELSE 0 END",
+            self.withdrawn(owner)
+        )
+    }
+
+    /// An attempt. Answers: 1 if this owner has the lock, the rest of the lease, the token, and what
+    /// [`refused`](Self::refused) says.
     pub(crate) fn attempt_fair(
         &self,
         ticket: &Ticket,
@@ -55,8 +64,9 @@ impl QueueSql {
             "{lock}{grants}\
              UPDATE {locks} AS l SET expires = greatest(l.expires, {NOW} + {lease} * interval '1 microsecond') \
              WHERE l.name = {name} AND l.owner = {owner} AND l.expires > {NOW} AND NOT {withdrawn}; \
-             SELECT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW})::int, {left}, l.token, {withdrawn}::int \
+             SELECT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW})::int, {left}, l.token, {refused} \
              FROM {locks} AS l WHERE l.name = {name}",
+            refused = self.refused(&owner),
             lock = self.lock_row(&name),
             grants = granting(&(queues + &self.serve(&name))),
             left = left("l"),
@@ -86,7 +96,7 @@ impl QueueSql {
     /// Frees the lock regardless of its owner. Answers: 1 if it was held. `serves`: as in [`end`](Self::end).
     pub(crate) fn force(&self, name: &Name, serves: bool) -> String {
         let name = literal(name.as_str());
-        let text = self.lock_row(&name) + &self.free_row(&name, "owner IS NOT NULL");
+        let text = self.lock_row(&name) + &self.free_row(&name, &format!("owner <> '{SEMAPHORE}'"));
         text + &self.freed(&name, serves)
     }
 
@@ -107,12 +117,17 @@ impl QueueSql {
 
     /// Leaves a tombstone, and gives up a place in the queue.
     fn bury(&self, owner: &str) -> String {
-        let Self { locks, waiters, .. } = self;
+        let Self { waiters, .. } = self;
+        self.leave_tombstone(owner) + &format!("DELETE FROM {waiters} WHERE owner = {owner}; ")
+    }
+
+    /// Leaves a tombstone: a later attempt of this owner takes no effect.
+    pub(crate) fn leave_tombstone(&self, owner: &str) -> String {
+        let Self { locks, .. } = self;
         format!(
             "DELETE FROM {locks}_withdrawn WHERE owner IN (SELECT owner FROM {locks}_withdrawn \
                WHERE at < {NOW} - interval '{WITHDRAWN_TTL_SECONDS} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED); \
-             INSERT INTO {locks}_withdrawn (owner, at) VALUES ({owner}, {NOW}) ON CONFLICT DO NOTHING; \
-             DELETE FROM {waiters} WHERE owner = {owner}; "
+             INSERT INTO {locks}_withdrawn (owner, at) VALUES ({owner}, {NOW}) ON CONFLICT DO NOTHING; "
         )
     }
 

@@ -12,7 +12,7 @@ use crate::store::postgres::columns::{duration, fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
-use crate::store::{ClientId, Name, Page};
+use crate::store::{ClientId, Name};
 
 /// How many names one page of a list reads.
 const PAGE_SIZE: i64 = 1000;
@@ -55,12 +55,22 @@ fn client(row: &Row) -> Option<ClientInfo> {
     Some(ClientInfo::new(host?, pid, program, since).run_by(user))
 }
 
+/// One page of a list.
+#[derive(Debug, Default)]
+pub(crate) struct NamePage {
+    /// The names of locks that are held.
+    pub(crate) locks: Vec<String>,
+    /// The names of semaphores, also of those of which nobody holds a permit.
+    pub(crate) semaphores: Vec<String>,
+    pub(crate) next: Option<String>,
+}
+
 pub(crate) async fn page(
     connection: &Connection,
     sql: &Sql,
     pattern: &str,
     after: Option<&str>,
-) -> Result<Page> {
+) -> Result<NamePage> {
     let after = after.unwrap_or_default();
     let params = [(&PAGE_SIZE as _, Type::INT8), (&after as _, Type::TEXT)];
     let rows = connection
@@ -68,11 +78,23 @@ pub(crate) async fn page(
         .await
         .map_err(RequestError::error)?;
     let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE_SIZE);
-    let names = rows.iter().map(|row| row.get::<_, String>(0));
-    let mut names: Vec<String> = names.collect();
-    let next = names.last().filter(|_| full).cloned();
-    names.retain(|name| matches_glob(pattern, name));
-    Ok(Page { names, next })
+    let next = rows.last().filter(|_| full).map(|row| row.get(0));
+    let mut page = NamePage {
+        next,
+        ..NamePage::default()
+    };
+    for row in &rows {
+        let name: String = row.get(0);
+        if !matches_glob(pattern, &name) {
+            continue;
+        }
+        if row.get(1) {
+            page.semaphores.push(name);
+        } else {
+            page.locks.push(name);
+        }
+    }
+    Ok(page)
 }
 
 /// Stores the details of a client, and deletes rows that expired long ago.

@@ -12,6 +12,7 @@
 mod address;
 mod columns;
 mod connection;
+mod counter;
 mod doctor;
 mod errors;
 mod fair_sql;
@@ -21,6 +22,9 @@ mod inspect;
 mod mark_sql;
 mod marks;
 pub(crate) mod options;
+mod permit_sql;
+mod permit_table;
+mod permits;
 mod queue_sql;
 mod queued;
 mod schema;
@@ -41,10 +45,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::errors::unexpected;
 use crate::store::fair_waiters::FairWaiters;
+use crate::store::kinds::is_semaphore;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
-use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::errors::{RequestError, withdrawn};
+use crate::store::postgres::permit_table::PermitLocks;
 use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::queued::{PostgresQueue, QueuedLocks};
 use crate::store::postgres::schema::Sql;
@@ -52,7 +58,7 @@ use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, TokenCounter, certain, ready,
+    Ticket, certain, ready,
 };
 
 /// The polling interval of a waiter that has no wake.
@@ -69,6 +75,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::Permits(1),
     ],
     wakes: true,
     queues: false,
@@ -111,6 +118,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             waiters.look_now(name);
         }
     });
+    let permits = PermitLocks::new(&queue_sql, &back, &listener, env);
     let has_queue = Arc::new(AtomicBool::new(false));
     let face = |connection| Postgres {
         connection,
@@ -119,6 +127,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         waiters: Arc::clone(&waiters),
         queue_sql: Arc::clone(&queue_sql),
         has_queue: Arc::clone(&has_queue),
+        permits: Arc::clone(&permits),
         lease: env.lease,
     };
     let (front, back) = (face(front), face(back));
@@ -138,6 +147,7 @@ struct Postgres {
     waiters: Arc<FairWaiters<PostgresQueue>>,
     queue_sql: Arc<QueueSql>,
     has_queue: Arc<AtomicBool>,
+    permits: Arc<PermitLocks>,
     lease: Duration,
 }
 
@@ -186,7 +196,8 @@ impl Postgres {
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
                 Ok(self.refused(ask, wake, Some(left)))
             }
-            2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")),
+            2 => Err(withdrawn()),
+            3 => Err(is_semaphore()),
             other => Err(unexpected(format_args!("{other:?}"))),
         }
     }
@@ -212,9 +223,11 @@ impl Postgres {
             (&owners as _, Type::TEXT_ARRAY),
             (&leases as _, Type::INT8_ARRAY),
         ];
-        // A side is not the owner in its lock's row, so this statement leaves it alone.
+        // The owner of a side or of permits is not the one in the row, so this statement leaves them alone.
         let mut kept = self.queued().renew_sides(batch).await?;
-        if batch.iter().any(|one| !one.ticket.kind.is_read_write()) {
+        kept.extend(self.renew_permits(batch).await?);
+        let in_row = |kind: LockKind| !kind.is_read_write() && !kind.is_permits();
+        if batch.iter().any(|one| in_row(one.ticket.kind)) {
             let rows = self.connection.ask(&self.sql.renew, &params).await;
             let rows = rows.map_err(RequestError::error)?;
             kept.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
@@ -243,31 +256,6 @@ impl Postgres {
             lease: self.lease,
         }
     }
-
-    /// The newest token of all names, which come from one sequence.
-    async fn newest_token(&self) -> Result<u64> {
-        let rows = self.connection.ask(&self.sql.counter, &[]).await;
-        let rows = rows.map_err(RequestError::error)?;
-        let newest = rows.first().map(|row| row.get::<_, i64>(0));
-        let newest = newest.ok_or_else(|| unexpected("the sequence has no row"))?;
-        u64::try_from(newest).map_err(|_| {
-            Error::new(ErrorKind::WrongType).because(format!(
-                "the sequence of the fencing tokens is at {newest}, which is not a token; restart it at the largest token in use"
-            ))
-        })
-    }
-
-    async fn raise_tokens(&self, newest: u64) -> Result<u64> {
-        let seen = self.newest_token().await?;
-        if seen >= newest {
-            return Ok(seen);
-        }
-        let newest = i64::try_from(newest).unwrap_or(i64::MAX);
-        let raise = schema::raise(&self.sql.table, newest);
-        let raised = self.connection.run(&raise).await;
-        raised.map_err(RequestError::error)?;
-        self.newest_token().await
-    }
 }
 
 /// The row was taken: the ticket has to be withdrawn.
@@ -288,12 +276,15 @@ impl Backend for Postgres {
             sql_fence: Some(&self.sql.fence),
             token_counter: Some(self),
             marks: Some(self),
+            permit_counter: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        if ask.ticket.kind.is_queued() {
+        if let LockKind::Permits(permits) = ask.ticket.kind {
+            certain(self.attempt_permits(ask, permits))
+        } else if ask.ticket.kind.is_queued() {
             certain(self.queued().attempt(ask))
         } else {
             certain(self.decide(ask))
@@ -309,7 +300,9 @@ impl Backend for Postgres {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        if ticket.kind.is_queued() {
+        if ticket.kind.is_permits() {
+            Box::pin(self.end_permits(ticket, false))
+        } else if ticket.kind.is_queued() {
             Box::pin(self.queued().release(ticket))
         } else {
             Box::pin(self.queued().release_plain(ticket))
@@ -317,7 +310,9 @@ impl Backend for Postgres {
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        if ticket.kind.is_queued() {
+        if ticket.kind.is_permits() {
+            Box::pin(self.end_permits(ticket, true))
+        } else if ticket.kind.is_queued() {
             Box::pin(self.queued().withdraw(ticket))
         } else {
             Box::pin(self.queued().withdraw_plain(ticket))
@@ -326,15 +321,10 @@ impl Backend for Postgres {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.waiters.close();
+        self.permits.waiters.close();
         self.listener.close();
         self.connection.close();
         ready(())
-    }
-}
-
-impl TokenCounter for Postgres {
-    fn raise<'a>(&'a self, _name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(self.raise_tokens(newest))
     }
 }
 
@@ -342,17 +332,25 @@ impl Operate for Postgres {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(async move {
             let mut snapshot = inspect::at(&self.connection, &self.sql, name).await?;
+            if self.show_permits(name, &mut snapshot).await? {
+                return Ok(snapshot);
+            }
             self.queued().show(name, &mut snapshot).await?;
             Ok(snapshot)
         })
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::page(&self.connection, &self.sql, pattern, after))
+        Box::pin(self.page(pattern, after))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.queued().force_release(name))
+        Box::pin(async move {
+            match self.force_permits(name).await? {
+                Some(was_held) => Ok(was_held),
+                None => self.queued().force_release(name).await,
+            }
+        })
     }
 
     fn announce<'a>(
@@ -369,6 +367,7 @@ impl Operate for Postgres {
                 Box::pin(async move {
                     announced.await?;
                     self.queued().tidy().await;
+                    self.tidy_permits().await;
                     Ok(())
                 })
             }
@@ -380,7 +379,7 @@ impl Operate for Postgres {
         Box::pin(doctor::examine(
             &self.connection,
             &self.sql,
-            &self.queue_sql,
+            (&self.queue_sql, &self.permits.sql),
             &self.listener,
         ))
     }

@@ -222,7 +222,7 @@ fn make(table: &str) -> String {
 }
 
 /// Deletes some rows whose time was over an hour ago. Names that are in use are served often.
-fn tidy(table: &str, until: &str) -> String {
+pub(crate) fn tidy(table: &str, until: &str) -> String {
     format!(
         "DELETE FROM {table} WHERE owner IN (SELECT owner FROM {table} \
            WHERE {until} < {NOW} - interval '1 hour' LIMIT 100 FOR UPDATE SKIP LOCKED); "

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::snapshot::{Mode, Snapshot};
 use crate::store::errors::unexpected;
 use crate::store::fair_waiters::{
     COUNTED, FairPosition, FairWaiters, QueueLook, QueueTable, show_queue,
 };
+use crate::store::kinds::is_semaphore;
 use crate::store::postgres::columns::fencing;
 use crate::store::postgres::connection::{Connection, TextAnswer};
-use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::errors::{RequestError, withdrawn};
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
@@ -25,7 +26,7 @@ use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Renewal, T
 use crate::types::LostReason;
 
 /// The pause before the next attempt while another transaction locks the row.
-const ROW_TAKEN: Duration = Duration::from_millis(50);
+pub(crate) const ROW_TAKEN: Duration = Duration::from_millis(50);
 
 /// The queue table, on a connection.
 pub(crate) struct PostgresQueue {
@@ -61,20 +62,8 @@ async fn ask(
     liveness: &Liveness,
     text: &str,
 ) -> Result<TextAnswer, RequestError> {
-    let deadline = connection.deadline();
-    match connection.ask_text(liveness, text, deadline).await {
-        Err(failure) if failure.is_no_table() => {
-            let made = tables::make(
-                connection,
-                "a table of the fair and read-write locks",
-                &sql.make,
-            )
-            .await;
-            made.map_err(RequestError::Classified)?;
-            connection.ask_text(liveness, text, deadline).await
-        }
-        answer => answer,
-    }
+    let made_by = ("a table of the fair and read-write locks", &*sql.make);
+    tables::ask_and_make(connection, made_by, liveness, text).await
 }
 
 /// Whether there is a queue that this user may read. A user who has rights to locks without a queue only can still look
@@ -111,10 +100,10 @@ impl QueuedLocks<'_> {
             Err(failure) if failure.is_row_taken() => return Ok(Attempt::held(None, ROW_TAKEN)),
             answer => answer.map_err(RequestError::error)?,
         };
-        if columns.number(3)? != 0 {
-            return Err(
-                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
-            );
+        match columns.number(3)? {
+            0 => {}
+            1 => return Err(withdrawn()),
+            _ => return Err(is_semaphore()),
         }
         if columns.number(0)? == 0 {
             if ask_for.downgrade_of.is_some() {

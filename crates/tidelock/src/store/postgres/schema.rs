@@ -26,6 +26,9 @@ const RAISE_PATIENCE: u32 = 1000;
 /// The server's time when the expression is evaluated, not when the transaction began.
 pub(crate) const NOW: &str = "clock_timestamp()";
 
+/// The owner in the row of a name that is a semaphore. No owner id is so.
+pub(crate) const SEMAPHORE: &str = ":semaphore";
+
 /// The statements for one table.
 #[derive(Debug)]
 pub(crate) struct Sql {
@@ -46,6 +49,7 @@ pub(crate) struct Sql {
     pub(crate) withdraw: String,
     pub(crate) force: String,
     pub(crate) inspect: String,
+    /// The second column: whether the name is a semaphore, which need not be held.
     pub(crate) list: String,
     pub(crate) announce: String,
     /// For the table of an earlier tidelock, which has no column for the user.
@@ -89,7 +93,7 @@ impl Sql {
             withdraw: withdraw(table),
             force: format!(
                 "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
-                   WHERE name = $1 AND owner IS NOT NULL AND expires > {NOW} RETURNING name) \
+                   WHERE name = $1 AND owner <> '{SEMAPHORE}' AND expires > {NOW} RETURNING name) \
                  SELECT true, {free}::text FROM freed"
             ),
             inspect: format!(
@@ -99,7 +103,7 @@ impl Sql {
                  WHERE l.name = $1"
             ),
             list: format!(
-                "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} AND name > $2 ORDER BY name LIMIT $1"
+                "SELECT name, owner = '{SEMAPHORE}' FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} AND name > $2 ORDER BY name LIMIT $1"
             ),
             announce: announce(table, ", os_user", ", $7"),
             announce_without_user: announce(table, "", ""),
@@ -168,7 +172,8 @@ fn make(table: &str) -> String {
     )
 }
 
-/// Grants the lock, or says why not: 1 and the token; 0 and the holder's remaining time; 2 for a withdrawn owner.
+/// Grants the lock, or says why not: 1 and the token; 0 and the holder's remaining time; 2 for a withdrawn owner;
+/// 3 if the name is a semaphore.
 fn attempt(table: &str) -> String {
     // The INSERT reads `patience`, so that `lock_timeout` is set before it waits for the row.
     format!(
@@ -185,7 +190,8 @@ fn attempt(table: &str) -> String {
              AND (l.owner IS NULL OR l.owner = EXCLUDED.owner OR l.expires <= {NOW}) \
            RETURNING token) \
          SELECT 1, token FROM granted UNION ALL \
-         SELECT CASE WHEN $2 = ANY (withdrawn) OR EXISTS (SELECT 1 FROM {table}_withdrawn w WHERE w.owner = $2) THEN 2 ELSE 0 END, \
+         SELECT CASE WHEN $2 = ANY (withdrawn) OR EXISTS (SELECT 1 FROM {table}_withdrawn w WHERE w.owner = $2) THEN 2 \
+           WHEN owner = '{SEMAPHORE}' THEN 3 ELSE 0 END, \
            (extract(epoch FROM expires - {NOW}) * 1000000)::bigint \
          FROM {table} WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM granted)"
     )

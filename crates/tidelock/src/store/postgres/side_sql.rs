@@ -35,13 +35,13 @@ impl QueueSql {
              WITH held AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + {lease} * interval '1 microsecond') \
                FROM {locks} AS l WHERE l.name = {name} AND s.owner = {owner} AND s.held_as = l.owner RETURNING s.ends) \
              UPDATE {locks} AS l SET expires = greatest(l.expires, held.ends) FROM held WHERE l.name = {name}; \
-             SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {withdrawn}::int \
+             SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {refused} \
              FROM {locks} AS l LEFT JOIN {sides} AS s ON s.owner = {owner} AND s.held_as = l.owner WHERE l.name = {name}",
             lock = self.lock_row(&name),
             enters = granting(&enters),
             dead = self.remove_dead(&name),
             left = left("l"),
-            withdrawn = self.withdrawn(&owner),
+            refused = self.refused(&owner),
         )
     }
 

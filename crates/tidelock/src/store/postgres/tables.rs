@@ -4,8 +4,9 @@
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::Liveness;
 use crate::store::errors::one_line;
-use crate::store::postgres::connection::Connection;
+use crate::store::postgres::connection::{Connection, TextAnswer};
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
 
@@ -58,4 +59,23 @@ pub(crate) async fn make(connection: &Connection, what: &str, statements: &str) 
             _ => error,
         }
     })
+}
+
+/// Sends a text of several statements. If a table is missing, makes it and sends the text again: a database of an older
+/// tidelock, or one without such locks, has none. The pair: which table, and what makes it.
+pub(crate) async fn ask_and_make(
+    connection: &Connection,
+    (what, make_it): (&str, &str),
+    liveness: &Liveness,
+    text: &str,
+) -> Result<TextAnswer, RequestError> {
+    let deadline = connection.deadline();
+    match connection.ask_text(liveness, text, deadline).await {
+        Err(failure) if failure.is_no_table() => {
+            let made = make(connection, what, make_it).await;
+            made.map_err(RequestError::Classified)?;
+            connection.ask_text(liveness, text, deadline).await
+        }
+        answer => answer,
+    }
 }

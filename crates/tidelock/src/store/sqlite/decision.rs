@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::kinds::{is_lock, is_semaphore};
 use crate::store::{Attempt, Grant};
 use crate::types::{FencingToken, LostReason};
 
@@ -13,6 +14,10 @@ pub(crate) enum Decision {
     Granted(Option<i64>, u32),
     Held(Duration),
     Withdrawn,
+    /// The name is a semaphore, and the ticket is for a lock.
+    IsSemaphore,
+    /// The name is a lock, and the ticket is for permits.
+    IsLock,
     /// The writer that the ticket follows does not hold the write side.
     NotWriting,
     /// The counter has this value, which has no next token. Nothing was written.
@@ -32,6 +37,8 @@ impl Decision {
             Self::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"))
             }
+            Self::IsSemaphore => Err(is_semaphore()),
+            Self::IsLock => Err(is_lock()),
             Self::NotWriting => Err(Error::lost(LostReason::Taken)),
             Self::NoToken(value) => Err(no_token(&value)),
         }

@@ -1,10 +1,11 @@
 //! What operators see of the rows.
 
-use crate::snapshot::{Holder, Mode, Snapshot};
-use crate::store::Page;
+use crate::snapshot::{Holder, Mode, PermitCount, Snapshot};
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
+use crate::store::sqlite::permit_rows::PermitQueue;
 use crate::store::sqlite::records::LockTransaction;
+use crate::store::{OwnerId, Page};
 use crate::types::FencingToken;
 
 /// Bounds the rows that one page of a list reads.
@@ -18,6 +19,10 @@ pub(crate) fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Resu
     let mut snapshot = Snapshot::free(name);
     show_queue(&mut snapshot, view.queue(name)?);
     snapshot.token = view.newest_token(name)?.map(fencing);
+    let queue = view.permit_queue(name)?;
+    if queue.total.is_some() || !queue.waiters.is_empty() {
+        show_permits(view, &queue, &mut snapshot)?;
+    }
     if view.has_sides_of(name)? {
         return with_sides(view, name, snapshot);
     }
@@ -26,7 +31,7 @@ pub(crate) fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Resu
     };
     let left = row.left(name, view.now, view.seen);
     if !left.is_zero() {
-        snapshot.expires_in = Some(left);
+        snapshot.expires_in = snapshot.expires_in.max(Some(left));
         snapshot
             .holders
             .push(holder(view, &row.owner, Mode::Exclusive)?);
@@ -57,6 +62,26 @@ fn with_sides(
     Ok(snapshot)
 }
 
+/// A semaphore. An older tidelock, which knows none, may hold a lock of the same name meanwhile.
+fn show_permits(
+    view: &LockTransaction<'_>,
+    queue: &PermitQueue,
+    snapshot: &mut Snapshot,
+) -> rusqlite::Result<()> {
+    let available = |total| PermitCount::new(total - queue.held(), total);
+    snapshot.permits = queue.total.map(available);
+    snapshot.waiters = Some(queue.waiters.len() as u64);
+    snapshot.expires_in = queue.holders.iter().map(|holder| holder.left).max();
+    for row in &queue.holders {
+        let id = OwnerId::of_text(&row.owner).permit_id(0);
+        let mut one = Holder::new(id, u64::from(row.permits));
+        one.mode = Mode::Permits;
+        one.client = view.client(&row.client)?;
+        snapshot.holders.push(one);
+    }
+    Ok(())
+}
+
 fn holder(view: &LockTransaction<'_>, owner: &str, mode: Mode) -> rusqlite::Result<Holder> {
     let mut holder = Holder::new(owner, 1);
     holder.mode = mode;
@@ -75,7 +100,8 @@ pub(crate) fn page(
     let mut names = Vec::new();
     for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
         let row = view.row(&name)?;
-        if row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero()) {
+        let locked = row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero());
+        if locked || !view.permit_queue(&name)?.holders.is_empty() {
             names.push(name);
         }
     }

@@ -25,6 +25,9 @@ pub(crate) mod fuzz;
 mod holder_bytes;
 mod inspect;
 mod marks;
+mod permit_records;
+mod permit_rows;
+mod permits;
 mod queue;
 mod queue_place;
 mod queue_rows;
@@ -60,7 +63,7 @@ use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
     Capabilities, ClientId, Clock, Env, Extensions, LockKind, Name, Operate, Page, Released,
-    Renewal, Renewed, Store, Ticket, TokenCounter, WakeChannels, certain, ready,
+    Renewal, Renewed, Store, Ticket, WakeChannels, certain, ready,
 };
 
 /// Bounds of the interval at which an idle connection checks that its files still exist. The interval is a tenth of the
@@ -79,6 +82,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::Permits(1),
     ],
     wakes: true,
     queues: false,
@@ -321,12 +325,13 @@ impl Backend for Sqlite {
         Extensions {
             token_counter: Some(self),
             marks: Some(self),
+            permit_counter: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        if ask.ticket.kind.is_queued() {
+        if ask.ticket.kind.is_queued() || ask.ticket.kind.is_permits() {
             certain(self.ask_queued(ask))
         } else {
             certain(self.ask(ask))
@@ -366,12 +371,6 @@ impl Backend for Sqlite {
         self.waiters.close();
         self.worker.close();
         ready(())
-    }
-}
-
-impl TokenCounter for Sqlite {
-    fn raise<'a>(&'a self, _name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(counter::raise(&self.worker, newest))
     }
 }
 

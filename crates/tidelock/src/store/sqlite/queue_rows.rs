@@ -64,7 +64,7 @@ impl LockTransaction<'_> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
         let row = self.row(name)?;
         let mut row_owner = self.owner_of_row(row.as_ref(), name, owner);
-        if row_owner == RowOwner::Ours || self.is_withdrawn(owner)? {
+        if row_owner == RowOwner::Ours || self.is_withdrawn(owner)? || self.is_semaphore(name)? {
             return self.attempt(ticket, lease, 0);
         }
         if row_owner == RowOwner::Free && self.has_sides_of(name)? {
@@ -180,13 +180,15 @@ impl LockTransaction<'_> {
         Ok(granted.then_some(first.owner))
     }
 
-    /// Whether anybody waits for a fair lock or for a side of this name.
+    /// Whether anybody waits for a fair lock, for a side or for permits of this name.
     pub(crate) fn has_waiters(&self, name: &str) -> Result<bool> {
         let any = |sql: &str| self.connection.prepare_cached(sql)?.exists([name]);
         Ok(
             (self.has_queue()? && any("SELECT 1 FROM waiters WHERE name = ?1")?)
                 || (self.has_sides()?
-                    && any("SELECT 1 FROM sides WHERE name = ?1 AND held_as IS NULL")?),
+                    && any("SELECT 1 FROM sides WHERE name = ?1 AND held_as IS NULL")?)
+                || (self.has_permits()?
+                    && any("SELECT 1 FROM permits WHERE name = ?1 AND held = 0")?),
         )
     }
 
@@ -243,6 +245,9 @@ impl LockTransaction<'_> {
         if self.has_sides()? {
             tables.push(("sides", "AND held_as IS NULL"));
         }
+        if self.has_permits()? {
+            tables.push(("permits", "AND held = 0"));
+        }
         for (table, waits) in tables {
             self.connection
                 .prepare_cached(&format!(
@@ -260,6 +265,9 @@ impl LockTransaction<'_> {
 
     /// The queue, as this client sees it, and whether the first waiter may have the lock now. Only reads.
     pub(crate) fn look_at_queue(&self, name: &str, client: &str) -> Result<(QueueLook, bool)> {
+        if self.waits_for_permits(name, client)? {
+            return self.look_at_permits(name, client);
+        }
         if self.has_sides_of(name)? {
             return self.look_at_sides(name, client);
         }

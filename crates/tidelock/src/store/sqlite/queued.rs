@@ -1,4 +1,4 @@
-//! Fair and read-write locks of this store: its part of [`fair_waiters`](crate::store::fair_waiters).
+//! Fair locks, read-write locks and semaphores of this store: its part of [`fair_waiters`](crate::store::fair_waiters).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::worker::Worker;
-use crate::store::{Name, OwnerId, Ticket};
+use crate::store::{LockKind, Name, OwnerId, Ticket};
 
 /// The queue table, on the connection of the steward.
 pub(crate) struct SqliteQueue {
@@ -36,7 +36,7 @@ impl QueueTable for SqliteQueue {
     }
 }
 
-/// An attempt for a fair lock or for a side of a read-write lock.
+/// An attempt for a fair lock, for a side of a read-write lock or for permits.
 ///
 /// It reads before it writes: the attempt of a waiter that has its place does not need the write lock.
 pub(crate) fn attempt(
@@ -61,12 +61,10 @@ pub(crate) fn attempt(
         }
         None => {}
     }
-    database.grow(Durable::Yes, |view| {
-        if ticket.kind.is_read_write() {
-            view.attempt_side(ticket, lease, position, downgrade_of)
-        } else {
-            view.attempt_fair(ticket, lease, position)
-        }
+    database.grow(Durable::Yes, |view| match ticket.kind {
+        LockKind::Permits(permits) => view.attempt_permits(ticket, permits, lease, position),
+        kind if kind.is_read_write() => view.attempt_side(ticket, lease, position, downgrade_of),
+        _ => view.attempt_fair(ticket, lease, position),
     })
 }
 
@@ -78,6 +76,9 @@ impl LockTransaction<'_> {
         ticket: &Ticket,
         position: FairPosition,
     ) -> rusqlite::Result<Option<(Duration, bool)>> {
+        if let LockKind::Permits(permits) = ticket.kind {
+            return self.permits_are_kept_out(ticket, permits, position);
+        }
         if ticket.kind.is_read_write() {
             return self.side_is_kept_out(ticket, position);
         }
@@ -94,15 +95,16 @@ impl LockTransaction<'_> {
         lease: Duration,
         position: FairPosition,
     ) -> rusqlite::Result<Option<Duration>> {
-        if ticket.kind.is_read_write() {
-            self.wait_behind_holders(ticket, lease, position)
-        } else {
-            self.wait_behind_holder(ticket, lease, position)
+        match ticket.kind {
+            LockKind::Permits(permits) => self.wait_for_permits(ticket, permits, lease, position),
+            kind if kind.is_read_write() => self.wait_behind_holders(ticket, lease, position),
+            _ => self.wait_behind_holder(ticket, lease, position),
         }
     }
 }
 
-/// Frees a lock by `change`, and lets in the waiters of fair and read-write locks that are next in the same transaction.
+/// Frees a lock by `change`, and lets in the waiters that are next in the same transaction: those of fair and read-write
+/// locks, and those for permits.
 /// Returns the owners of those grants.
 pub(crate) fn free<T>(
     database: &mut Database,

@@ -66,6 +66,9 @@ impl LockTransaction<'_> {
         if self.is_withdrawn(&owner)? {
             return Ok(Decision::Withdrawn);
         }
+        if self.is_semaphore(name)? {
+            return Ok(Decision::IsSemaphore);
+        }
         let row = self.row(name)?;
         match self.owner_of_row(row.as_ref(), name, &owner) {
             RowOwner::Theirs(left) => Ok(Decision::Held(left)),
@@ -162,6 +165,9 @@ impl LockTransaction<'_> {
         if renewal.ticket.kind.is_read_write() {
             return self.renew_side(renewal);
         }
+        if renewal.ticket.kind.is_permits() {
+            return self.renew_permits(renewal);
+        }
         let (name, owner) = (
             renewal.ticket.name.as_str(),
             renewal.ticket.owner.to_string(),
@@ -177,6 +183,9 @@ impl LockTransaction<'_> {
     pub(crate) fn release(&self, ticket: &Ticket) -> Result<Released> {
         if ticket.kind.is_read_write() {
             return self.release_side(ticket);
+        }
+        if ticket.kind.is_permits() {
+            return self.release_permits(ticket);
         }
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
         let row = self.row(name)?;
@@ -217,11 +226,12 @@ impl LockTransaction<'_> {
     pub(crate) fn force_release(&self, name: &Name) -> Result<bool> {
         let name = name.as_str();
         let row = self.row(name)?;
-        let held = self.owner_of_row(row.as_ref(), name, "") != RowOwner::Free;
+        let mut held = self.owner_of_row(row.as_ref(), name, "") != RowOwner::Free;
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1")?
             .execute([name])?;
         self.remove_holders(name)?;
+        held |= self.take_back_permits(name)?;
         self.seen.forget(name);
         Ok(held)
     }
@@ -235,8 +245,14 @@ impl LockTransaction<'_> {
 
     /// Returns up to `most` names in order, held or not, that come after `after`.
     pub(crate) fn names(&self, most: i64, after: &str) -> Result<Vec<String>> {
+        let all = if self.has_permits()? {
+            "SELECT name FROM (SELECT name FROM locks UNION SELECT name FROM permits WHERE held = 1) \
+             WHERE name > ?2 ORDER BY name LIMIT ?1"
+        } else {
+            "SELECT name FROM locks WHERE name > ?2 ORDER BY name LIMIT ?1"
+        };
         self.connection
-            .prepare_cached("SELECT name FROM locks WHERE name > ?2 ORDER BY name LIMIT ?1")?
+            .prepare_cached(all)?
             .query_map(params![most, after], |row| row.get(0))?
             .collect()
     }
@@ -255,6 +271,9 @@ impl LockTransaction<'_> {
         }
         if self.has_sides()? {
             self.sweep("sides", timebase)?;
+        }
+        if self.has_permits()? {
+            self.sweep("permits", timebase)?;
         }
         self.connection
             .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
@@ -298,8 +317,8 @@ impl LockTransaction<'_> {
 
     /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
     /// ended with that boot. Those of another clock are deleted after this process has seen them unchanged for as long as
-    /// they are valid. A lock row of another clock stays, as does a holder of a side: only a waiter that watches it knows when
-    /// it may be taken.
+    /// they are valid. A lock row of another clock stays, as does a holder of a side or of permits: only a waiter that watches
+    /// it knows when it may be taken.
     fn sweep(&self, table: &str, timebase: &Timebase) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
@@ -307,7 +326,7 @@ impl LockTransaction<'_> {
                 "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
             ))?
             .execute(params![domain, stamp])?;
-        if !matches!(table, "locks" | "sides") && !domain.starts_with("process:") {
+        if !matches!(table, "locks" | "sides" | "permits") && !domain.starts_with("process:") {
             self.connection
                 .prepare_cached(&format!(
                     "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"

@@ -24,6 +24,9 @@ impl LockTransaction<'_> {
         if self.is_withdrawn(owner)? {
             return Ok(Decision::Withdrawn);
         }
+        if self.is_semaphore(name)? {
+            return Ok(Decision::IsSemaphore);
+        }
         self.make_sides()?;
         match self.side_of(name, owner)? {
             Some(holder) if holder.held_as.is_some() => {
@@ -107,9 +110,13 @@ impl LockTransaction<'_> {
         Ok(queue)
     }
 
-    /// Lets in all waiters of a name that may enter now: those of a read-write lock and of a fair lock. Returns their
-    /// owners.
+    /// Lets in all waiters of a name that may enter now: those of a read-write lock and of a fair lock, or those for
+    /// permits. Returns their owners.
     pub(crate) fn serve(&self, name: &str) -> Result<Vec<String>> {
+        // A waiter for a lock of that name gets an error at its next attempt.
+        if self.is_semaphore(name)? {
+            return self.serve_permits(name, None);
+        }
         if !self.has_sides_of(name)? {
             return Ok(self.hand_over(name)?.into_iter().collect());
         }

@@ -209,20 +209,29 @@ impl LockTransaction<'_> {
             .collect()
     }
 
-    /// A time of another clock means nothing to us: such a row counts from the first time we saw it in its current state,
-    /// a holder for its lease.
     fn left_of(&self, entry: &QueuedRow) -> Duration {
+        let foreign = match entry.held_as {
+            Some(_) => entry.lease,
+            None => nanos(ALIVE),
+        };
+        self.left_until(&entry.owner, &entry.domain, entry.ends, foreign)
+    }
+
+    /// How long a holder or a waiter counts. A time of another clock means nothing to us: such a row counts for `foreign`
+    /// nanoseconds from the first time we saw it in its current state.
+    pub(crate) fn left_until(
+        &self,
+        owner: &str,
+        domain: &str,
+        ends: i64,
+        foreign: i64,
+    ) -> Duration {
         let now = self.now.stamp;
-        let ends = if entry.domain == self.now.domain {
-            entry.ends
+        let ends = if domain == self.now.domain {
+            ends
         } else {
-            let id = noted(&entry.owner);
-            let counts = match entry.held_as {
-                Some(_) => entry.lease,
-                None => nanos(ALIVE),
-            };
-            let since = self.seen.note(&id, &entry.domain, entry.ends, now);
-            since.saturating_add(counts)
+            let since = self.seen.note(&noted(owner), domain, ends, now);
+            since.saturating_add(foreign)
         };
         Duration::from_nanos(u64::try_from(ends.saturating_sub(now)).unwrap_or(0))
     }

@@ -229,6 +229,10 @@ fn plays_its_role() {
             }
             #[cfg(target_os = "linux")]
             "sides" => super::sides::sides(&file, rounds).await,
+            "share permits" => {
+                super::permits::share_permits(&file, rounds, |word| say(word)).await;
+            }
+            "keep permits" => super::permits::keep_permits(&file, rounds, |word| say(word)).await,
             "stop" => stop(&file).await,
             "full" => super::faults::fill_the_disk(&file).await,
             "echo" => echo(&file, rounds).await,

@@ -40,6 +40,14 @@ mod sides {
     tidelock::conformance!(read_write: file());
 }
 
+/// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
+mod permits {
+    use super::file;
+
+    tidelock::conformance!(hashed: file().as_permit());
+    tidelock::conformance!(permits: file());
+}
+
 #[cfg(feature = "blocking")]
 mod sides_threads {
     tidelock::conformance!(read_write: super::file().blocking());

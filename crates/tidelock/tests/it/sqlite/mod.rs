@@ -13,6 +13,7 @@ mod examined;
 mod fair;
 mod faults;
 mod names;
+mod permits;
 mod processes;
 mod removed;
 mod sides;

@@ -104,6 +104,10 @@ impl Redis {
 }
 
 impl PermitCounter for Redis {
+    fn queues(&self) -> bool {
+        false
+    }
+
     fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.change_permits(name, change))
     }

@@ -1,0 +1,196 @@
+//! The requests for permits of semaphores.
+
+use std::collections::HashSet;
+
+use tokio_postgres::types::Type;
+
+use crate::error::Result;
+use crate::snapshot::{Mode, PermitCount, Snapshot};
+use crate::store::errors::unexpected;
+use crate::store::fair_waiters::FairPosition;
+use crate::store::kinds::is_lock;
+use crate::store::postgres::columns::duration;
+use crate::store::postgres::errors::{RequestError, withdrawn};
+use crate::store::postgres::permit_sql::PermitSql;
+use crate::store::postgres::permit_table::{PermitLocks, ask, parts};
+use crate::store::postgres::queued::ROW_TAKEN;
+use crate::store::postgres::schema::SEMAPHORE;
+use crate::store::postgres::{Postgres, inspect};
+use crate::store::{
+    Attempt, AttemptRequest, BoxFuture, Liveness, Name, OwnerId, Page, PermitChange, PermitCounter,
+    Released, Renewal, Ticket,
+};
+
+impl Postgres {
+    pub(crate) async fn attempt_permits(
+        &self,
+        ask_for: &AttemptRequest,
+        permits: u16,
+    ) -> Result<Attempt> {
+        let AttemptRequest { ticket, lease, .. } = ask_for;
+        let PermitLocks { sql, waiters } = &*self.permits;
+        // The listener has to hear before the attempt, or the looks poll.
+        if ask_for.wants_wake() {
+            self.listener.hears(self.connection.limit() / 2).await;
+        }
+        let wake = waiters.arm(ask_for);
+        let text = sql.attempt_permits(ticket, permits, *lease, FairPosition::of(ask_for));
+        let answer = ask(&self.connection, sql, &ask_for.liveness, &text).await;
+        let columns = match answer {
+            Err(failure) if failure.is_row_taken() => return Ok(Attempt::held(None, ROW_TAKEN)),
+            answer => answer.map_err(RequestError::error)?,
+        };
+        match columns.number(1)? {
+            0 => {}
+            1 => return Err(withdrawn()),
+            _ => return Err(is_lock()),
+        }
+        if columns.number(0)? == 0 {
+            waiters.was_refused(ask_for);
+            // The looks of this process notice the end of a holder's lease.
+            return Ok(Attempt::held(wake, self.lease));
+        }
+        waiters.leave(&ticket.name, &ticket.owner);
+        Ok(Attempt::granted(None))
+    }
+
+    /// `withdraws`: later attempts of the ticket take no effect.
+    pub(crate) async fn end_permits(&self, ticket: &Ticket, withdraws: bool) -> Result<Released> {
+        let PermitLocks { sql, waiters } = &*self.permits;
+        if withdraws {
+            waiters.leave(&ticket.name, &ticket.owner);
+        }
+        match self.free_permits(&sql.end_permits(ticket, withdraws)).await {
+            // Nobody holds a permit. But an attempt that makes the tables may still arrive.
+            Err(failure) if failure.is_no_table() && withdraws => {
+                self.connection.end(ticket, &self.sql.withdraw).await
+            }
+            Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
+            ended => ended.map_err(RequestError::error),
+        }
+    }
+
+    /// `None`: the name is no semaphore.
+    pub(crate) async fn force_permits(&self, name: &Name) -> Result<Option<bool>> {
+        let sql = &self.permits.sql;
+        let key = name.as_str();
+        let named = [(&key as _, Type::TEXT)];
+        let rows = self.connection.ask(&sql.is_semaphore, &named).await;
+        if rows.map_err(RequestError::error)?.is_empty() {
+            return Ok(None);
+        }
+        match self.free_permits(&sql.force_permits(name)).await {
+            Err(failure) if failure.is_no_table() => Ok(Some(false)),
+            freed => Ok(Some(freed.map_err(RequestError::error)? == Released::Freed)),
+        }
+    }
+
+    async fn free_permits(&self, text: &str) -> Result<Released, RequestError> {
+        let deadline = self.connection.deadline();
+        let somebody = Liveness::default();
+        let asked = self.connection.ask_text(&somebody, text, deadline);
+        let freed = asked.await?.number(0).map_err(RequestError::Classified)?;
+        Ok(match freed {
+            0 => Released::NotHeld,
+            _ => Released::Freed,
+        })
+    }
+
+    /// Renews the permits in a batch. Returns the numbers of those that were kept; the first of the batch is 1.
+    pub(crate) async fn renew_permits(&self, batch: &[Renewal]) -> Result<HashSet<i64>> {
+        let mut permits: Vec<(i64, &Renewal)> = (1..).zip(batch).collect();
+        permits.retain(|(_, one)| one.ticket.kind.is_permits());
+        if permits.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let text = self.permits.sql.renew_permits(&permits);
+        let (deadline, somebody) = (self.connection.deadline(), Liveness::default());
+        let columns = match self.connection.ask_text(&somebody, &text, deadline).await {
+            Err(failure) if failure.is_no_table() => return Ok(HashSet::new()),
+            columns => columns.map_err(RequestError::error)?,
+        };
+        let numbers = parts(&columns)?.map(|number| number.parse().map_err(unexpected));
+        numbers.collect()
+    }
+
+    /// Shows the permits of a semaphore instead of the row that stands for them. Returns whether the name is one.
+    pub(crate) async fn show_permits(&self, name: &Name, snapshot: &mut Snapshot) -> Result<bool> {
+        let PermitSql {
+            numbers, holders, ..
+        } = &*self.permits.sql;
+        let is_semaphore = snapshot.holders.iter().any(|it| it.owner == SEMAPHORE);
+        if !is_semaphore {
+            return Ok(false);
+        }
+        *snapshot = Snapshot::free(name.as_str());
+        let key = name.as_str();
+        let named = [(&key as _, Type::TEXT)];
+        let rows = self.connection.ask(holders, &named).await;
+        for row in &rows.map_err(RequestError::error)? {
+            let id = OwnerId::of_text(row.get(0)).permit_id(0);
+            let mut holder = inspect::holder(id, Mode::Permits, row);
+            holder.holds = row.get::<_, i32>(1).unsigned_abs().into();
+            snapshot.holders.push(holder);
+            snapshot.expires_in = snapshot.expires_in.max(duration(row, 2));
+        }
+        let rows = self.connection.ask(numbers, &named).await;
+        if let Some(row) = rows.map_err(RequestError::error)?.first() {
+            let total: i64 = row.get(0);
+            snapshot.permits = Some(PermitCount::new(row.get(1), total));
+            snapshot.waiters = u64::try_from(row.get::<_, i64>(2)).ok();
+        }
+        Ok(true)
+    }
+
+    /// One page of the names of locks and semaphores that are held.
+    pub(crate) async fn page(&self, pattern: &str, after: Option<&str>) -> Result<Page> {
+        let connection = &self.connection;
+        let mut page = inspect::page(connection, &self.sql, pattern, after).await?;
+        if !page.semaphores.is_empty() {
+            let named = [(&page.semaphores as _, Type::TEXT_ARRAY)];
+            match connection.ask(&self.permits.sql.held, &named).await {
+                Ok(held) => page
+                    .locks
+                    .extend(held.iter().map(|row| row.get::<_, String>(0))),
+                // The table is gone, or a right to it. A user with rights to locks only can still list them.
+                Err(RequestError::Server(_)) => {}
+                Err(failure) => return Err(failure.error()),
+            }
+        }
+        Ok(Page {
+            names: page.locks,
+            next: page.next,
+        })
+    }
+
+    /// Deletes rows of names that nobody uses any more. That it fails harms nothing: the next client deletes them.
+    pub(crate) async fn tidy_permits(&self) {
+        if let Err(failure) = self.connection.run(&self.permits.sql.tidy).await
+            && !failure.is_no_table()
+        {
+            let error = failure.error();
+            tracing::debug!(%error, "old rows of semaphores were not deleted");
+        }
+    }
+
+    async fn change_number(&self, name: &Name, change: PermitChange) -> Result<bool> {
+        let sql = &self.permits.sql;
+        let text = sql.change_permits(name, change);
+        let answer = ask(&self.connection, sql, &Liveness::default(), &text).await;
+        let columns = answer.map_err(RequestError::error)?;
+        if columns.number(1)? != 0 {
+            return Err(is_lock());
+        }
+        Ok(columns.number(0)? != 0)
+    }
+}
+
+impl PermitCounter for Postgres {
+    fn queues(&self) -> bool {
+        true
+    }
+
+    fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.change_number(name, change))
+    }
+}
