@@ -36,7 +36,14 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
         ),
         LockKind::Read | LockKind::Write | LockKind::ReadFenced | LockKind::WriteFenced => (
             "read-write locks",
-            &["memory:", "sqlite:", "redis:", "postgres:", "zookeeper:"],
+            &[
+                "memory:",
+                "sqlite:",
+                "redis:",
+                "postgres:",
+                "zookeeper:",
+                "etcd:",
+            ],
         ),
         LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
         LockKind::Permits(_) => ("semaphores", &["memory:", "sqlite:", "redis:", "postgres:"]),

@@ -14,4 +14,5 @@ mod faults;
 mod promises;
 mod rights;
 mod secured;
+mod sides;
 mod world;

@@ -29,13 +29,16 @@ mod plain {
     tidelock::conformance!(election: super::fixture());
     tidelock::conformance!(ordered election: super::fixture());
     tidelock::conformance!(fair: super::fixture());
+    tidelock::conformance!(read_write: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
     tidelock::conformance!(once with faults: super::fixture().through_chaos());
+    tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
+    tidelock::conformance!(read_write: super::fixture().blocking());
 }

@@ -7,82 +7,15 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::etcd::Etcd;
-use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
-use crate::store::etcd::calls::{
-    created, found, get, is_empty, newest, oldest, ops, put, whole_seconds,
-};
-use crate::store::etcd::errors::{RequestError, unclear, unexpected, unsent, untouched};
-use crate::store::etcd::keys;
-use crate::store::etcd::keys::Folder;
+use crate::error::{Error, Result};
+use crate::store::etcd::api::{TxnRequest, TxnResponse};
+use crate::store::etcd::calls::{created, ops, whole_seconds};
+use crate::store::etcd::errors::{RequestError, unclear, unsent, untouched};
+use crate::store::etcd::queue::{self, QueueKeys, QueuePosition};
 use crate::store::etcd::ticket_leases::Lease;
+use crate::store::etcd::{Etcd, Shared, downgrade};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Ticket, Wait, Wake};
-use crate::types::FencingToken;
-
-/// A ticket's position in the queue.
-pub(crate) enum QueuePosition {
-    /// First in the queue: it holds the lock. With the creation revision of its key.
-    First(i64),
-    /// Behind another key. With that key, and the revision at which it was still there.
-    Behind(KeyValue, i64),
-    /// It has no key, and none was wanted: `try_acquire` on a lock that is taken.
-    Nowhere,
-    /// Its key is in the queue, but another request must find the key before it. With its creation revision.
-    Somewhere(i64),
-}
-
-/// The lock algorithm: reads a ticket's position from the answer to [`Etcd::transaction`]. `known` is the creation
-/// revision of its key that the transaction used, if it used one.
-pub(crate) fn decide(
-    ask: &AttemptRequest,
-    queue_keys: &QueueKeys,
-    answer: &TxnResponse,
-    known: Option<i64>,
-) -> Result<QueuePosition> {
-    let now = now(answer);
-    let range = |n: usize| found(answer.responses.get(n));
-    let is_own = |kv: &&KeyValue| queue_keys.owns(&kv.key);
-    if answer.succeeded && ask.patience.is_zero() {
-        return Ok(QueuePosition::First(now));
-    }
-    if answer.succeeded {
-        let first = range(1).and_then(|first| first.kvs.first());
-        if first.as_ref().is_some_and(is_own) {
-            return Ok(QueuePosition::First(now));
-        }
-        let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
-        let before = last.iter().find(|kv| !is_own(kv));
-        let before = before.ok_or_else(|| {
-            unexpected("the key of the ticket is not the first, but the reply has no earlier key")
-        })?;
-        return Ok(QueuePosition::Behind(before.clone(), now));
-    }
-    let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
-    let first = range(1).and_then(|first| first.kvs.first());
-    let Some(own) = own.kvs.first() else {
-        return if ask.patience.is_zero() {
-            Ok(QueuePosition::Nowhere)
-        } else {
-            Err(unexpected(
-                "the comparison found the key of the ticket, but the read did not return it",
-            ))
-        };
-    };
-    if own.value != ask.ticket.owner.text().as_bytes() {
-        return Err(Error::new(ErrorKind::WrongType)
-            .because("a key of another client has the name of this ticket's key"));
-    }
-    if first.as_ref().is_some_and(is_own) {
-        return Ok(QueuePosition::First(own.create_revision));
-    }
-    match range(2).and_then(|before| before.kvs.first()) {
-        Some(before) if known == Some(own.create_revision) => {
-            Ok(QueuePosition::Behind(before.clone(), now))
-        }
-        _ => Ok(QueuePosition::Somewhere(own.create_revision)),
-    }
-}
+use crate::types::{FencingToken, LostReason};
 
 impl Etcd {
     /// See [`Backend::attempt`](crate::store::Backend::attempt).
@@ -96,6 +29,10 @@ impl Etcd {
         // We retry in two cases: the reused lease has expired, and the key with it, or the key is under the lease of
         // another attempt of this ticket.
         for round in 0..3 {
+            if let Some(writer) = &ask.downgrade_of {
+                let joined = ticket_leases.join(&ask.ticket, writer)?;
+                joined.ok_or_else(|| Error::lost(LostReason::Taken))?;
+            }
             let (lease, fresh) = self.lease_for_ticket(ask, round == 0, deadline).await?;
             let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
@@ -127,7 +64,7 @@ impl Etcd {
                 (Err(failure), Ok(_)) => return Err(unclear(failure)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
-                    if let Some(id) = record_key_lease(&answer, ask, lease) {
+                    if let Some(id) = queue::record_key_lease(&answer, ask, lease.id) {
                         ticket_leases.record_key_lease(&ask.ticket, id);
                         if id != lease.id {
                             continue;
@@ -168,7 +105,12 @@ impl Etcd {
         }
         // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that request.
         let answer = asked.await;
-        let first = |answer| is_first(ask, queue_keys, answer);
+        let first = |answer| match self.decide(ask, queue_keys, answer) {
+            Ok(QueuePosition::First(_)) => true,
+            // A second request may find that no key blocks a reader.
+            Ok(QueuePosition::Somewhere(_)) => queue_keys.reads,
+            Ok(QueuePosition::Behind(..) | QueuePosition::Nowhere) | Err(_) => false,
+        };
         if answer.as_ref().is_ok_and(first) {
             return (self.alive(lease, deadline).await, answer);
         }
@@ -181,20 +123,24 @@ impl Etcd {
         let (ticket_leases, name) = (&self.shared.ticket_leases, &ask.ticket.name);
         if !ask.patience.is_zero()
             || !ticket_leases.is_taken(name)
+            || ask.downgrade_of.is_some()
             || ticket_leases.lease(&ask.ticket)?.is_some()
         {
             return Ok(false);
         }
-        let first = oldest(&self.shared.keys.folder(name));
-        let first = self
-            .connection
-            .range(first, deadline)
-            .await
-            .map_err(untouched)?;
-        if first.count > 0 {
+        // The ticket has no key yet, so the id in its keys does not matter.
+        let queue_keys = QueueKeys::named(&self.shared.keys, &ask.ticket, 0, false);
+        let look = TxnRequest {
+            success: ops(queue_keys.first()),
+            ..TxnRequest::default()
+        };
+        let seen = self.connection.txn(look, deadline).await;
+        let seen = seen.map_err(untouched)?;
+        let taken = queue::latest(&seen.responses).is_some();
+        if taken {
             ticket_leases.taken(name);
         }
-        Ok(first.count > 0)
+        Ok(taken)
     }
 
     /// The lease of a ticket, and whether it was granted by this call. With `reuse`, a spare lease may be taken.
@@ -245,7 +191,7 @@ impl Etcd {
         Ok(kept.contains_key(&lease.id))
     }
 
-    /// Builds the transaction of one attempt; [`decide`] reads its answer.
+    /// Builds the transaction of one attempt.
     fn transaction(
         &self,
         ask: &AttemptRequest,
@@ -253,50 +199,54 @@ impl Etcd {
         lease: i64,
         marker: Option<i64>,
     ) -> TxnRequest {
-        let (QueueKeys { key, folder }, owner) = (queue_keys, ask.ticket.owner.text());
-        let own = put(key, owner, lease);
-        let marks = !ask.delay.is_zero();
-        let marker = marks.then(|| put(&queue_keys.marker(), owner, marker.unwrap_or(lease)));
-        let first = Op::Range(oldest(folder));
-        if ask.patience.is_zero() {
-            return TxnRequest {
-                compare: vec![is_empty(folder)],
-                success: ops([own].into_iter().chain(marker)),
-                failure: ops([Op::Range(get(key)), first]),
-            };
+        let Shared {
+            keys,
+            ticket_leases,
+            ..
+        } = &*self.shared;
+        let joined = ask
+            .downgrade_of
+            .as_ref()
+            .zip(ticket_leases.joined(&ask.ticket));
+        if let Some((writer, joined)) = joined {
+            return downgrade::transaction(ask, writer, (keys, queue_keys), joined, lease);
         }
-        let mut look = vec![Op::Range(get(key)), first.clone()];
-        if let Some(revision) = self.shared.ticket_leases.revision(&ask.ticket) {
-            look.push(Op::Range(newest(folder, 1, revision.saturating_sub(1))));
-        }
-        TxnRequest {
-            compare: vec![created(key.as_bytes(), 0)],
-            // The newest key is now our own, so we also request the one before it. With a lock-delay our own marker may
-            // be among them, so we request one more.
-            success: ops([
-                own,
-                first,
-                Op::Range(newest(folder, 2 + i64::from(marks), 0)),
-            ]
-            .into_iter()
-            .chain(marker)),
-            failure: ops(look),
-        }
+        let known = ticket_leases.revision(&ask.ticket);
+        queue::transaction(ask, queue_keys, lease, marker, known)
     }
 
-    /// Reads the key before the ticket's own key, which has this creation revision.
+    /// Reads a ticket's position from the answer to [`transaction`](Self::transaction).
+    fn decide(
+        &self,
+        ask: &AttemptRequest,
+        queue_keys: &QueueKeys,
+        answer: &TxnResponse,
+    ) -> Result<QueuePosition> {
+        if ask.downgrade_of.is_some() {
+            return downgrade::decide(ask, queue_keys, answer);
+        }
+        let known = self.shared.ticket_leases.revision(&ask.ticket);
+        queue::decide(ask, queue_keys, answer, known)
+    }
+
+    /// Reads the key that blocks the ticket's own key, which has this creation revision. `None`: its own key has gone.
     async fn predecessor(
         &self,
         queue_keys: &QueueKeys,
         own: i64,
         deadline: BootInstant,
     ) -> Result<Option<QueuePosition>> {
-        let before = newest(&queue_keys.folder, 1, own - 1);
-        let before = self.connection.range(before, deadline).await;
-        let before = before.map_err(unclear)?;
-        let revision = before.header.as_ref().map_or(0, |header| header.revision);
-        let key = before.kvs.into_iter().next();
-        Ok(key.map(|key| QueuePosition::Behind(key, revision)))
+        let look = TxnRequest {
+            compare: vec![created(queue_keys.key.as_bytes(), own)],
+            success: ops(queue_keys.ahead(own.saturating_sub(1))),
+            failure: Vec::new(),
+        };
+        let answer = self.connection.txn(look, deadline).await.map_err(unclear)?;
+        let position = || {
+            let ahead = queue::latest(&answer.responses);
+            queue::position(ahead, own, queue::now(&answer))
+        };
+        Ok(answer.succeeded.then(position))
     }
 
     /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
@@ -311,16 +261,16 @@ impl Etcd {
     ) -> Result<Attempt> {
         let ticket_leases = &self.shared.ticket_leases;
         if answer.succeeded {
-            ticket_leases.created(&ask.ticket, now(answer));
+            ticket_leases.created(&ask.ticket, queue::now(answer));
         }
-        let mut position = decide(ask, queue_keys, answer, ticket_leases.revision(&ask.ticket))?;
+        let mut position = self.decide(ask, queue_keys, answer)?;
         if let QueuePosition::Somewhere(own) = position {
             ticket_leases.created(&ask.ticket, own);
-            let Some(behind) = self.predecessor(queue_keys, own, deadline).await? else {
-                // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
+            let Some(found) = self.predecessor(queue_keys, own, deadline).await? else {
+                // Our key has gone meanwhile. A retry at once creates it again.
                 return Ok(Attempt::held(wake, Duration::ZERO));
             };
-            position = behind;
+            position = found;
         }
         match position {
             QueuePosition::First(revision) => {
@@ -335,7 +285,7 @@ impl Etcd {
                 {
                     return Ok(Attempt::held(wake, Duration::ZERO));
                 }
-                if !ask.delay.is_zero() {
+                if !ask.delay.is_zero() || queue_keys.place.is_some() {
                     ticket_leases.holds(&ask.ticket);
                 }
                 Ok(Attempt::Acquired(granted(revision)))
@@ -359,50 +309,6 @@ impl Etcd {
     }
 }
 
-/// A ticket's own key, and the key range of the queue it belongs to.
-pub(crate) struct QueueKeys {
-    pub(crate) key: String,
-    pub(crate) folder: Folder,
-}
-
-impl QueueKeys {
-    /// `None`: the ticket never had a lease, so no request can have created a key.
-    pub(crate) fn of(store: &Etcd, ticket: &Ticket) -> Option<Self> {
-        let id = store.shared.ticket_leases.id(ticket)?;
-        Some(Self {
-            key: store.shared.keys.own(&ticket.name, id),
-            folder: store.shared.keys.folder(&ticket.name),
-        })
-    }
-
-    /// The key of the ticket's lock-delay marker.
-    pub(crate) fn marker(&self) -> String {
-        keys::marker(&self.key)
-    }
-
-    /// Whether a key is the ticket's own key or its marker.
-    pub(crate) fn owns(&self, key: &[u8]) -> bool {
-        keys::marked(key).unwrap_or(key) == self.key.as_bytes()
-    }
-}
-
-/// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of
-/// the ticket wrote the key; then the other lease needs the keep-alive.
-fn record_key_lease(answer: &TxnResponse, ask: &AttemptRequest, lease: Lease) -> Option<i64> {
-    if answer.succeeded {
-        return Some(lease.id);
-    }
-    let own = found(answer.responses.first())?.kvs.first()?;
-    (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
-}
-
-/// Whether the answer shows the ticket's key as the oldest.
-fn is_first(ask: &AttemptRequest, queue_keys: &QueueKeys, answer: &TxnResponse) -> bool {
-    let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
-    let alone = answer.succeeded && ask.patience.is_zero();
-    alone || first.is_some_and(|kv| queue_keys.owns(&kv.key))
-}
-
 /// The creation revision of the ticket's key is its fencing token.
 fn granted(revision: i64) -> Grant {
     let token = FencingToken::new(u64::try_from(revision).unwrap_or_default());
@@ -410,9 +316,4 @@ fn granted(revision: i64) -> Grant {
         token: Some(token),
         ..Grant::default()
     }
-}
-
-/// The store's revision after the transaction.
-fn now(answer: &TxnResponse) -> i64 {
-    answer.header.as_ref().map_or(0, |header| header.revision)
 }

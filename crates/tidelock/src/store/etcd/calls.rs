@@ -147,6 +147,14 @@ pub(crate) fn oldest(folder: &Folder) -> RangeRequest {
     }
 }
 
+/// Reads all keys of a queue, oldest first.
+pub(crate) fn all(folder: &Folder) -> RangeRequest {
+    RangeRequest {
+        limit: 0,
+        ..oldest(folder)
+    }
+}
+
 /// Reads the newest `limit` keys of a queue, created at revision `up_to` or before it. An `up_to` of 0 means no bound.
 pub(crate) fn newest(folder: &Folder, limit: i64, up_to: i64) -> RangeRequest {
     RangeRequest {

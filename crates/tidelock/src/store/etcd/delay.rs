@@ -12,10 +12,10 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::store::errors::may_have_run;
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::TxnRequest;
 use crate::store::etcd::calls::{created, ops, put, whole_seconds};
 use crate::store::etcd::errors::{RequestError, untouched};
+use crate::store::etcd::queue::QueueKeys;
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{AttemptRequest, BootInstant, Ticket};
 

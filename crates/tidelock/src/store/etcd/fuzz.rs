@@ -16,8 +16,10 @@ use crate::store::etcd::api::{
     AuthenticateResponse, KeyValue, LeaseResponse, MemberListResponse, RangeResponse,
     StatusResponse, TxnResponse, WatchResponse,
 };
-use crate::store::etcd::keys::Keys;
-use crate::store::etcd::{acquire, calls, inspect};
+use crate::store::etcd::keys::{Keys, stands_beside};
+use crate::store::etcd::queue::{self, QueueKeys};
+use crate::store::etcd::queue_view::KeyQueue;
+use crate::store::etcd::{calls, downgrade, inspect};
 use crate::store::fuzz::FuzzLogin;
 use crate::store::{AttemptRequest, LockKind, Name, ReplicaAck, Ticket};
 
@@ -83,12 +85,14 @@ fn stand(answer: &TxnResponse) {
             ..AttemptRequest::once(ticket.clone(), lease, ReplicaAck::Off)
         };
         let keys = Keys::new("");
-        let place = acquire::QueueKeys {
-            key: keys.own(&ask.ticket.name, 0x1f),
-            folder: keys.folder(&ask.ticket.name),
-        };
-        // An invalid answer must be an error, so we ignore the result.
-        let _ = acquire::decide(&ask, &place, answer, Some(7));
+        for kind in [LockKind::Mutex, LockKind::Read, LockKind::Write] {
+            let mut ask = ask.clone();
+            ask.ticket.kind = kind;
+            let own = QueueKeys::named(&keys, &ask.ticket, 0x1f, kind.is_read());
+            // An invalid answer must be an error, so we ignore the result.
+            let _ = queue::decide(&ask, &own, answer, Some(7));
+            let _ = downgrade::decide(&ask, &own, answer);
+        }
     }
 }
 
@@ -96,8 +100,11 @@ fn range(found: &RangeResponse) {
     let keys = Keys::new("");
     inspect::waiters(found.count);
     if let Some(kv) = inspect::holder(found) {
-        assert!(!kv.key.ends_with(b".delay"), "a marker holds nothing");
+        assert!(!stands_beside(&kv.key), "a marker holds nothing");
     }
+    let queue = KeyQueue::of(&keys.folder(&Name::new("a").expect("a name")), &found.kvs);
+    assert!(queue.holders().iter().all(|kv| !stands_beside(&kv.key)));
+    queue.waiters();
     inspect::next(found);
     for kv in &found.kvs {
         owner(kv);
@@ -127,21 +134,23 @@ fn details(host: &str, program: &str) {
 pub(crate) fn name(name: &Name) {
     for prefix in ["", "shop/locks"] {
         let keys = Keys::new(prefix);
-        let key = keys.own(name, 0x1f);
-        assert_eq!(keys.name_of(key.as_bytes()).as_deref(), Some(name.as_str()));
         let folder = keys.folder(name);
         let inside = |key: &[u8]| *folder.first <= *key && *key < *folder.end;
-        assert!(inside(key.as_bytes()));
-        let all = keys.all();
-        assert!(all.first.as_slice() <= key.as_bytes());
-        assert!(all.end == [0] || key.as_bytes() < all.end.as_slice());
+        for kind in [LockKind::Mutex, LockKind::Read, LockKind::Write] {
+            let key = keys.own(name, kind, 0x1f);
+            assert_eq!(keys.name_of(key.as_bytes()).as_deref(), Some(name.as_str()));
+            assert!(inside(key.as_bytes()));
+            let all = keys.all();
+            assert!(all.first.as_slice() <= key.as_bytes());
+            assert!(all.end == [0] || key.as_bytes() < all.end.as_slice());
+        }
         // The key of a similar name must not be in this queue.
         for other in [
             format!("{}/a", name.as_str()),
             format!("{}0", name.as_str()),
         ] {
             if let Ok(other) = Name::new(other) {
-                assert!(!inside(keys.own(&other, 0x1f).as_bytes()));
+                assert!(!inside(keys.own(&other, LockKind::Mutex, 0x1f).as_bytes()));
             }
         }
         assert!(!inside(keys.client_of("abc").as_bytes()));

@@ -3,16 +3,20 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::try_join_all;
+
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, one_line, since_epoch};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{
-    ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    ASCENDING, BY_CREATION, KeyValue, Op, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    TxnRequest,
 };
-use crate::store::etcd::calls::{get, oldest};
-use crate::store::etcd::errors::{RequestError, untouched};
+use crate::store::etcd::calls::{all, found, get, oldest, ops};
+use crate::store::etcd::errors::{RequestError, unexpected, untouched};
 use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
+use crate::store::etcd::queue_view::KeyQueue;
 use crate::store::glob::matches_glob;
 use crate::store::{BootInstant, ClientId, Name, Page};
 use crate::types::FencingToken;
@@ -25,18 +29,27 @@ impl Etcd {
     pub(crate) async fn look(&self, name: &Name) -> Result<Snapshot> {
         let deadline = self.connection.deadline();
         let folder = self.shared.keys.folder(name);
-        let queue = self
-            .connection
-            .range(first_with_marker(&folder), deadline)
-            .await;
-        let queue = queue.map_err(RequestError::error)?;
+        // A queue with readers or writers has keys in the folder of the readers: each writer has its place there.
+        let look = [first_with_marker(&folder), oldest(&folder.readers())];
+        let look = TxnRequest {
+            success: ops(look.map(Op::Range)),
+            ..TxnRequest::default()
+        };
+        let seen = self.connection.txn(look, deadline).await;
+        let seen = seen.map_err(RequestError::error)?;
+        let range = |n: usize| found(seen.responses.get(n));
+        let lacks = || unexpected("the reply lacks the keys of the lock");
+        if range(1).ok_or_else(lacks)?.count > 0 {
+            return self.look_at_sides(name, &folder, deadline).await;
+        }
+        let queue = range(0).ok_or_else(lacks)?;
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(waiters(queue.count));
         let marks = queue.kvs.iter().any(is_marker);
         if marks {
             snapshot.waiters = Some(self.waiters_between_markers(&folder, deadline).await?);
         }
-        let Some(first) = holder(&queue) else {
+        let Some(first) = holder(queue) else {
             return Ok(snapshot);
         };
         if first.lease != 0 {
@@ -47,12 +60,43 @@ impl Etcd {
             // etcd rounds down to whole seconds, so even at zero some time remains.
             snapshot.expires_in = Some(left.max(Duration::from_millis(1)));
         }
-        snapshot.token = u64::try_from(first.create_revision)
-            .ok()
-            .map(FencingToken::new);
+        snapshot.token = token(first);
         let mut holder = Holder::new(owner(first), 1);
         holder.client = self.client(&holder.owner, deadline).await;
         snapshot.holders.push(holder);
+        Ok(snapshot)
+    }
+
+    /// Describes a read-write lock. Needs all keys, because several of them may hold the lock.
+    async fn look_at_sides(
+        &self,
+        name: &Name,
+        folder: &Folder,
+        deadline: BootInstant,
+    ) -> Result<Snapshot> {
+        let seen = self.connection.range(all(folder), deadline).await;
+        let seen = seen.map_err(RequestError::error)?;
+        let queue = KeyQueue::of(folder, &seen.kvs);
+        let mut snapshot = Snapshot::free(name.as_str());
+        snapshot.waiters = Some(queue.waiters());
+        let each = queue.holders().iter().map(async |kv| {
+            let left = self.connection.left(kv.lease, deadline).await;
+            let left = left.map_err(RequestError::error)?;
+            let mut holder = Holder::new(owner(kv), 1);
+            holder.mode = folder.mode(&kv.key);
+            holder.client = self.client(&holder.owner, deadline).await;
+            Ok((left, token(kv), holder))
+        });
+        for (left, token, holder) in try_join_all(each).await? {
+            let Some(left) = left else {
+                continue; // it has just ended
+            };
+            let left = left.max(Duration::from_millis(1)); // rounded down, as above
+            let least = snapshot.expires_in.map_or(left, |least| least.min(left));
+            snapshot.expires_in = Some(least);
+            snapshot.token = snapshot.token.max(token);
+            snapshot.holders.push(holder);
+        }
         Ok(snapshot)
     }
 
@@ -71,8 +115,7 @@ impl Etcd {
     async fn waiters_between_markers(&self, folder: &Folder, deadline: BootInstant) -> Result<u64> {
         let all = RangeRequest {
             keys_only: true,
-            limit: 0,
-            ..oldest(folder)
+            ..all(folder)
         };
         let all = self.connection.range(all, deadline).await;
         let all = all.map_err(RequestError::error)?;
@@ -161,7 +204,12 @@ fn first_with_marker(folder: &Folder) -> RangeRequest {
 }
 
 fn is_marker(kv: &KeyValue) -> bool {
-    keys::marked(&kv.key).is_some()
+    keys::stands_beside(&kv.key)
+}
+
+fn token(kv: &KeyValue) -> Option<FencingToken> {
+    let revision = u64::try_from(kv.create_revision).ok();
+    revision.map(FencingToken::new)
 }
 
 /// The holder's key: the oldest key that is not a marker. `None`: nobody holds the lock, or only a lock-delay is left

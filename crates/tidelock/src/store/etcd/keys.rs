@@ -2,8 +2,11 @@
 //!
 //! Each holder or waiter has a key `PREFIX/NAME/ID`; the oldest key holds the lock. In names `/` is escaped as `%2F`
 //! and `%` as `%25`. Otherwise the keys of a lock `a/b` would be in the queue of the lock `a`.
+//!
+//! The sides of a read-write lock are in the same queue, with keys `PREFIX/NAME/read/ID` and `PREFIX/NAME/write/ID`.
 
-use crate::store::{ClientId, Name};
+use crate::snapshot::Mode;
+use crate::store::{ClientId, LockKind, Name};
 
 /// Builds and reads the keys under a prefix.
 #[derive(Debug, Clone)]
@@ -29,6 +32,16 @@ const MARKS: &str = "%marks/";
 /// Suffix of the key of a lock-delay marker. A ticket's key ends with a number, so it never has this suffix.
 const MARKER: &str = ".delay";
 
+/// Folder of the readers in the queue of a lock. All other ids are hexadecimal numbers, so none begins like this.
+const READ: &str = "read/";
+
+/// Folder of the writers, as [`READ`].
+const WRITE: &str = "write/";
+
+/// Suffix of the key that keeps a writer's place for the reader that it may become. It is in the folder of the readers,
+/// so that it blocks none of them.
+const PLACE: &str = ".downgrade";
+
 /// The marker's key for a ticket's key.
 pub(crate) fn marker(key: &str) -> String {
     format!("{key}{MARKER}")
@@ -42,6 +55,61 @@ pub(crate) fn marker_of(key: &[u8]) -> Vec<u8> {
 /// The ticket's key for a marker's key. `None`: this is not a marker.
 pub(crate) fn marked(key: &[u8]) -> Option<&[u8]> {
     key.strip_suffix(MARKER.as_bytes())
+}
+
+/// The key of the reader that has, or would have, the place at this key. `None`: this is no place.
+pub(crate) fn placed(key: &[u8]) -> Option<&[u8]> {
+    key.strip_suffix(PLACE.as_bytes())
+}
+
+/// Whether a key only stands beside the key of a holder or waiter.
+pub(crate) fn stands_beside(key: &[u8]) -> bool {
+    marked(key).is_some() || placed(key).is_some()
+}
+
+impl Folder {
+    /// The folder of the readers within the queue of a lock.
+    pub(crate) fn readers(&self) -> Self {
+        let [before, behind] = self.without_readers();
+        Self {
+            first: before.end,
+            end: behind.first,
+        }
+    }
+
+    /// The queue of a lock without the folder of the readers: the range before it and the one behind it.
+    pub(crate) fn without_readers(&self) -> [Self; 2] {
+        let (first, end) = (self.first.clone(), self.end.clone());
+        let readers = [&*first, READ.as_bytes()].concat();
+        let behind = [&*first, READ.trim_end_matches('/').as_bytes(), b"0"].concat(); // as in `Keys::folder`
+        [
+            Self {
+                first,
+                end: readers,
+            },
+            Self { first: behind, end },
+        ]
+    }
+
+    /// How the owner of a key in this queue wants the lock.
+    pub(crate) fn mode(&self, key: &[u8]) -> Mode {
+        let id = key.strip_prefix(&*self.first).unwrap_or_default();
+        if id.starts_with(READ.as_bytes()) {
+            Mode::Read
+        } else if id.starts_with(WRITE.as_bytes()) {
+            Mode::Write
+        } else {
+            Mode::Exclusive
+        }
+    }
+
+    /// The place that belongs to a key of this queue. `None`: its owner neither reads nor writes.
+    pub(crate) fn place(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let id = key.strip_prefix(&*self.first)?;
+        let sides = [READ, WRITE].into_iter();
+        let id = { sides }.find_map(|side| id.strip_prefix(side.as_bytes()))?;
+        Some([&*self.first, READ.as_bytes(), id, PLACE.as_bytes()].concat())
+    }
 }
 
 impl Keys {
@@ -65,8 +133,18 @@ impl Keys {
     }
 
     /// The key of a ticket. As in `concurrency`, the id of the lease that it was first written under names it.
-    pub(crate) fn own(&self, name: &Name, id: i64) -> String {
-        format!("{}{}/{id:x}", self.prefix, escaped(name.as_str()))
+    pub(crate) fn own(&self, name: &Name, kind: LockKind, id: i64) -> String {
+        let side = match kind {
+            LockKind::Read | LockKind::ReadFenced => READ,
+            LockKind::Write | LockKind::WriteFenced => WRITE,
+            _ => "",
+        };
+        format!("{}{}/{side}{id:x}", self.prefix, escaped(name.as_str()))
+    }
+
+    /// The key that keeps the place of the writer with this id.
+    pub(crate) fn place(&self, name: &Name, id: i64) -> String {
+        format!("{}{PLACE}", self.own(name, LockKind::Read, id))
     }
 
     /// The range of all keys under the prefix.
@@ -89,6 +167,8 @@ impl Keys {
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let (name, id) = key.split_once('/')?;
+        let mut sides = [READ, WRITE].into_iter();
+        let id = sides.find_map(|side| id.strip_prefix(side)).unwrap_or(id);
         let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         let fits = (1..=16).contains(&id.len()) && id.bytes().all(hex) && !id.starts_with('0');
         fits.then(|| unescaped(name)).flatten()
@@ -172,6 +252,8 @@ mod tests {
             "shop/a%/1f",
             "shop//1f",
             "shop/a/01",
+            "shop/a/read/1f.downgrade",
+            "shop/a/read/write/1f",
         ] {
             assert_eq!(keys.name_of(foreign.as_bytes()), None, "{foreign}");
         }
@@ -200,12 +282,48 @@ mod tests {
     fn markers_stand_in_the_queue_and_are_no_holders() {
         let keys = Keys::new("shop");
         let (name, folder) = (name("a"), keys.folder(&name("a")));
-        let key = keys.own(&name, 0x1f);
+        let key = keys.own(&name, LockKind::Mutex, 0x1f);
         let beside = marker(&key);
         assert_eq!(beside, "shop/a/1f.delay");
         assert!(*folder.first <= *beside.as_bytes() && *beside.as_bytes() < *folder.end);
         assert_eq!(keys.name_of(beside.as_bytes()), None);
         assert_eq!(marked(beside.as_bytes()), Some(key.as_bytes()));
         assert_eq!(marked(key.as_bytes()), None);
+    }
+
+    #[test]
+    fn sides_are_in_the_queue_and_only_readers_are_left_out_for_readers() {
+        let keys = Keys::new("shop");
+        let name = name("a/b");
+        let folder = keys.folder(&name);
+        let inside = |range: &Folder, key: &[u8]| *range.first <= *key && *key < *range.end;
+        for (kind, key, mode) in [
+            (LockKind::Read, "shop/a%2Fb/read/1f", Mode::Read),
+            (LockKind::Write, "shop/a%2Fb/write/1f", Mode::Write),
+            (LockKind::Mutex, "shop/a%2Fb/1f", Mode::Exclusive),
+            (LockKind::Fair, "shop/a%2Fb/ff", Mode::Exclusive),
+        ] {
+            let id = if kind == LockKind::Fair { 0xff } else { 0x1f };
+            let own = keys.own(&name, kind, id);
+            assert_eq!(own, key);
+            assert_eq!(folder.mode(own.as_bytes()), mode);
+            assert_eq!(keys.name_of(own.as_bytes()).as_deref(), Some("a/b"));
+            for key in [own.clone(), marker(&own)] {
+                assert!(inside(&folder, key.as_bytes()));
+                let [before, behind] = folder.without_readers();
+                let blocks = [before, behind]
+                    .iter()
+                    .any(|range| inside(range, key.as_bytes()));
+                assert_eq!(blocks, mode != Mode::Read, "{key}");
+                assert_eq!(inside(&folder.readers(), key.as_bytes()), !blocks, "{key}");
+            }
+            let place = folder.place(own.as_bytes());
+            let sides = mode != Mode::Exclusive;
+            assert_eq!(place, sides.then(|| keys.place(&name, id).into_bytes()));
+        }
+        let place = keys.place(&name, 0x1f);
+        assert_eq!(place, "shop/a%2Fb/read/1f.downgrade");
+        assert!(inside(&folder.readers(), place.as_bytes()));
+        assert_eq!(placed(place.as_bytes()), Some(&b"shop/a%2Fb/read/1f"[..]));
     }
 }

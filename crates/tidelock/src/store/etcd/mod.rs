@@ -1,7 +1,8 @@
 //! The etcd store.
 //!
 //! Each lock is a queue of keys, one per holder or waiter, each under its own lease. The oldest key holds the lock. The
-//! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock.
+//! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock. The
+//! sides of a read-write lock are in the same queue; a reader passes the keys of other readers.
 
 mod acquire;
 pub(crate) mod address;
@@ -10,6 +11,7 @@ mod calls;
 mod connection;
 mod delay;
 mod doctor;
+mod downgrade;
 mod errors;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
@@ -17,6 +19,8 @@ mod inspect;
 mod keys;
 mod live_connection;
 mod marks;
+mod queue;
+mod queue_view;
 mod release;
 mod renew;
 mod stream;
@@ -48,8 +52,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     kinds: &[
         LockKind::Mutex,
         LockKind::Fenced,
+        LockKind::Read,
+        LockKind::Write,
         LockKind::Fair,
         LockKind::FairFenced,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
     ],
     wakes: true,
     queues: true,

@@ -4,18 +4,31 @@
 //! the key of a later holder.
 
 use crate::error::Result;
+use crate::snapshot::Mode;
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::{Op, TxnRequest};
-use crate::store::etcd::calls::{created, delete, found, oldest, ops, says};
+use crate::store::etcd::calls::{all, created, delete, oldest, ops, says};
 use crate::store::etcd::errors::RequestError;
-use crate::store::etcd::keys;
+use crate::store::etcd::keys::{self, Folder};
+use crate::store::etcd::queue::{self, QueueKeys};
+use crate::store::etcd::queue_view::KeyQueue;
 use crate::store::etcd::ticket_leases::Remains;
 use crate::store::{BootInstant, Name, Released, Ticket};
 use crate::types::Escaped;
 
 /// Bounds the rounds of a forced release while the holder changes again and again.
 const TURNS: usize = 8;
+
+/// Whose place goes with the key of a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlaceOf {
+    /// Its own.
+    Ticket,
+    /// A reader may have taken it over. Then neither key is deleted.
+    TicketOrReader,
+    /// A reader has taken it over, so it stays.
+    Reader,
+}
 
 impl Etcd {
     /// Releases a lock: deletes its key, and keeps its lease for reuse if no request is in flight.
@@ -58,34 +71,80 @@ impl Etcd {
         Ok(released(removed))
     }
 
-    /// Deletes the ticket's key if it still contains the owner and was not created again meanwhile. Returns whether it
-    /// was the first in the queue. `None`: it was not there.
+    /// Deletes the ticket's keys. Returns whether it held the lock. `None`: its key was not there.
     async fn remove(
         &self,
         ticket: &Ticket,
         queue_keys: &QueueKeys,
         deadline: BootInstant,
     ) -> Result<Option<bool>> {
-        let QueueKeys { key, folder } = queue_keys;
+        if !self.shared.ticket_leases.is_followed(ticket) {
+            let all = self.removal(ticket, queue_keys, PlaceOf::Ticket);
+            return self.remove_by(queue_keys, all, deadline).await;
+        }
+        // A reader may have taken over the place of this writer. Then the place stays, and only the writer's key goes.
+        let all = self.removal(ticket, queue_keys, PlaceOf::TicketOrReader);
+        match self.remove_by(queue_keys, all, deadline).await? {
+            None => {
+                let own = self.removal(ticket, queue_keys, PlaceOf::Reader);
+                self.remove_by(queue_keys, own, deadline).await
+            }
+            removed => Ok(removed),
+        }
+    }
+
+    /// The transaction that deletes the ticket's keys if its own key still contains the owner and was not created again
+    /// meanwhile. It reads first whether the ticket holds the lock.
+    fn removal(&self, ticket: &Ticket, queue_keys: &QueueKeys, place_of: PlaceOf) -> TxnRequest {
+        let QueueKeys { key, folder, .. } = queue_keys;
+        let ticket_leases = &self.shared.ticket_leases;
         // This is an orderly end, so there is no lock-delay: the marker goes with the key.
-        let marks = !self.shared.ticket_leases.delay(ticket).is_zero();
+        let marks = !ticket_leases.delay(ticket).is_zero();
         let marker = marks.then(|| delete(queue_keys.marker().as_bytes()));
+        let revision = ticket_leases.revision(ticket);
         let mut compare = vec![says(key, ticket.owner.text())];
-        if let Some(revision) = self.shared.ticket_leases.revision(ticket) {
+        if let Some(revision) = revision {
             compare.push(created(key.as_bytes(), revision));
         }
-        let txn = TxnRequest {
-            compare,
-            success: ops([Op::Range(oldest(folder)), delete(key.as_bytes())]
-                .into_iter()
-                .chain(marker)),
-            failure: Vec::new(),
+        let place = queue_keys.place.as_deref();
+        if let (PlaceOf::TicketOrReader, Some(place)) = (place_of, place) {
+            compare.push(says(place, ticket.owner.text()));
+        }
+        let place = place.filter(|_| place_of != PlaceOf::Reader);
+        let look: Vec<Op> = if queue_keys.reads {
+            let up_to = revision.map_or(0, |revision| revision.saturating_sub(1));
+            queue_keys.ahead(up_to).collect()
+        } else {
+            vec![Op::Range(oldest(folder))]
         };
-        let answer = self.connection.txn(txn, deadline).await;
+        let place = place.map(|place| delete(place.as_bytes()));
+        TxnRequest {
+            compare,
+            success: ops(look
+                .into_iter()
+                .chain([delete(key.as_bytes())])
+                .chain(marker)
+                .chain(place)),
+            failure: Vec::new(),
+        }
+    }
+
+    async fn remove_by(
+        &self,
+        queue_keys: &QueueKeys,
+        removal: TxnRequest,
+        deadline: BootInstant,
+    ) -> Result<Option<bool>> {
+        let answer = self.connection.txn(removal, deadline).await;
         let answer = answer.map_err(RequestError::error)?;
-        let first = found(answer.responses.first()).and_then(|first| first.kvs.first());
-        let was_first = first.is_some_and(|first| queue_keys.owns(&first.key));
-        Ok(answer.succeeded.then_some(was_first))
+        let seen = queue::latest(&answer.responses);
+        let held = if queue_keys.reads {
+            // A reader that was a writer has held the lock since its key was created, whatever was ahead of that key.
+            seen.is_none() || queue_keys.has_joined()
+        } else {
+            seen.is_some_and(|first| queue_keys.owns(&first.key))
+        };
+        Ok(answer.succeeded.then_some(held))
     }
 
     /// Revokes unused leases in the background. On an error they expire by themselves.
@@ -104,6 +163,29 @@ impl Etcd {
         });
     }
 
+    /// Deletes the keys of all holders of a read-write lock. `None`: nobody holds it.
+    async fn force_sides(&self, folder: &Folder, deadline: BootInstant) -> Result<Option<bool>> {
+        let seen = self.connection.range(all(folder), deadline).await;
+        let seen = seen.map_err(RequestError::error)?;
+        let queue = KeyQueue::of(folder, &seen.kvs);
+        if queue.holders().is_empty() {
+            return Ok(None);
+        }
+        for holder in queue.holders() {
+            let place = folder.place(&holder.key);
+            let place = place.map(|place| delete(&place));
+            let txn = TxnRequest {
+                compare: vec![created(&holder.key, holder.create_revision)],
+                success: ops([delete(&holder.key)].into_iter().chain(place)),
+                failure: Vec::new(),
+            };
+            // A holder that goes meanwhile has released the lock by itself.
+            let answer = self.connection.txn(txn, deadline).await;
+            answer.map_err(RequestError::error)?;
+        }
+        Ok(Some(true))
+    }
+
     /// Forced release: deletes the key of any holder. False: nobody held the lock.
     pub(crate) async fn force(&self, name: &Name) -> Result<bool> {
         let deadline = self.connection.deadline();
@@ -114,6 +196,11 @@ impl Etcd {
             let Some(holder) = holder else {
                 return Ok(false);
             };
+            if folder.mode(&holder.key) != Mode::Exclusive
+                && let Some(freed) = self.force_sides(&folder, deadline).await?
+            {
+                return Ok(freed);
+            }
             // Delete the marker too, even one without a key: a forced release also ends a lock-delay.
             let key = keys::marked(&holder.key).unwrap_or(&holder.key);
             // Delete the key, but do not revoke its lease. Other keys of its owner may be under the same lease.
@@ -135,7 +222,7 @@ impl Etcd {
 fn released(removed: Option<bool>) -> Released {
     match removed {
         Some(true) => Released::Freed,
-        // The ticket only had a place in the queue.
+        // The ticket only had a position in the queue.
         Some(false) | None => Released::NotHeld,
     }
 }

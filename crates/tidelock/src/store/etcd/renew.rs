@@ -9,10 +9,10 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest};
-use crate::store::etcd::calls::{created, found, get, ops, put, says, whole_seconds};
+use crate::store::etcd::calls::{created, found, ops, put, says, whole_seconds};
 use crate::store::etcd::errors::{RequestError, unexpected, untouched};
+use crate::store::etcd::queue::QueueKeys;
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{BootInstant, Renewal, Renewed, Ticket};
 
@@ -91,17 +91,14 @@ impl Etcd {
         alive.map_err(RequestError::error)
     }
 
-    /// Reads the keys of the tickets that can have one, in order. `None`: the key does not exist.
+    /// Reads the keys of the tickets that can have one, in order. `None`: a key that the hold needs does not exist.
     async fn see(
         &self,
         places: &[Option<QueueKeys>],
         deadline: BootInstant,
     ) -> Result<Vec<Option<KeyValue>>> {
         let look = TxnRequest {
-            success: ops(places
-                .iter()
-                .flatten()
-                .map(|place| Op::Range(get(&place.key)))),
+            success: ops(places.iter().flatten().map(|place| Op::Range(place.hold()))),
             ..TxnRequest::default()
         };
         if look.success.is_empty() {
@@ -112,9 +109,10 @@ impl Etcd {
             .txn(look, deadline)
             .await
             .map_err(RequestError::error)?;
-        let keys = seen.responses.iter().map(|response| {
+        let both = places.iter().flatten().zip(&seen.responses);
+        let keys = both.map(|(place, response)| {
             let range = found(Some(response)).ok_or_else(|| unexpected("the reply lacks a key"))?;
-            Ok(range.kvs.first().cloned())
+            Ok(place.held(&range.kvs).cloned())
         });
         keys.collect()
     }
@@ -159,7 +157,7 @@ impl Etcd {
         }
     }
 
-    /// Moves a key, and its marker, to new leases. False: the key is gone, or has another owner.
+    /// Moves a ticket's keys to new leases. False: the key is gone, or has another owner.
     async fn move_key(
         &self,
         ticket: &Ticket,
@@ -169,32 +167,22 @@ impl Etcd {
         let ticket_leases = &self.shared.ticket_leases;
         let old = ticket_leases.lease(ticket)?;
         let new = self.lease(ticket, length, deadline).await?;
-        let place = QueueKeys::of(self, ticket);
-        let place = place.ok_or_else(|| unexpected("the hold has no key"))?;
-        let (key, owner) = (&place.key, ticket.owner.text());
+        let keys = QueueKeys::of(self, ticket);
+        let keys = keys.ok_or_else(|| unexpected("the hold has no key"))?;
         let (markers, delay) = (ticket_leases.markers(ticket), ticket_leases.delay(ticket));
         let marker = if delay.is_zero() {
             None
         } else {
             Some(self.new_marker_lease(ticket, new, delay, deadline).await?)
         };
-        let beside = marker.map(|id| put(&place.marker(), owner, id));
-        let mut compare = vec![says(key, owner)];
-        if let Some(revision) = ticket_leases.revision(ticket) {
-            compare.push(created(key.as_bytes(), revision));
+        let own_place = keys.place.is_some() && !ticket_leases.is_followed(ticket);
+        let all = self.move_to(ticket, &keys, (new.id, marker), own_place);
+        let mut moved = self.send_move(ticket, all, deadline).await?;
+        if !moved && own_place && ticket_leases.is_followed(ticket) {
+            // Meanwhile a reader has taken over the place of this writer, so the place stays where it is.
+            let own = self.move_to(ticket, &keys, (new.id, marker), false);
+            moved = self.send_move(ticket, own, deadline).await?;
         }
-        let txn = TxnRequest {
-            compare,
-            success: ops([put(key, owner, new.id)].into_iter().chain(beside)),
-            failure: Vec::new(),
-        };
-        ticket_leases.sending(ticket)?;
-        let moved = self.connection.txn(txn, deadline).await;
-        // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
-        if moved.as_ref().err().is_none_or(RequestError::is_certain) {
-            ticket_leases.answered(ticket);
-        }
-        let moved = moved.map_err(RequestError::error)?.succeeded;
         let needless: Vec<i64> = if moved {
             old.map(|old| old.id).into_iter().chain(markers).collect()
         } else {
@@ -205,6 +193,50 @@ impl Etcd {
         }
         self.revoke_in_background(needless);
         Ok(moved)
+    }
+
+    /// The transaction that moves a key and its marker to these leases, and with `own_place` the ticket's place.
+    fn move_to(
+        &self,
+        ticket: &Ticket,
+        keys: &QueueKeys,
+        (new, marker): (i64, Option<i64>),
+        own_place: bool,
+    ) -> TxnRequest {
+        let (key, owner) = (&keys.key, ticket.owner.text());
+        let mut compare = vec![says(key, owner)];
+        if let Some(revision) = self.shared.ticket_leases.revision(ticket) {
+            compare.push(created(key.as_bytes(), revision));
+        }
+        let marker = marker.map(|id| put(&keys.marker(), owner, id));
+        let place = keys.place.as_deref().filter(|_| own_place);
+        // Without this condition we would take the place from a reader that has taken it over.
+        compare.extend(place.map(|place| says(place, owner)));
+        let place = place.map(|place| put(place, owner, new));
+        TxnRequest {
+            compare,
+            success: ops([put(key, owner, new)]
+                .into_iter()
+                .chain(marker)
+                .chain(place)),
+            failure: Vec::new(),
+        }
+    }
+
+    async fn send_move(
+        &self,
+        ticket: &Ticket,
+        txn: TxnRequest,
+        deadline: BootInstant,
+    ) -> Result<bool> {
+        let ticket_leases = &self.shared.ticket_leases;
+        ticket_leases.sending(ticket)?;
+        let moved = self.connection.txn(txn, deadline).await;
+        // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
+        if moved.as_ref().err().is_none_or(RequestError::is_certain) {
+            ticket_leases.answered(ticket);
+        }
+        Ok(moved.map_err(RequestError::error)?.succeeded)
     }
 
     /// Grants a lease for a key that is not a lock.

@@ -64,11 +64,24 @@ struct TicketRecord {
     revision: Option<i64>,
     /// Its key may exist.
     may_exist: bool,
+    /// For a reader that was a writer: what it has of that writer.
+    joined: Option<Joined>,
+    /// A reader may have taken over the place of this writer.
+    followed: bool,
     /// In-flight counter: requests that write its key and were not answered.
     unanswered: usize,
     stage: TicketStage,
     /// The instant from which the entry may be forgotten.
     until: BootInstant,
+}
+
+/// What a reader has of the writer that it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// The id in the writer's keys, and in those of the reader.
+    pub(crate) id: i64,
+    /// The creation revision of the writer's keys.
+    pub(crate) revision: i64,
 }
 
 /// The state of a ticket. It only moves forward.
@@ -210,7 +223,8 @@ impl TicketLeases {
         entry.map_or_else(Vec::new, |entry| ids(&entry.markers))
     }
 
-    /// Records a grant: from now on only a release removes its marker; otherwise the marker expires.
+    /// Records a grant: from now on only a release removes its marker; otherwise the marker expires. A writer may be
+    /// followed by a reader.
     pub(crate) fn holds(&self, ticket: &Ticket) {
         let mut known = self.lock();
         self.at(&mut known, ticket).granted = true;
@@ -237,6 +251,42 @@ impl TicketLeases {
 
     pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {
         self.lock().tickets.get(&key(ticket))?.revision
+    }
+
+    /// Records that a reader takes over the place of a writer, before anything is sent. `None`: the writer does not hold
+    /// the lock, as far as this client knows. An error: the reader's ticket has been withdrawn.
+    pub(crate) fn join(&self, reader: &Ticket, writer: &OwnerId) -> Result<Option<Joined>> {
+        let mut known = self.lock();
+        if let Some(joined) = known.tickets.get(&key(reader)).and_then(|own| own.joined) {
+            self.at(&mut known, reader).refuse_if_withdrawn()?;
+            return Ok(Some(joined));
+        }
+        let of_writer = (writer.clone(), reader.name.clone());
+        let held = known.tickets.get_mut(&of_writer);
+        let Some(held) = held.filter(|held| held.granted && held.stage == TicketStage::Open) else {
+            return Ok(None);
+        };
+        held.followed = true;
+        let Some((id, revision)) = held.id.zip(held.revision) else {
+            return Ok(None);
+        };
+        let joined = Joined { id, revision };
+        let entry = self.at(&mut known, reader);
+        entry.refuse_if_withdrawn()?;
+        (entry.id, entry.joined) = (Some(id), Some(joined));
+        Ok(Some(joined))
+    }
+
+    /// What this reader has of a writer. `None`: it joined none.
+    pub(crate) fn joined(&self, ticket: &Ticket) -> Option<Joined> {
+        self.lock().tickets.get(&key(ticket))?.joined
+    }
+
+    /// Whether a reader may have taken over the place of this writer.
+    pub(crate) fn is_followed(&self, ticket: &Ticket) -> bool {
+        let known = self.lock();
+        let entry = known.tickets.get(&key(ticket));
+        entry.is_some_and(|entry| entry.followed)
     }
 
     /// The lease id that names its key. `None`: no request can have created a key.
@@ -272,7 +322,8 @@ impl TicketLeases {
         let needless = entry.needless(lives);
         entry.markers.clear();
         // A lease with a request in flight, or one that is being revoked, must not serve another ticket.
-        let clear = entry.unanswered == 0 && entry.stage != TicketStage::Revoked;
+        // The keys of the reader that followed a writer have the writer's id, so no other ticket may get that id.
+        let clear = entry.unanswered == 0 && entry.stage != TicketStage::Revoked && !entry.followed;
         let mut leases = std::mem::take(&mut entry.leases);
         // A withdrawn ticket stays, so that its late attempts are still refused.
         if entry.stage == TicketStage::Open {
@@ -304,6 +355,8 @@ impl TicketLeases {
             delay: Duration::ZERO,
             granted: false,
             revision: None,
+            joined: None,
+            followed: false,
             may_exist: false,
             unanswered: 0,
             stage: TicketStage::Open,

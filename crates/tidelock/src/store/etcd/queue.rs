@@ -1,0 +1,276 @@
+//! The queue of a lock: the keys of a ticket, the transaction of an attempt, and what its answer means.
+//!
+//! The oldest key holds the lock. A reader has its key in a folder of its own, `NAME/read/`, so one range before that
+//! folder and one behind it contain all keys that a reader waits for: a reader holds the lock when none of them is older
+//! than its own key.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::etcd::Etcd;
+use crate::store::etcd::api::{KeyValue, Op, RangeRequest, ResponseOp, TxnRequest, TxnResponse};
+use crate::store::etcd::calls::{created, found, get, is_empty, newest, oldest, ops, put};
+use crate::store::etcd::errors::unexpected;
+use crate::store::etcd::keys::{self, Folder, Keys};
+use crate::store::{AttemptRequest, Ticket};
+
+/// A ticket's position in the queue.
+pub(crate) enum QueuePosition {
+    /// No key in the queue blocks it: it holds the lock. With the creation revision of its key.
+    First(i64),
+    /// Behind another key. With that key, and the revision at which it was still there.
+    Behind(KeyValue, i64),
+    /// It has no key, and none was wanted: `try_acquire` on a lock that is taken.
+    Nowhere,
+    /// Its key is in the queue, but another request must find the key before it. With its creation revision.
+    Somewhere(i64),
+}
+
+/// A ticket's own keys, and the key range of the queue it belongs to.
+pub(crate) struct QueueKeys {
+    pub(crate) key: String,
+    pub(crate) folder: Folder,
+    /// A writer's second key, which keeps its place for the reader that it may become; of a reader that was a writer, that
+    /// writer's. It has the creation revision of the writer's key.
+    pub(crate) place: Option<String>,
+    pub(crate) reads: bool,
+}
+
+impl QueueKeys {
+    /// `None`: the ticket never had a lease, so no request can have created a key.
+    pub(crate) fn of(store: &Etcd, ticket: &Ticket) -> Option<Self> {
+        let ticket_leases = &store.shared.ticket_leases;
+        let id = ticket_leases.id(ticket)?;
+        let joined = ticket_leases.joined(ticket).is_some();
+        Some(Self::named(&store.shared.keys, ticket, id, joined))
+    }
+
+    /// `joined`: the ticket is a reader that has the place of a writer.
+    pub(crate) fn named(keys: &Keys, ticket: &Ticket, id: i64, joined: bool) -> Self {
+        let Ticket { kind, name, .. } = ticket;
+        let writes = kind.is_read_write() && !kind.is_read();
+        Self {
+            key: keys.own(name, *kind, id),
+            folder: keys.folder(name),
+            place: (writes || joined).then(|| keys.place(name, id)),
+            reads: kind.is_read(),
+        }
+    }
+
+    /// The key of the ticket's lock-delay marker.
+    pub(crate) fn marker(&self) -> String {
+        keys::marker(&self.key)
+    }
+
+    /// Whether a key is one of the ticket's own keys.
+    pub(crate) fn owns(&self, key: &[u8]) -> bool {
+        let place = self.place.as_deref().map(str::as_bytes);
+        keys::marked(key).unwrap_or(key) == self.key.as_bytes() || place == Some(key)
+    }
+
+    /// Whether the ticket is a reader that has the place of a writer.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.reads && self.place.is_some()
+    }
+
+    /// Reads the keys that a hold needs. Only a reader that was a writer has two: its own, and the place directly behind
+    /// it in the order of the bytes.
+    pub(crate) fn hold(&self) -> RangeRequest {
+        let mut range = get(&self.key);
+        if self.has_joined() {
+            range.range_end = format!("{}/", self.key).into_bytes(); // `/` is the byte after `.`
+        }
+        range
+    }
+
+    /// The ticket's key, from the answer to [`hold`](Self::hold). `None`: one of the keys that the hold needs is missing.
+    pub(crate) fn held<'a>(&self, kvs: &'a [KeyValue]) -> Option<&'a KeyValue> {
+        let of = |key: &str| kvs.iter().find(|kv| kv.key == key.as_bytes());
+        let own = of(&self.key)?;
+        let place = self.place.as_deref().filter(|_| self.reads);
+        let whole = place.is_none_or(|place| of(place).is_some_and(|kv| kv.value == own.value));
+        whole.then_some(own)
+    }
+
+    /// The ranges with the keys that block this ticket.
+    fn blocking(&self) -> Vec<Folder> {
+        if self.reads {
+            self.folder.without_readers().into()
+        } else {
+            vec![self.folder.clone()]
+        }
+    }
+
+    /// Reads the newest key in each of these ranges, created at revision `up_to` or before it; 0 means no bound.
+    pub(crate) fn ahead(&self, up_to: i64) -> impl Iterator<Item = Op> + use<> {
+        let ranges = self.blocking().into_iter();
+        ranges.map(move |range| Op::Range(newest(&range, 1, up_to)))
+    }
+
+    /// For a ticket without a key: reads whether the lock is free for it.
+    pub(crate) fn first(&self) -> impl Iterator<Item = Op> + use<> {
+        let ranges = self.blocking().into_iter();
+        ranges.map(|range| Op::Range(oldest(&range)))
+    }
+}
+
+/// The newest key of several ranges. `None`: they are empty.
+pub(crate) fn latest(ranges: &[ResponseOp]) -> Option<&KeyValue> {
+    let firsts = ranges
+        .iter()
+        .filter_map(|one| found(Some(one))?.kvs.first());
+    firsts.max_by_key(|kv| kv.create_revision)
+}
+
+/// Builds the transaction of one attempt; [`decide`] reads its answer. `known` is the creation revision of the ticket's
+/// key, if the client knows it.
+pub(crate) fn transaction(
+    ask: &AttemptRequest,
+    queue_keys: &QueueKeys,
+    lease: i64,
+    marker: Option<i64>,
+    known: Option<i64>,
+) -> TxnRequest {
+    let (QueueKeys { key, folder, .. }, owner) = (queue_keys, ask.ticket.owner.text());
+    let own = put(key, owner, lease);
+    if queue_keys.reads {
+        return reader_transaction(ask, queue_keys, own, known);
+    }
+    let marks = !ask.delay.is_zero();
+    let marker = marks.then(|| put(&queue_keys.marker(), owner, marker.unwrap_or(lease)));
+    let place = queue_keys.place.as_deref();
+    let place = place.map(|place| put(place, owner, lease));
+    let beside = marker.into_iter().chain(place);
+    let first = Op::Range(oldest(folder));
+    if ask.patience.is_zero() {
+        return TxnRequest {
+            compare: vec![is_empty(folder)],
+            success: ops([own].into_iter().chain(beside)),
+            failure: ops([Op::Range(get(key)), first]),
+        };
+    }
+    let mut look = vec![Op::Range(get(key)), first.clone()];
+    if let Some(revision) = known {
+        look.extend(queue_keys.ahead(revision.saturating_sub(1)));
+    }
+    // The newest keys are now our own, so we request one more than we write.
+    let mine = 1 + i64::from(marks) + i64::from(queue_keys.place.is_some());
+    let last = Op::Range(newest(folder, mine + 1, 0));
+    TxnRequest {
+        compare: vec![created(key.as_bytes(), 0)],
+        success: ops([own, first, last].into_iter().chain(beside)),
+        failure: ops(look),
+    }
+}
+
+/// The same for a reader. `try_acquire` writes its key only if no key blocks a reader.
+fn reader_transaction(
+    ask: &AttemptRequest,
+    queue_keys: &QueueKeys,
+    own: Op,
+    known: Option<i64>,
+) -> TxnRequest {
+    let look = [Op::Range(get(&queue_keys.key))].into_iter();
+    let bound = known.map(|revision| queue_keys.ahead(revision.saturating_sub(1)));
+    let failure = ops(look.chain(bound.into_iter().flatten()));
+    let mut compare = vec![created(queue_keys.key.as_bytes(), 0)];
+    let mut success = vec![own];
+    if ask.patience.is_zero() {
+        compare.extend(queue_keys.blocking().iter().map(is_empty));
+    } else {
+        success.extend(queue_keys.ahead(0));
+    }
+    TxnRequest {
+        compare,
+        success: ops(success),
+        failure,
+    }
+}
+
+/// The lock algorithm: reads a ticket's position from the answer to [`transaction`]. `known` is the creation revision of
+/// its key that the transaction used, if it used one.
+pub(crate) fn decide(
+    ask: &AttemptRequest,
+    queue_keys: &QueueKeys,
+    answer: &TxnResponse,
+    known: Option<i64>,
+) -> Result<QueuePosition> {
+    let now = now(answer);
+    let range = |n: usize| found(answer.responses.get(n));
+    let is_own = |kv: &&KeyValue| queue_keys.owns(&kv.key);
+    if answer.succeeded && ask.patience.is_zero() {
+        return Ok(QueuePosition::First(now));
+    }
+    if answer.succeeded && queue_keys.reads {
+        let ahead = latest(answer.responses.get(1..).unwrap_or_default());
+        return Ok(position(ahead, now, now));
+    }
+    if answer.succeeded {
+        let first = range(1).and_then(|first| first.kvs.first());
+        if first.as_ref().is_some_and(is_own) {
+            return Ok(QueuePosition::First(now));
+        }
+        let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
+        let before = last.iter().find(|kv| !is_own(kv));
+        let before = before.ok_or_else(|| {
+            unexpected("the key of the ticket is not the first, but the reply has no earlier key")
+        })?;
+        return Ok(QueuePosition::Behind(before.clone(), now));
+    }
+    let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
+    let Some(own) = own.kvs.first() else {
+        return if ask.patience.is_zero() {
+            Ok(QueuePosition::Nowhere)
+        } else {
+            Err(unexpected(
+                "the comparison found the key of the ticket, but the read did not return it",
+            ))
+        };
+    };
+    if own.value != ask.ticket.owner.text().as_bytes() {
+        return Err(Error::new(ErrorKind::WrongType)
+            .because("a key of another client has the name of this ticket's key"));
+    }
+    let known = known == Some(own.create_revision);
+    if queue_keys.reads {
+        let ahead = latest(answer.responses.get(1..).unwrap_or_default());
+        return Ok(if known {
+            position(ahead, own.create_revision, now)
+        } else {
+            QueuePosition::Somewhere(own.create_revision)
+        });
+    }
+    let first = range(1).and_then(|first| first.kvs.first());
+    if first.as_ref().is_some_and(is_own) {
+        return Ok(QueuePosition::First(own.create_revision));
+    }
+    match range(2).and_then(|before| before.kvs.first()) {
+        Some(before) if known => Ok(QueuePosition::Behind(before.clone(), now)),
+        _ => Ok(QueuePosition::Somewhere(own.create_revision)),
+    }
+}
+
+/// The position of a key that was created at revision `own`, behind the newest key `ahead` of it that blocks it.
+pub(crate) fn position(ahead: Option<&KeyValue>, own: i64, now: i64) -> QueuePosition {
+    match ahead {
+        Some(before) => QueuePosition::Behind(before.clone(), now),
+        None => QueuePosition::First(own),
+    }
+}
+
+/// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of
+/// the ticket wrote the key; then the other lease needs the keep-alive.
+pub(crate) fn record_key_lease(
+    answer: &TxnResponse,
+    ask: &AttemptRequest,
+    lease: i64,
+) -> Option<i64> {
+    if answer.succeeded {
+        return Some(lease);
+    }
+    let own = found(answer.responses.first())?.kvs.first()?;
+    (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
+}
+
+/// The store's revision after the transaction.
+pub(crate) fn now(answer: &TxnResponse) -> i64 {
+    answer.header.as_ref().map_or(0, |header| header.revision)
+}
