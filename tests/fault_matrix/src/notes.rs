@@ -49,6 +49,12 @@ pub(crate) struct Notes {
     /// Frozen processes, by number.
     pub(crate) frozen: Vec<(u32, Span)>,
     pub(crate) killed: Vec<(u32, Duration)>,
+    /// Processes, by number, to which no server could confirm anything in that time.
+    pub(crate) deaf: Vec<(u32, Span)>,
+    /// The time of the partition of the network.
+    pub(crate) parted: Option<Span>,
+    /// How long after its end every process had its locks again.
+    pub(crate) served_after: Option<Duration>,
     /// The time at which the processes were told to stop.
     pub(crate) ended: Duration,
 }
