@@ -88,7 +88,9 @@ pub(super) const KINDS: [Story; 14] = [
         part(stage, |stage, net| {
             let victim = stage.victim()?;
             let side = [host(stage, victim)?];
-            Ok(Cut::between(net, &side).deaf(&[victim], Duration::ZERO))
+            let mut cut = Cut::between(net, &side).deaf(&[victim], Duration::ZERO);
+            cut.only = Some(victim);
+            Ok(cut)
         })
     }),
     Story::new("client hears nothing", |stage| {
@@ -120,6 +122,8 @@ struct Cut {
     deaf: Vec<u32>,
     /// How long after its begin nobody can.
     after: Duration,
+    /// The only process that it concerns: the others are served as ever.
+    only: Option<u32>,
 }
 
 impl Cut {
@@ -128,6 +132,7 @@ impl Cut {
             partition,
             deaf: Vec::new(),
             after: Duration::ZERO,
+            only: None,
         }
     }
 
@@ -181,7 +186,7 @@ fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>
         let from = complete + cut.after;
         stage.notes.deaf.push((process, Span { from, to }));
     }
-    recover(stage, &begun)
+    recover(stage, &begun, cut.only)
 }
 
 /// A client is killed, and nothing tells the servers: its host does not even close the connections.
@@ -201,7 +206,7 @@ fn vanish(stage: &mut Stage) -> Result<()> {
     stage.pass(stage.lease.mul_f64(1.5));
     net.network.heal()?;
     stage.crew.reinforce()?;
-    recover(stage, &begun)
+    recover(stage, &begun, Some(victim))
 }
 
 /// The leaders are cut off and reached again, in quick and irregular turns.
@@ -218,7 +223,7 @@ fn flapping(stage: &mut Stage) -> Result<()> {
         let whole = stage.between(20, 500);
         stage.pass(whole);
     }
-    recover(stage, &begun)
+    recover(stage, &begun, None)
 }
 
 /// Everything that goes to the leaders is slow.
@@ -230,11 +235,11 @@ fn slow(stage: &mut Stage) -> Result<()> {
         net.network.slow_down(&leader, by)?;
     }
     stage.pass(stage.lease * 2);
-    recover(stage, &begun)
+    recover(stage, &begun, None)
 }
 
 /// Makes the network whole, and waits until every process has its locks again and the servers are as before.
-fn recover(stage: &mut Stage, begun: &Begun) -> Result<()> {
+fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
     let net = stage.spread()?;
     net.network.heal()?;
     let (from, healed) = (begun.at, boot_time());
@@ -244,7 +249,10 @@ fn recover(stage: &mut Stage, begun: &Begun) -> Result<()> {
     let mended = stage.world.mend();
     let to = boot_time();
     let when = Span { from, to };
-    stage.notes.outages.push(Outage { when, mute: false });
+    match only {
+        Some(process) => stage.notes.cut_off.push((process, when)),
+        None => stage.notes.outages.push(Outage { when, mute: false }),
+    }
     if !stage.all_replicas && net.failovers()? > begun.failovers {
         // The promoted replica may be the one that had not acknowledged. Until the old primary has stepped down, both
         // may grant.

@@ -19,7 +19,8 @@ the hosts, and drops all frames from some of them to some others. In the process
 a lease of 2 s, or always, campaign in an election, and run a job once per slot (RedLock has neither of the last two, and no tokens). At a random
 moment the network is parted for one to three leases. Then it is whole again, and every process must get its locks within 30 s.
 The checkers of [the fault matrix](faults.md) judge the histories. One check here does not ask the guards: a process to which nobody can
-confirm a lock does not act on one for longer than a lease.
+confirm a lock does not act on one for longer than a lease. While only one client is cut off or has vanished, the others must get a free lock
+as quickly as without the partition.
 
 *Leader* is the primary under Sentinel, the primary of the longest lock's shard in the Cluster, two of the five servers of RedLock,
 the leader of etcd and of ZooKeeper. *Follower* is a replica, under Sentinel together with a sentinel; of RedLock a third server.
