@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::compatibility;
+use crate::partitions;
 use crate::schedules;
 use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
@@ -87,6 +88,8 @@ fn parts() -> Vec<(String, Run)> {
         let run: Run = Box::new(move |_| ten_thousand_stories(&["--only", only]));
         parts.push((format!("ten thousand stories of {only}"), run));
     }
+    let run: Run = Box::new(|_| partitions::many());
+    parts.push(("partitions".to_owned(), run));
     // Four at once: their processes wait for each other most of the time, and nothing here is a measurement.
     let run: Run = Box::new(|tally| fleets(tally, &[SLOTS, "--test-threads", "4"]));
     parts.push(("ten thousand slots".to_owned(), run));

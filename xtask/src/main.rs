@@ -10,6 +10,7 @@ mod flames;
 mod full;
 mod fuzz;
 mod house;
+mod partitions;
 mod platforms;
 mod schedules;
 mod servers;
@@ -52,6 +53,8 @@ enum Task {
     Compatibility(compatibility::Args),
     /// Causes every fault of the catalogue on every store
     Faults(faults::Args),
+    /// Parts a network of several hosts in every way, for each topology
+    Partitions(partitions::Args),
 }
 
 fn main() -> Result<()> {
@@ -70,5 +73,6 @@ fn main() -> Result<()> {
         Task::Soak(args) => soak::run(&args),
         Task::Compatibility(args) => compatibility::run(&args),
         Task::Faults(args) => faults::run(&args),
+        Task::Partitions(args) => partitions::run(&args),
     }
 }

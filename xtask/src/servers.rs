@@ -23,6 +23,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("faketime", "faketime"),
     ("psmisc", "killall"),
     ("procps", "pkill"),
+    ("iproute2", "ip"),
+    ("nftables", "/usr/sbin/nft"),
     ("etcd-server", "etcd"),
     ("etcd-client", "etcdctl"),
     ("default-jdk-headless", "javac"),
@@ -77,7 +79,7 @@ fn packages(needed: &[(&'static str, &str)]) -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, \
+             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, iproute2, nftables, \
              a Java development kit from 17 on, Maven, Go, Node.js with npm, Python 3 with venv, and Chromium with its driver; \
              for `cargo xtask full` also Prometheus with promtool",
             missing.join(", ")

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
+use testkit::hosts::Host;
 use testkit::process::boot_time;
 use testkit::process::{FakeClock, Spawned};
 
@@ -37,18 +38,26 @@ pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
     plan: Plan,
     clock: Option<FakeClock>,
+    hosts: Vec<Host>,
     dir: TempDir,
 }
 
 impl Crew {
     /// Starts that many processes from the plan; each gets its own number and file.
-    pub(crate) fn start(plan: Plan, processes: u32, fake_clock: bool) -> Result<Self> {
+    /// With hosts, each process runs on the next of them.
+    pub(crate) fn start(
+        plan: Plan,
+        processes: u32,
+        fake_clock: bool,
+        hosts: &[Host],
+    ) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
         let clock = fake_clock.then(|| FakeClock::new(dir.path())).transpose()?;
         let mut crew = Self {
             members: Vec::new(),
             plan,
             clock,
+            hosts: hosts.to_vec(),
             dir,
         };
         // We start all processes before we wait for the first one, so that their starts overlap.
@@ -70,7 +79,11 @@ impl Crew {
         // Killed members stay in the list, so numbers are unique and the checkers still see their histories.
         let number = u32::try_from(self.members.len())? + 1;
         let file = self.dir.path().join(format!("history-{number}"));
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = std::env::current_exe()?;
+        let mut command = match self.host(number) {
+            Some(host) => host.command(program),
+            None => Command::new(program),
+        };
         let plan = &self.plan;
         command.arg("worker");
         for store in &plan.store {
@@ -83,6 +96,7 @@ impl Crew {
         command.args(["--seed", &plan.seed.to_string()]);
         command.args(["--clients", &plan.clients.to_string()]);
         command.args(["--crowd", &plan.crowd.to_string()]);
+        command.args(["--lie", &plan.lie.to_string()]);
         if let Some(secret) = &plan.secret {
             command.arg("--secret").arg(secret);
         }
@@ -110,6 +124,12 @@ impl Crew {
         member.process.wait_line("ready", START)?;
         member.reader = Some(Reader::open(&member.file)?);
         Ok(())
+    }
+
+    /// The host of the process with this number.
+    pub(crate) fn host(&self, number: u32) -> Option<&Host> {
+        let mut around = self.hosts.iter().cycle();
+        around.nth((number as usize).saturating_sub(1))
     }
 
     /// Moves the wall clock of all processes ahead, or back.

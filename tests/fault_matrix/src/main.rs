@@ -13,6 +13,7 @@ mod history;
 mod matrix;
 mod named;
 mod notes;
+mod partitions;
 mod report;
 mod role;
 mod stage;
@@ -62,6 +63,16 @@ enum Inner {
     /// Run as one worker process of a run
     #[command(hide = true)]
     Worker(worker::Plan),
+    /// Lists the locks that servers hold
+    #[command(hide = true)]
+    Held {
+        /// Prefix of the names
+        base: String,
+        /// Addresses of the servers
+        urls: Vec<String>,
+    },
+    /// Servers and processes on hosts of their own, and a network that is parted
+    Partitions(partitions::Args),
 }
 
 fn main() -> Result<ExitCode> {
@@ -72,6 +83,14 @@ fn main() -> Result<ExitCode> {
             runtime.enable_all().build()?.block_on(worker::main(plan))?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(Inner::Held { base, urls }) => {
+            let held = world::held(&urls, None, &base)?;
+            for name in held {
+                println!("{name}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Inner::Partitions(args)) => partitions::run(&args),
         None => matrix::run(&args),
     }
 }

@@ -49,6 +49,14 @@ pub(crate) struct Notes {
     /// Frozen processes, by number.
     pub(crate) frozen: Vec<(u32, Span)>,
     pub(crate) killed: Vec<(u32, Duration)>,
+    /// Processes, by number, to which no server could confirm anything in that time.
+    pub(crate) deaf: Vec<(u32, Span)>,
+    /// Processes, by number, that were cut off while the store was well.
+    pub(crate) cut_off: Vec<(u32, Span)>,
+    /// The time of the partition of the network.
+    pub(crate) parted: Option<Span>,
+    /// How long after its end every process had its locks again.
+    pub(crate) served_after: Option<Duration>,
     /// The time at which the processes were told to stop.
     pub(crate) ended: Duration,
 }
@@ -58,6 +66,12 @@ impl Notes {
     pub(crate) fn stood_still(&self, process: u32, from: Duration, to: Duration) -> bool {
         let froze = |(number, when): &(u32, Span)| *number == process && when.meets(from, to);
         self.frozen.iter().any(froze) || self.killed_before(process, to)
+    }
+
+    /// Whether this process was cut off at some moment of the period.
+    pub(crate) fn was_cut_off(&self, process: u32, from: Duration, to: Duration) -> bool {
+        let met = |(number, when): &(u32, Span)| *number == process && when.meets(from, to);
+        self.cut_off.iter().any(met)
     }
 
     pub(crate) fn killed_before(&self, process: u32, at: Duration) -> bool {

@@ -1,5 +1,7 @@
 //! One run: worker processes take locks, a fault happens, and the checkers judge the histories.
 
+mod remains;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::thread;
@@ -8,22 +10,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use testkit::process::boot_time;
-use testkit::process::open_fds;
 
 use crate::acquisition::Histories;
 use crate::check::{self, Breach, Promise, Terms};
 use crate::crew::Crew;
 use crate::notes::{Harm, Notes, Outage, Span};
+use crate::partitions::Seen;
 use crate::role::Role;
 use crate::store::Store;
-use crate::worker::Plan;
-use crate::world::{self, On, World};
+use crate::worker::{Lie, Plan};
+use crate::world::{On, Spread, World};
+
+use self::remains::{files_left, left_over, open_files};
 
 /// The bound on the time from a fault until every process is served again. Failovers are the slowest.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
-
-/// The bound on additional files and connections that a process may have open after a fault.
-const MORE_FILES: usize = 16;
 
 /// The fault of a run, and its permitted effects.
 #[derive(Clone, Copy)]
@@ -45,6 +46,8 @@ pub(crate) struct Story {
     pub(crate) on: On,
     /// Whether all replicas must acknowledge a grant. Otherwise any one is enough.
     pub(crate) all_replicas: bool,
+    /// The promise that the processes break on purpose.
+    pub(crate) lie: Lie,
 }
 
 impl Story {
@@ -59,6 +62,7 @@ impl Story {
             crowd: 0,
             on: On::Usual,
             all_replicas: false,
+            lie: Lie::None,
         }
     }
 
@@ -89,6 +93,7 @@ pub(crate) struct Outcome {
     pub(crate) grants: usize,
     pub(crate) losses: usize,
     pub(crate) took: Duration,
+    pub(crate) seen: Seen,
     /// The histories, kept if the run had breaches.
     pub(crate) files: Option<PathBuf>,
 }
@@ -104,6 +109,7 @@ impl Outcome {
             grants: 0,
             losses: 0,
             took: Duration::ZERO,
+            seen: Seen::default(),
             files: None,
         }
     }
@@ -117,13 +123,29 @@ pub(crate) struct Stage<'a> {
     pub(crate) notes: Notes,
     pub(crate) rng: Rng,
     pub(crate) lease: Duration,
+    /// Whether all replicas acknowledge a grant.
+    pub(crate) all_replicas: bool,
     base: String,
+    pub(crate) lie: Lie,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
     /// The name of the lock of this role.
     pub(crate) fn name(&self, role: Role) -> String {
         role.name(&self.base, "")
+    }
+
+    /// The servers and processes, if each has a host of its own.
+    pub(crate) fn spread(&self) -> Result<&'a Spread> {
+        self.world.spread().context("all are on one host")
+    }
+
+    /// The process that a fault hits: the holder of the lock that is held longest.
+    pub(crate) fn victim(&mut self) -> Result<u32> {
+        if self.lie == Lie::Minority {
+            return Ok(1);
+        }
+        self.holder(Role::Relay)
     }
 
     /// Those of these roles that the store can play: without tokens it has neither elections nor jobs that run once.
@@ -261,8 +283,10 @@ pub(crate) fn play(
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
         all_replicas: story.all_replicas,
+        lie: story.lie,
     };
-    let crew = Crew::start(plan, if alone { 1 } else { 3 }, story.fake_clock)?;
+    let hosts = world.spread().map_or(&[][..], Spread::clients);
+    let crew = Crew::start(plan, if alone { 1 } else { 3 }, story.fake_clock, hosts)?;
     let mut stage = Stage {
         world,
         store,
@@ -270,7 +294,9 @@ pub(crate) fn play(
         notes: Notes::default(),
         rng: Rng::with_seed(seed),
         lease,
+        all_replicas: story.all_replicas,
         base,
+        lie: story.lie,
     };
     let played = perform(&mut stage, story);
     let stage_notes = &stage.notes;
@@ -291,6 +317,7 @@ pub(crate) fn play(
         grants,
         losses,
         took: start.elapsed(),
+        seen: Seen::of(&histories, stage_notes),
         files: wrong.then(|| stage.crew.keep_files()),
     })
 }
@@ -308,65 +335,6 @@ fn perform(stage: &mut Stage, story: &Story) -> Result<Vec<Breach>> {
     let left = left_over(stage)?;
     found.extend(check::leaks(&left));
     Ok(found)
-}
-
-fn open_files(stage: &Stage) -> Vec<(u32, usize)> {
-    let members = stage.crew.members.iter();
-    let count = |pid| open_fds(pid).unwrap_or(0);
-    members
-        .map(|member| (member.number, count(member.process.pid())))
-        .collect()
-}
-
-fn files_left(stage: &Stage, before: &[(u32, usize)]) -> Vec<Breach> {
-    let mut found = Vec::new();
-    for (number, now) in open_files(stage) {
-        let then = before.iter().find(|(before, _)| *before == number);
-        if let Some((_, then)) = then
-            && now > then + MORE_FILES
-        {
-            let how = format!("process {number} had {then} files open, and now {now}");
-            found.push(Breach {
-                promise: Promise::Leaks,
-                how,
-            });
-        }
-    }
-    found
-}
-
-/// Everything that is still in the store once every lease must have ended.
-fn left_over(stage: &Stage) -> Result<Vec<String>> {
-    if stage.store == Store::Memory {
-        return Ok(Vec::new());
-    }
-    stage.world.mend()?;
-    let limit = stage.lease + grace(stage.store) + Duration::from_secs(1);
-    let end = boot_time() + limit;
-    loop {
-        let mut left = held(stage)?;
-        left.extend(stage.world.left(&stage.base)?);
-        // Leases of killed or frozen processes may still run, so we poll until the limit.
-        if left.is_empty() || boot_time() > end {
-            return Ok(left);
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// The locks that the store itself lists as held.
-fn held(stage: &Stage) -> Result<Vec<String>> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build()?.block_on(async {
-        let mut held = Vec::new();
-        for url in stage.world.urls() {
-            let client = world::builder(stage.world.secret());
-            let client = client.connect(&url).await?;
-            held.extend(client.list(&format!("{}*", stage.base)).limit(100).await?);
-            client.close(Duration::ZERO).await;
-        }
-        Ok(held)
-    })
 }
 
 /// How long after the lease of a vanished holder a store may take to grant the lock again.

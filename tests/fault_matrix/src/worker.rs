@@ -1,10 +1,12 @@
 //! One worker process of a run: its tasks take locks, hold them, and record every event.
 
+use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum as _;
 use fastrand::Rng;
 use testkit::process::boot_time;
 use tidelock::testing::{AnyGuard, AnyLock};
@@ -50,6 +52,9 @@ pub(crate) struct Plan {
     /// All replicas must acknowledge a grant
     #[arg(long)]
     pub(crate) all_replicas: bool,
+    /// The promise that this process breaks
+    #[arg(long, default_value_t = Lie::None)]
+    pub(crate) lie: Lie,
 }
 
 impl Plan {
@@ -59,13 +64,23 @@ impl Plan {
 }
 
 /// A worker that breaks a promise on purpose. It shows that the checkers find the breach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Lie {
     /// The worker is correct.
     None,
     /// It continues to act on a lock that it has lost.
-    #[cfg(test)]
     IgnoresLosses,
+    /// The first process takes two of five servers for a majority.
+    Minority,
+    /// It does not wait for the replicas to acknowledge a grant.
+    Unacknowledged,
+}
+
+impl fmt::Display for Lie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("none", |value| value.get_name()))
+    }
 }
 
 /// One task.
@@ -132,7 +147,12 @@ impl Task {
             self.note_at(at, id, What::Slot { slot });
         }
         let told = self.listen(id, &guard);
-        let end = boot_time() + self.role.hold(self.lease, &mut self.rng);
+        let mut time = self.role.hold(self.lease, &mut self.rng);
+        if self.lies() {
+            // It should still act when its lease has ended.
+            time *= 4;
+        }
+        let end = boot_time() + time;
         let held = self.work(id, &guard, end).await;
         if held {
             told.abort();
@@ -184,7 +204,7 @@ impl Task {
     }
 
     fn lies(&self) -> bool {
-        self.lie != Lie::None
+        self.lie == Lie::IgnoresLosses
     }
 
     /// Returns `true` if the task is to stop.
@@ -247,7 +267,7 @@ pub(crate) fn tasks(
         recorder: recorder.clone(),
         rng: Rng::with_seed(seed(plan, number, task)),
         stop: stop.clone(),
-        lie: Lie::None,
+        lie: plan.lie,
     };
     roles.into_iter().enumerate().map(task).collect()
 }
@@ -317,14 +337,16 @@ impl Connected {
 
 async fn connect(plan: &Plan) -> Result<Connected> {
     let mut clients = Vec::new();
-    for store in &plan.store {
+    let few = plan.lie == Lie::Minority && plan.process == 1;
+    let count = if few { 2 } else { plan.store.len() };
+    for store in plan.store.iter().take(count) {
         let settings = world::builder(plan.secret.clone())
             .lease(plan.lease())
             .response_timeout(plan.lease() / 3)
-            .acknowledge(if plan.all_replicas {
-                ReplicaAck::All
-            } else {
-                ReplicaAck::Any
+            .acknowledge(match (plan.lie, plan.all_replicas) {
+                (Lie::Unacknowledged, _) => ReplicaAck::Off,
+                (_, true) => ReplicaAck::All,
+                (_, false) => ReplicaAck::Any,
             });
         let client = patiently(|| settings.clone().connect(store)).await;
         clients.push(client.with_context(|| store.clone())?);

@@ -3,6 +3,7 @@
 
 pub mod foreign;
 pub mod golden;
+pub mod hosts;
 pub mod java;
 pub mod process;
 pub mod proxy;

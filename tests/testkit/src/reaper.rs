@@ -1,5 +1,5 @@
 //! Cleans up when a test process is killed, or when it keeps a server in a `static` that is never dropped: it kills the
-//! remaining child processes and removes their directories.
+//! remaining child processes and removes their directories and network namespaces.
 //!
 //! `PR_SET_PDEATHSIG` would need `unsafe`, and it fires when the *thread* that started the server ends. That is too
 //! early for a server that several tests share. Instead, one shell per test process reads the ids of our children from
@@ -18,15 +18,18 @@ use anyhow::{Context, Result};
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pids=" "
+nets=
 set --
 while read -r sign what; do
   case "$sign" in
     add) pids="$pids$what " ;;
     del) case "$pids" in *" $what "*) pids="${pids%% $what *} ${pids#* $what }" ;; esac ;;
     dir) set -- "$@" "$what" ;;
+    net) nets="$nets $what" ;;
   esac
 done
 for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
+for net in $nets; do [ -e "/run/netns/$net" ] && ip netns del "$net"; done
 [ $# = 0 ] || rm -rf -- "$@" || { sleep 1; rm -rf -- "$@"; }
 "#;
 
@@ -68,4 +71,9 @@ pub(crate) fn forget(pid: u32) {
 /// This directory is removed at the end of this process, if it still exists.
 pub(crate) fn watch_dir(dir: &Path) -> Result<()> {
     tell("dir", dir.display())
+}
+
+/// This network namespace is removed at the end of this process, if it still exists.
+pub(crate) fn watch_namespace(name: &str) -> Result<()> {
+    tell("net", name)
 }

@@ -42,7 +42,7 @@ pub use prometheus::Prometheus;
 pub use redis::RedisServer;
 pub use replicated::Replicated;
 pub use sentinels::{Sentinels, SentinelsBuilder};
-pub use zookeeper::ZooKeeperServer;
+pub use zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 
 /// A free loopback port that this process has not handed out before, for a server that is not of this kit.
 ///

@@ -57,7 +57,7 @@ pub(crate) const PARTS: [Part; 20] = [
     },
     Part {
         name: "server-tests",
-        about: "tests on real servers, and the test kit",
+        about: "tests on real servers, on one host and on several, and the test kit",
         run: server_tests,
     },
     Part {

@@ -12,15 +12,33 @@ pub(super) fn check(
     terms: &Terms,
     slack: Duration,
 ) -> Vec<Breach> {
+    let overlaps = overlaps(history);
+    let breaches = overlaps
+        .iter()
+        .filter(|both| !excused(both, notes, terms, slack));
+    let told = breaches.map(|both| {
+        let (first, second, name) = (&both.first.id, &both.second.id, &both.first.name);
+        let how = format!("{first} and {second} both held {name} for {:?}", both.time);
+        breach(Promise::Exclusion, how)
+    });
+    told.collect()
+}
+
+/// Two that acted on one lock at once.
+#[derive(Debug)]
+pub(crate) struct Overlap<'a> {
+    first: &'a Acquisition,
+    second: &'a Acquisition,
+    pub(crate) time: Duration,
+}
+
+/// All of them, excused or not.
+pub(crate) fn overlaps(history: &Histories) -> Vec<Overlap<'_>> {
     let mut found = Vec::new();
     for granted in history.by_name().values() {
         let mut longest: Option<&Acquisition> = None;
         for second in granted {
-            if let Some(first) = longest
-                && let Some(how) = overlap(first, second, notes, terms, slack)
-            {
-                found.push(breach(Promise::Exclusion, how));
-            }
+            found.extend(longest.and_then(|first| overlap(first, second)));
             let reaches_further =
                 longest.is_none_or(|first| first.believed_until() < second.believed_until());
             if reaches_further {
@@ -31,32 +49,26 @@ pub(super) fn check(
     found
 }
 
-fn overlap(
-    first: &Acquisition,
-    second: &Acquisition,
-    notes: &Notes,
-    terms: &Terms,
-    slack: Duration,
-) -> Option<String> {
-    let ((begun, end), (taken, _)) = (first.belief()?, second.belief()?);
-    if end <= taken {
-        return None;
-    }
+fn overlap<'a>(first: &'a Acquisition, second: &'a Acquisition) -> Option<Overlap<'a>> {
+    let (end, (taken, until)) = (first.believed_until()?, second.belief()?);
+    (end > taken).then(|| Overlap {
+        first,
+        second,
+        time: end.min(until).saturating_sub(taken),
+    })
+}
+
+/// Whether the store forgot the lock, and the first holder learned of it in time.
+fn excused(both: &Overlap<'_>, notes: &Notes, terms: &Terms, slack: Duration) -> bool {
+    let (Some((begun, end)), Some((taken, _))) = (both.first.belief(), both.second.belief()) else {
+        return true;
+    };
     let told = |harm: &&crate::notes::Harm| {
         // A client learns of a grant a moment after the store makes it, so we allow `slack` on both ends.
-        harm.concerns(&first.name)
+        harm.concerns(&both.first.name)
             && harm.when.to + slack >= begun
             && harm.when.from <= taken
             && end <= harm.when.to.max(begun) + terms.told_within + slack
     };
-    if notes.harms.iter().any(|harm| told(&harm)) {
-        return None;
-    }
-    Some(format!(
-        "{} and {} both held {} for {:?}",
-        first.id,
-        second.id,
-        first.name,
-        end.saturating_sub(taken)
-    ))
+    notes.harms.iter().any(|harm| told(&harm))
 }

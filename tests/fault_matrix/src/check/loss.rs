@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
-use crate::notes::Notes;
+use crate::notes::{Notes, Span};
 
 /// A holder learns of a loss before another can have its lock and soon after the store forgot it. No lock is lost
 /// without need.
@@ -20,6 +20,7 @@ pub(super) fn check(
     for one in history.granted() {
         add(one, beyond_proof(one, terms));
         add(one, while_mute(one, notes, terms));
+        add(one, while_deaf(one, notes, terms));
         add(one, untold(one, notes, slack));
         add(one, kept_forgotten(one, notes, terms, slack));
         if terms.keeps && one.was_lost() {
@@ -48,20 +49,33 @@ fn beyond_proof(one: &Acquisition, terms: &Terms) -> Option<String> {
 /// A store that has been mute for a lease has confirmed nothing, so no holder may act any more. This check does not
 /// trust the guard.
 fn while_mute(one: &Acquisition, notes: &Notes, terms: &Terms) -> Option<String> {
-    for outage in notes.outages.iter().filter(|outage| outage.mute) {
-        let end = outage.when.from + terms.lease;
-        let late = one.steps.iter().map(|(at, _)| *at).chain(one.left);
-        if let Some(at) = late
-            .into_iter()
-            .find(|at| end < *at && *at <= outage.when.to)
-        {
-            let after = at.saturating_sub(outage.when.from);
-            return Some(format!(
-                "its holder acted {after:?} after the store had gone mute"
-            ));
-        }
-    }
-    None
+    let mut mute = notes.outages.iter().filter(|outage| outage.mute);
+    mute.find_map(|outage| {
+        let after = acted_after(one, outage.when, terms)?;
+        Some(format!(
+            "its holder acted {after:?} after the store had gone mute"
+        ))
+    })
+}
+
+/// A process that was cut off for a lease has heard no confirmation, so no holder in it may act any more. This check
+/// does not trust the guard.
+fn while_deaf(one: &Acquisition, notes: &Notes, terms: &Terms) -> Option<String> {
+    let mut own = notes.deaf.iter().filter(|(who, _)| *who == one.process);
+    own.find_map(|(_, when)| {
+        let after = acted_after(one, *when, terms)?;
+        Some(format!(
+            "its holder acted {after:?} after its host had been cut off"
+        ))
+    })
+}
+
+/// How long after the begin of a silence its holder acted, if that is longer than a lease.
+fn acted_after(one: &Acquisition, silence: Span, terms: &Terms) -> Option<Duration> {
+    let end = silence.from + terms.lease;
+    let mut acts = one.steps.iter().map(|(at, _)| *at).chain(one.left);
+    let late = acts.find(|at| end < *at && *at <= silence.to)?;
+    Some(late.saturating_sub(silence.from))
 }
 
 /// When a holder sees that its lock is over, it also gets the loss report at that moment.

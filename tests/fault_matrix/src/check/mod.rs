@@ -1,6 +1,6 @@
 //! Checks the histories of a run against the promises of the library.
 
-mod exclusion;
+pub(crate) mod exclusion;
 mod loss;
 mod slots;
 mod tokens;

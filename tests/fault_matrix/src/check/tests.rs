@@ -111,6 +111,7 @@ fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
         clients: 1,
         crowd: 0,
         all_replicas: false,
+        lie: Lie::None,
     }
 }
 
@@ -376,4 +377,20 @@ fn a_waiter_that_is_never_served_is_caught() {
         ..Notes::default()
     };
     caught(&all(&history, &notes, &terms()), Promise::Wake);
+}
+
+#[test]
+fn a_process_that_is_cut_off_and_acts_on_is_caught() {
+    let history = story(&[
+        (1.0, "1.1.1", What::Asked),
+        (1.0, "1.1.1", granted(1, 1.6)),
+        (4.2, "1.1.1", step(4.8)),
+    ]);
+    let [from, to] = [2, 5].map(Duration::from_secs);
+    let mut notes = Notes::default();
+    for (process, count) in [(2, 0), (1, 1)] {
+        notes.deaf = vec![(process, Span { from, to })];
+        let found = super::loss::check(&history, &notes, &terms(), Duration::ZERO);
+        assert_eq!(found.len(), count, "{found:?}");
+    }
 }

@@ -36,4 +36,5 @@ fn is_excused(one: &Acquisition, notes: &Notes) -> bool {
     notes.outage_until(one.asked, until).is_some()
         || notes.harms.iter().any(harmed)
         || notes.killed_before(one.process, until)
+        || notes.was_cut_off(one.process, one.asked, until)
 }

@@ -94,6 +94,7 @@ fn gap(
             && one.asked < taken
             && until.is_none_or(|until| until >= taken)
             && !notes.stood_still(one.process, free, taken)
+            && !notes.was_cut_off(one.process, free, taken)
     };
     let waiters = history.acquisitions.iter().filter(waits);
     let since = waiters.map(|one| one.asked).min()?;

@@ -9,6 +9,7 @@ mod mariadb;
 mod memcached;
 mod postgres;
 mod redis;
+mod spread;
 mod topologies;
 mod zookeeper;
 
@@ -21,6 +22,7 @@ use testkit::servers::{EtcdServer, MariaDb, MemcachedServer, PostgresServer, Zoo
 use tidelock::{Client, ClientBuilder, Credentials};
 
 use self::behind::Behind;
+pub(crate) use self::spread::{Spread, Topology};
 use crate::store::Store;
 
 /// The server variant that a story needs.
@@ -90,6 +92,11 @@ pub(crate) trait World: Send {
     /// The name and version of the server.
     fn version(&self) -> Result<String>;
 
+    /// The servers and the processes, if each has a host of its own.
+    fn spread(&self) -> Option<&Spread> {
+        None
+    }
+
     /// The proxies between the processes and the servers. Empty: there are none.
     fn proxies(&self) -> Vec<&Proxy> {
         Vec::new()
@@ -156,6 +163,20 @@ pub(crate) fn open(store: Store, on: On) -> Result<Box<dyn World>> {
         Store::Zookeeper => Box::new(Behind::<ZooKeeperServer>::start(on)?),
         Store::Etcd => Box::new(Behind::<EtcdServer>::start(on)?),
         Store::Memcached => Box::new(Behind::<MemcachedServer>::start(on)?),
+    })
+}
+
+/// The locks with this prefix that the servers themselves list as held.
+pub(crate) fn held(urls: &[String], secret: Option<&PathBuf>, base: &str) -> Result<Vec<String>> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()?.block_on(async {
+        let mut held = Vec::new();
+        for url in urls {
+            let client = builder(secret.cloned()).connect(url).await?;
+            held.extend(client.list(&format!("{base}*")).limit(100).await?);
+            client.close(Duration::ZERO).await;
+        }
+        Ok(held)
     })
 }
 

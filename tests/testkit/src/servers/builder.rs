@@ -3,11 +3,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::admin::{Login, OPERATOR};
 use super::member::{Membership, Part};
 use super::{Certs, Flavour, RedisServer, Tls};
+use crate::hosts::Host;
 use crate::process::FakeClock;
 
 /// The settings of a server. Made by [`RedisServer::builder`].
@@ -25,6 +26,7 @@ pub struct RedisBuilder {
     fake_clock: bool,
     ipv6: bool,
     disk: Option<u64>,
+    host: Option<Host>,
     pub(super) membership: Membership,
 }
 
@@ -84,6 +86,12 @@ impl RedisBuilder {
         self
     }
 
+    /// Runs the server on this host, where it listens on the host's address.
+    pub fn on_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
     /// Puts the data on a separate disk of this many bytes, see [`RedisServer::disk`]. Each start gets a new, empty
     /// one. The system must let a user mount a file system in a namespace.
     pub fn disk(mut self, bytes: u64) -> Self {
@@ -115,12 +123,19 @@ impl RedisBuilder {
     }
 
     /// The server's address.
-    pub(super) fn host(&self) -> IpAddr {
-        if self.ipv6 {
+    pub(super) fn addr(&self) -> IpAddr {
+        if let Some(host) = &self.host {
+            host.addr().into()
+        } else if self.ipv6 {
             Ipv6Addr::LOCALHOST.into()
         } else {
             Ipv4Addr::LOCALHOST.into()
         }
+    }
+
+    /// The host that it runs on, if it is not this machine.
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -185,9 +200,12 @@ impl RedisBuilder {
         port: u16,
         certs: Option<&Certs>,
     ) -> Result<Command> {
-        let mut command = match self.disk {
-            None => Command::new(flavour.program()?),
-            Some(bytes) => on_a_disk(bytes, &dir.join(DISK), &flavour.program()?)?,
+        let program = flavour.program()?;
+        let mut command = match (self.disk, &self.host) {
+            (None, None) => Command::new(program),
+            (None, Some(host)) => host.command(program),
+            (Some(bytes), None) => on_a_disk(bytes, &dir.join(DISK), &program)?,
+            (Some(_), Some(_)) => bail!("a server has a host or a disk of its own, not both"),
         };
         if self.membership.conf.is_some() {
             command.arg(dir.join("conf"));
@@ -196,7 +214,7 @@ impl RedisBuilder {
             command.arg("--sentinel");
         }
         let plain = if certs.is_some() { 0 } else { port };
-        let host = self.host().to_string();
+        let host = self.addr().to_string();
         command.args(["--bind", &host, "--save", "", "--loglevel", "notice"]);
         command.args([
             "--port",
@@ -209,6 +227,10 @@ impl RedisBuilder {
             .arg(self.disk.map_or_else(|| dir.to_owned(), |_| dir.join(DISK)))
             .arg("--unixsocket")
             .arg(dir.join("socket"));
+        if self.host.is_some() {
+            // Without a password the server would answer its own host only.
+            command.args(["--protected-mode", "no"]);
+        }
         if self.appendonly {
             command.args(["--appendfsync", "always"]);
         }

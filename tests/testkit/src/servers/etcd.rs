@@ -3,7 +3,7 @@ mod cluster;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl EtcdServer {
 
     /// The TCP address for clients.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.ground.addr(), self.port).into()
     }
 
     /// `etcd://127.0.0.1:PORT`, or `etcds://localhost:PORT` with TLS.
@@ -187,7 +187,10 @@ impl EtcdServer {
 
     /// An `etcdctl` command with the options for this server; the caller adds arguments.
     pub fn etcdctl(&self) -> Command {
-        let mut command = Command::new("etcdctl");
+        let mut command = match self.ground.host() {
+            Some(host) => host.command("etcdctl"),
+            None => Command::new("etcdctl"),
+        };
         command.env("ETCDCTL_API", "3").stdin(Stdio::null());
         if self.guarded.load(Ordering::SeqCst) {
             command.env("ETCDCTL_USER", OPERATOR);
@@ -289,8 +292,9 @@ impl EtcdServer {
         } else {
             "http"
         };
-        let clients = format!("{scheme}://127.0.0.1:{}", self.port);
-        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        let addr = self.ground.addr();
+        let clients = format!("{scheme}://{addr}:{}", self.port);
+        let peer = format!("http://{addr}:{}", self.peer_port);
         let mut command = self.ground.command("etcd");
         let data = self.ground.data(self.dir());
         command.arg("--data-dir").arg(data);
@@ -315,7 +319,7 @@ impl EtcdServer {
         ]);
         command
             .arg("--listen-metrics-urls")
-            .arg(format!("http://127.0.0.1:{}", self.health));
+            .arg(format!("http://{addr}:{}", self.health));
         match &self.config.peers {
             Some((name, _, all)) => command.args(["--name", name, "--initial-cluster", all]),
             None => command.args(["--initial-cluster", &format!("default={peer}")]),
@@ -378,7 +382,7 @@ impl EtcdServer {
     }
 
     fn get(&self, path: &str) -> Result<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.health))?;
+        let mut stream = self.ground.connect(self.health)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
         let mut answer = String::new();

@@ -1,5 +1,6 @@
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,15 +8,18 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::hosts::Host;
 use crate::process::FakeClock;
 use crate::reaper;
 use crate::scratch::scratch;
 
-/// The environment of a server, if it is not the plain machine: a small disk, or a wall clock that a test moves.
+/// The environment of a server, if it is not the plain machine: a small disk, a wall clock that a test moves, or a host
+/// of its own.
 #[derive(Debug, Default)]
 pub struct Ground {
     disk: Option<Disk>,
     clock: Option<FakeClock>,
+    host: Option<Host>,
     // The last field, so that the directory goes after its contents.
     _dir: Option<TempDir>,
 }
@@ -31,6 +35,7 @@ impl Ground {
         Ok(Self {
             disk: Some(Disk::mount(dir.path(), bytes)?),
             clock: None,
+            host: None,
             _dir: Some(dir),
         })
     }
@@ -44,8 +49,36 @@ impl Ground {
         Ok(Self {
             disk: None,
             clock: Some(FakeClock::new(dir.path())?),
+            host: None,
             _dir: Some(dir),
         })
+    }
+
+    /// A host of its own.
+    pub fn on_host(host: &Host) -> Self {
+        Self {
+            host: Some(host.clone()),
+            ..Self::default()
+        }
+    }
+
+    /// The host, if it is not this machine.
+    pub fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
+    /// The address to listen on.
+    pub(super) fn addr(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::addr)
+    }
+
+    /// Connects to a server on this ground, from the same host.
+    pub(super) fn connect(&self, port: u16) -> Result<TcpStream> {
+        let to = (self.addr(), port).into();
+        match &self.host {
+            Some(host) => host.connect(to),
+            None => Ok(TcpStream::connect(to)?),
+        }
     }
 
     /// The small disk.
@@ -79,11 +112,13 @@ impl Ground {
         disk.unwrap_or_else(|| dir.to_owned()).join("data")
     }
 
-    /// A program inside the disk's namespace.
+    /// A program on the host, or inside the disk's namespace.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
-        match &self.disk {
-            Some(disk) => disk.command(program.as_ref()),
-            None => Command::new(program.as_ref()),
+        let program = program.as_ref();
+        match (&self.disk, &self.host) {
+            (Some(disk), _) => disk.command(program),
+            (None, Some(host)) => host.command(program),
+            (None, None) => Command::new(program),
         }
     }
 

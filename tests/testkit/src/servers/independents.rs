@@ -1,7 +1,8 @@
 use anyhow::Result;
 
-use super::member::start_all;
+use super::member::{spread, start_all};
 use super::{RedisBuilder, RedisServer};
+use crate::hosts::Host;
 
 /// Independent servers for majority locks.
 #[derive(Debug)]
@@ -24,6 +25,15 @@ impl Independents {
     /// The same as [`RedisBuilder::start`].
     pub fn start_with(count: usize, server: RedisBuilder) -> Result<Self> {
         let nodes = start_all(vec![server; count])?;
+        Ok(Self { nodes })
+    }
+
+    /// Starts one server on each of these hosts.
+    ///
+    /// # Errors
+    /// The same as [`RedisBuilder::start`].
+    pub fn start_on(hosts: &[Host], server: &RedisBuilder) -> Result<Self> {
+        let nodes = start_all(spread(server, hosts.len(), hosts)?)?;
         Ok(Self { nodes })
     }
 

@@ -3,9 +3,10 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{Certs, RedisBuilder, RedisServer, port};
+use crate::hosts::Host;
 
 /// The role of a server in a topology.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,6 +81,21 @@ impl RedisBuilder {
         self.put_first(&args);
         self
     }
+}
+
+/// This many servers with the same settings: on this machine, or if there are hosts, each on the next of them.
+pub(super) fn spread(
+    server: &RedisBuilder,
+    count: usize,
+    hosts: &[Host],
+) -> Result<Vec<RedisBuilder>> {
+    if hosts.is_empty() {
+        return Ok(vec![server.clone(); count]);
+    }
+    let given = hosts.len();
+    ensure!(given == count, "{given} hosts for {count} servers");
+    let on_host = |host| server.clone().on_host(host);
+    Ok(hosts.iter().map(on_host).collect())
 }
 
 /// Starts the servers in parallel.

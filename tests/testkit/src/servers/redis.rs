@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::process::is_a_process;
 use super::{Certs, Flavour, RedisBuilder, Reply, ServerProcess, admin, builder, port};
+use crate::hosts::Host;
 use crate::process::FakeClock;
 
 /// The limit of one start. A start takes 8 to 40 ms, and longer on a loaded machine; only a broken server reaches the
@@ -69,7 +70,7 @@ impl RedisServer {
 
     /// The TCP address.
     pub fn addr(&self) -> SocketAddr {
-        (self.config.host(), self.port).into()
+        (self.config.addr(), self.port).into()
     }
 
     /// `redis://127.0.0.1:PORT`, `redis://[::1]:PORT`, or `rediss://localhost:PORT` with TLS.
@@ -89,6 +90,11 @@ impl RedisServer {
     /// `redis+unix://…` of the Unix socket.
     pub fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// The host that it runs on, if it is not this machine.
+    pub fn host(&self) -> Option<&Host> {
+        self.config.host()
     }
 
     /// The server's flavour.
@@ -230,7 +236,10 @@ impl RedisServer {
     }
 
     fn ping(&self) -> Result<()> {
-        TcpStream::connect(self.addr())?;
+        match self.host() {
+            Some(host) => host.connect(self.addr())?,
+            None => TcpStream::connect(self.addr())?,
+        };
         self.admin(&["PING"]).map(drop)
     }
 }

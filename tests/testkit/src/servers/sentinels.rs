@@ -130,6 +130,20 @@ impl Sentinels {
         self.primary_by(up.next().context("no sentinel is up")?)
     }
 
+    /// The number of failovers that the sentinels have completed, by the sentinel that knows most of them.
+    ///
+    /// # Errors
+    /// Fails when a sentinel does not answer.
+    pub fn failovers(&self) -> Result<u64> {
+        type Seen = std::collections::HashMap<String, String>;
+        let mut most = 0;
+        for sentinel in self.watching() {
+            let primary: Seen = sentinel.query(&["SENTINEL", "MASTER", &self.service])?;
+            most = most.max(primary["config-epoch"].parse()?);
+        }
+        Ok(most)
+    }
+
     /// The data nodes that are not the primary, including those that do not run.
     ///
     /// # Errors

@@ -1,10 +1,15 @@
+mod ensemble;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+
+pub use ensemble::ZooKeeperEnsemble;
 
 use super::process::is_a_process;
 use super::{Ground, ServerProcess, port};
@@ -23,6 +28,8 @@ pub struct ZooKeeperServer {
     ground: Ground,
     /// Additional configuration lines.
     lines: String,
+    /// Its number, if it is one of several.
+    member: Option<usize>,
 }
 
 impl ZooKeeperServer {
@@ -47,16 +54,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// The same as [`start`](Self::start).
     pub fn start_on(ground: Ground, lines: &str) -> Result<Self> {
-        ensure!(
-            Path::new(JAR).is_file(),
-            "{JAR} is missing; `cargo xtask servers` says how to get it"
-        );
-        let mut server = Self {
-            process: ServerProcess::new("ZooKeeper")?,
-            port: 0,
-            ground,
-            lines: lines.to_owned(),
-        };
+        let mut server = Self::prepare(ground, lines)?;
         port::start_on(port::free, |port| {
             server.port = port;
             server.configure()?;
@@ -65,15 +63,35 @@ impl ZooKeeperServer {
         Ok(server)
     }
 
+    fn prepare(ground: Ground, lines: &str) -> Result<Self> {
+        ensure!(
+            Path::new(JAR).is_file(),
+            "{JAR} is missing; `cargo xtask servers` says how to get it"
+        );
+        Ok(Self {
+            process: ServerProcess::new("ZooKeeper")?,
+            port: 0,
+            ground,
+            lines: lines.to_owned(),
+            member: None,
+        })
+    }
+
     fn configure(&self) -> Result<()> {
         let conf = format!(
-            "tickTime=100\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
+            "tickTime=100\ndataDir={}\nclientPort={}\nclientPortAddress={}\nmaxClientCnxns=0\n\
              maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
              extendedTypesEnabled=true\n{}\n",
             self.ground.data(self.dir()).display(),
             self.port,
+            self.ground.addr(),
             self.lines,
         );
+        if let Some(number) = self.member {
+            let data = self.ground.data(self.dir());
+            fs::create_dir_all(&data)?;
+            fs::write(data.join("myid"), number.to_string())?;
+        }
         fs::write(self.dir().join("zoo.cfg"), conf).context("its configuration")
     }
 
@@ -84,7 +102,7 @@ impl ZooKeeperServer {
 
     /// The TCP address.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.ground.addr(), self.port).into()
     }
 
     /// `zookeeper://127.0.0.1:PORT`.
@@ -115,7 +133,7 @@ impl ZooKeeperServer {
     }
 
     fn say_within(&self, word: &str, patience: Duration) -> Result<String> {
-        let mut stream = TcpStream::connect(self.addr())?;
+        let mut stream = self.ground.connect(self.port)?;
         stream.set_read_timeout(Some(patience))?;
         stream.write_all(word.as_bytes())?;
         let mut text = String::new();
@@ -139,6 +157,21 @@ impl ZooKeeperServer {
     }
 
     fn run(&self) -> Result<()> {
+        self.process.spawn(self.command())?;
+        self.wait_ready()
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        self.process.await_ready(START, || {
+            // The port opens before the server is ready, and it may never answer a connection that it accepts during
+            // its start. So we try new ones.
+            let said = self.say_within("srvr", Duration::from_millis(500))?;
+            ensure!(said.contains("Mode:"), "it says {said:?}");
+            Ok(())
+        })
+    }
+
+    fn command(&self) -> Command {
         let mut command = self.ground.command("java");
         // A small machine runs several of these servers: little memory, few threads, and no fsync.
         command.args([
@@ -152,19 +185,20 @@ impl ZooKeeperServer {
             "-Dznode.container.checkIntervalMs=300",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         ]);
-        command.args([
-            "-cp",
-            JAR,
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
-        ]);
+        let main = if self.member.is_none() {
+            "org.apache.zookeeper.server.ZooKeeperServerMain"
+        } else {
+            // By default a member waits five seconds for another that is cut off before it asks the next, and up to a
+            // minute before it asks all of them again.
+            command.args([
+                "-Dzookeeper.cnxTimeout=500",
+                "-Dzookeeper.fastleader.maxNotificationInterval=1000",
+            ]);
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        };
+        command.args(["-cp", JAR, main]);
         command.arg(self.dir().join("zoo.cfg"));
-        self.process.start(command, START, || {
-            // The port opens before the server is ready, and it may never answer a connection that it accepts during
-            // its start. So we try new ones.
-            let said = self.say_within("srvr", Duration::from_millis(500))?;
-            ensure!(said.contains("Mode:"), "it says {said:?}");
-            Ok(())
-        })
+        command
     }
 }
 

@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::super::member::{Part, logs, start_all};
+use super::super::member::{Part, logs, spread, start_all};
 use super::super::wait::until;
 use super::super::{Flavour, RedisBuilder, RedisServer};
 use super::{Cluster, PATIENCE, SLOTS, view};
+use crate::hosts::Host;
 use crate::scratch::scratch;
 
 /// The settings of a cluster. Made by [`Cluster::builder`].
@@ -16,6 +17,7 @@ pub struct ClusterBuilder {
     primaries: usize,
     replicas: usize,
     node_timeout: Duration,
+    hosts: Vec<Host>,
 }
 
 impl Default for ClusterBuilder {
@@ -25,6 +27,7 @@ impl Default for ClusterBuilder {
             primaries: 3,
             replicas: 1,
             node_timeout: Duration::from_secs(1),
+            hosts: Vec::new(),
         }
     }
 }
@@ -51,6 +54,12 @@ impl ClusterBuilder {
     /// The silence after which the others consider a node dead; the default is 1 s.
     pub fn node_timeout(mut self, time: Duration) -> Self {
         self.node_timeout = time;
+        self
+    }
+
+    /// Puts each node on a host of its own: first the primaries, then one replica of each, and so on.
+    pub fn hosts(mut self, hosts: &[Host]) -> Self {
+        self.hosts = hosts.to_vec();
         self
     }
 
@@ -81,7 +90,8 @@ impl ClusterBuilder {
             "--cluster-migration-barrier",
             "1000",
         ]);
-        let nodes = start_all(vec![node; self.primaries * (1 + self.replicas)])?;
+        let count = self.primaries * (1 + self.replicas);
+        let nodes = start_all(spread(&node, count, &self.hosts)?)?;
         let mut cluster = Cluster {
             nodes,
             ids: Vec::new(),

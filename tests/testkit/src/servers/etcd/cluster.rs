@@ -1,6 +1,8 @@
 use anyhow::Result;
 
-use super::{EtcdBuilder, EtcdServer};
+use super::{EtcdBuilder, EtcdServer, START};
+use crate::hosts::Host;
+use crate::servers::wait::until;
 use crate::servers::{Ground, port};
 
 /// Several members of one cluster.
@@ -13,22 +15,34 @@ impl EtcdCluster {
     /// # Errors
     /// The same as [`EtcdBuilder::start`].
     pub fn start(members: u16) -> Result<Self> {
+        Self::start_all((0..members).map(|_| Ground::default()).collect())
+    }
+
+    /// Starts one member on each of these hosts.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn start_on(hosts: &[Host]) -> Result<Self> {
+        Self::start_all(hosts.iter().map(Ground::on_host).collect())
+    }
+
+    fn start_all(grounds: Vec<Ground>) -> Result<Self> {
         let mut peers = Vec::new();
-        for n in 0..members {
-            peers.push((format!("m{n}"), port::free()?));
+        for (n, ground) in grounds.into_iter().enumerate() {
+            peers.push((format!("m{n}"), port::free()?, ground));
         }
         let all: Vec<String> = peers
             .iter()
-            .map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"))
+            .map(|(name, port, ground)| format!("{name}=http://{}:{port}", ground.addr()))
             .collect();
         let all = all.join(",");
         let mut servers = Vec::new();
-        for (name, port) in peers {
+        for (name, port, ground) in peers {
             let config = EtcdBuilder {
                 peers: Some((name, port, all.clone())),
                 ..EtcdBuilder::default()
             };
-            let server = EtcdServer::prepare(config, Ground::default())?;
+            let server = EtcdServer::prepare(config, ground)?;
             // We start them all before we wait: no member is healthy before most of them run.
             server.run()?;
             servers.push(server);
@@ -50,6 +64,17 @@ impl EtcdCluster {
             .map(|server| server.addr().to_string())
             .collect();
         format!("etcd://{}", addrs.join(","))
+    }
+
+    /// Waits until all members answer and one leads.
+    ///
+    /// # Errors
+    /// Fails when that takes longer than 30 s.
+    pub fn await_ok(&self) -> Result<()> {
+        until("members that answer", START, || {
+            self.0.iter().try_for_each(EtcdServer::check_health)?;
+            self.leader().map(drop)
+        })
     }
 
     /// The current leader.

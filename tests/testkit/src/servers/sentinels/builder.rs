@@ -1,11 +1,13 @@
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::super::member::{Part, start_all};
+use super::super::member::{Part, spread, start_all};
 use super::super::{Flavour, RedisBuilder, RedisServer, port};
 use super::{SENTINELS, Sentinels};
+use crate::hosts::Host;
 use crate::scratch::scratch;
 
 /// The settings of a primary under sentinels. Made by [`Sentinels::builder`].
@@ -18,6 +20,8 @@ pub struct SentinelsBuilder {
     down_after: Option<Duration>,
     failover_timeout: Duration,
     login: Option<(Option<String>, String)>,
+    /// Of the data nodes, and of the sentinels. Empty: this machine.
+    hosts: (Vec<Host>, Vec<Host>),
 }
 
 impl Default for SentinelsBuilder {
@@ -29,6 +33,7 @@ impl Default for SentinelsBuilder {
             down_after: None,
             failover_timeout: Duration::from_secs(3),
             login: None,
+            hosts: (Vec::new(), Vec::new()),
         }
     }
 }
@@ -77,6 +82,12 @@ impl SentinelsBuilder {
         self
     }
 
+    /// Puts each data node, the primary first, and each sentinel on a host of its own.
+    pub fn hosts(mut self, nodes: &[Host], sentinels: &[Host]) -> Self {
+        self.hosts = (nodes.to_vec(), sentinels.to_vec());
+        self
+    }
+
     /// Starts everything, and waits until every replica is in sync and every sentinel knows all the others.
     ///
     /// # Errors
@@ -88,7 +99,7 @@ impl SentinelsBuilder {
         let mut data = self.server.clone().member(Part::Data, certs.as_ref());
         // The node itself rewrites this file after each change of its role.
         data.membership.conf = Some(String::new());
-        let nodes = start_all(vec![data; self.replicas + 1])?;
+        let nodes = start_all(spread(&data, self.replicas + 1, &self.hosts.0)?)?;
         let mut all = Sentinels {
             watch: Vec::new(),
             nodes,
@@ -113,19 +124,21 @@ impl SentinelsBuilder {
     fn join(&self, all: &mut Sentinels) -> Result<()> {
         let primary = &all.nodes[0];
         for replica in &all.nodes[1..] {
-            let port = primary.port().to_string();
-            replica.admin(&["REPLICAOF", &self.server.host().to_string(), &port])?;
+            let (host, port) = (primary.addr().ip().to_string(), primary.port().to_string());
+            replica.admin(&["REPLICAOF", &host, &port])?;
             replica.admin(&["CONFIG", "REWRITE"])?;
         }
         // We wait for replication before we start the sentinels. Otherwise a sentinel would see a link that is not up
         // yet as down, for 10 s.
         all.await_followers(primary)?;
-        let ports = (0..SENTINELS)
-            .map(|_| port::free())
+        let bare = spread(&self.server.bare(), SENTINELS, &self.hosts.1)?;
+        let places = bare
+            .iter()
+            .map(|builder| Ok(SocketAddr::new(builder.addr(), port::free()?)))
             .collect::<Result<Vec<_>>>()?;
-        let builders = ports.iter().map(|&port| {
-            let others = ports.iter().copied().filter(|&other| other != port);
-            self.sentinel(port, others, all)
+        let builders = bare.into_iter().zip(&places).map(|(builder, &place)| {
+            let others = places.iter().copied().filter(|&other| other != place);
+            self.sentinel(builder, place.port(), others, all)
         });
         all.watch = start_all(builders.collect())?;
         all.watch.iter().try_for_each(quicken)?;
@@ -135,11 +148,11 @@ impl SentinelsBuilder {
     /// A sentinel that knows all the others from its start. Otherwise they need seconds to find each other.
     fn sentinel(
         &self,
+        mut builder: RedisBuilder,
         port: u16,
-        others: impl Iterator<Item = u16>,
+        others: impl Iterator<Item = SocketAddr>,
         all: &Sentinels,
     ) -> RedisBuilder {
-        let mut builder = self.server.bare();
         match &self.login {
             Some((Some(user), password)) => {
                 builder = builder.acl(&format!(
@@ -159,14 +172,14 @@ impl SentinelsBuilder {
     fn conf(
         &self,
         port: u16,
-        others: impl Iterator<Item = u16>,
+        others: impl Iterator<Item = SocketAddr>,
         all: &Sentinels,
         own: &RedisBuilder,
     ) -> String {
-        let (service, host) = (&self.service, self.server.host());
+        let (service, primary) = (&self.service, all.nodes[0].addr());
         let mut lines = vec![
             format!("myid {}", id(port)),
-            format!("monitor {service} {host} {} 2", all.nodes[0].port()),
+            format!("monitor {service} {} {} 2", primary.ip(), primary.port()),
             format!(
                 "down-after-milliseconds {service} {}",
                 all.down_after.as_millis()
@@ -178,12 +191,15 @@ impl SentinelsBuilder {
             format!("parallel-syncs {service} 1"),
         ];
         for replica in &all.nodes[1..] {
-            lines.push(format!("known-replica {service} {host} {}", replica.port()));
+            let (host, port) = (replica.addr().ip(), replica.port());
+            lines.push(format!("known-replica {service} {host} {port}"));
         }
         for other in others {
             lines.push(format!(
-                "known-sentinel {service} {host} {other} {}",
-                id(other)
+                "known-sentinel {service} {} {} {}",
+                other.ip(),
+                other.port(),
+                id(other.port())
             ));
         }
         if let Some((user, password)) = self.server.login() {

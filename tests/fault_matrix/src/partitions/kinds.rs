@@ -1,0 +1,264 @@
+//! The partitions. Each is written once, for every topology.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::hosts::{Host, Partition};
+use testkit::process::boot_time;
+
+use crate::notes::{Outage, Span};
+use crate::role::Role;
+use crate::stage::{RECOVERY, Stage, Story};
+use crate::worker::Lie;
+use crate::world::Spread;
+
+/// A leader without its majority may confirm renewals until it notices: an etcd leader for two elections' timeouts, a
+/// ZooKeeper leader for ten ticks.
+const NOTICES: Duration = Duration::from_millis(1500);
+
+/// Under Sentinel with `any`, this follower acknowledges what the primary grants until the network is whole.
+pub(super) const WITH_FOLLOWER: &str = "leader isolated with a follower and a client";
+
+/// One of each.
+pub(super) const KINDS: [Story; 14] = [
+    Story::new("leader isolated", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            Ok(Cut::between(net, &leaders))
+        })
+    }),
+    Story::new("leader isolated with a client", |stage| {
+        part(stage, |stage, net| {
+            let mut side = net.leaders(&stage.name(Role::Relay))?;
+            let victim = stage.victim()?;
+            side.push(host(stage, victim)?);
+            Ok(Cut::between(net, &side).deaf(&[victim], NOTICES))
+        })
+    }),
+    Story::new(WITH_FOLLOWER, |stage| {
+        part(stage, |stage, net| {
+            let name = stage.name(Role::Relay);
+            let mut side = [net.leaders(&name)?, net.followers(&name)?].concat();
+            let victim = stage.victim()?;
+            side.push(host(stage, victim)?);
+            Ok(Cut::between(net, &side))
+        })
+    }),
+    Story::new("follower isolated with a client", |stage| {
+        part(stage, |stage, net| {
+            let mut side = net.followers(&stage.name(Role::Relay))?;
+            let victim = stage.victim()?;
+            side.push(host(stage, victim)?);
+            Ok(Cut::between(net, &side).deaf(&[victim], NOTICES))
+        })
+    }),
+    Story::new("leader sends nothing", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            Ok(Cut::new(Partition::one_way(
+                &leaders,
+                &net.all_but(&leaders),
+            )))
+        })
+    }),
+    Story::new("leader hears nothing", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            Ok(Cut::new(Partition::one_way(
+                &net.all_but(&leaders),
+                &leaders,
+            )))
+        })
+    }),
+    Story::new("leader hidden from servers", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            Ok(Cut::new(Partition::between(&leaders, net.servers())))
+        })
+    }),
+    Story::new("leader hidden from a client", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            let victim = stage.victim()?;
+            let victim = [host(stage, victim)?];
+            Ok(Cut::new(Partition::between(&leaders, &victim)))
+        })
+    }),
+    Story::new("client isolated", |stage| {
+        part(stage, |stage, net| {
+            let victim = stage.victim()?;
+            let side = [host(stage, victim)?];
+            let mut cut = Cut::between(net, &side).deaf(&[victim], Duration::ZERO);
+            cut.only = Some(victim);
+            Ok(cut)
+        })
+    }),
+    Story::new("client hears nothing", |stage| {
+        part(stage, |stage, net| {
+            let victim = stage.victim()?;
+            let side = [host(stage, victim)?];
+            let cut = Cut::new(Partition::one_way(&net.all_but(&side), &side));
+            Ok(cut.deaf(&[victim], Duration::ZERO))
+        })
+    }),
+    Story::new("no majority", |stage| {
+        part(stage, |_, net| {
+            let cut = if net.is_independent() {
+                Cut::new(Partition::between(&net.servers()[..3], net.clients()))
+            } else {
+                Cut::new(Partition::each_alone(net.servers()))
+            };
+            Ok(cut.deaf(&[1, 2, 3], NOTICES))
+        })
+    }),
+    Story::new("host of a client vanishes", vanish),
+    Story::new("flapping", flapping),
+    Story::new("leader slow", slow),
+];
+
+/// A partition, and the processes to which it leaves nobody who can confirm a lock.
+struct Cut {
+    partition: Partition,
+    deaf: Vec<u32>,
+    /// How long after its begin nobody can.
+    after: Duration,
+    /// The only process that it concerns: the others are served as ever.
+    only: Option<u32>,
+}
+
+impl Cut {
+    fn new(partition: Partition) -> Self {
+        Self {
+            partition,
+            deaf: Vec::new(),
+            after: Duration::ZERO,
+            only: None,
+        }
+    }
+
+    fn between(net: &Spread, side: &[Host]) -> Self {
+        Self::new(Partition::between(side, &net.all_but(side)))
+    }
+
+    fn deaf(mut self, processes: &[u32], after: Duration) -> Self {
+        (self.deaf, self.after) = (processes.to_vec(), after);
+        self
+    }
+}
+
+/// The moment before a fault.
+struct Begun {
+    at: Duration,
+    failovers: u64,
+}
+
+impl Begun {
+    fn now(net: &Spread) -> Result<Self> {
+        let failovers = net.failovers()?;
+        let at = boot_time();
+        Ok(Self { at, failovers })
+    }
+}
+
+fn host(stage: &Stage, process: u32) -> Result<Host> {
+    let host = stage.crew.host(process);
+    Ok(host.context("it has no host of its own")?.clone())
+}
+
+/// Parts the network at a random moment, for one to three leases.
+fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>) -> Result<()> {
+    let net = stage.spread()?;
+    let moment = stage.between(0, 1000);
+    stage.pass(moment);
+    let leases = match stage.lie {
+        Lie::None => 1.0 + 2.0 * stage.rng.f64(),
+        // A planted bug needs time to show.
+        _ => 3.0,
+    };
+    let time = stage.lease.mul_f64(leases);
+    let cut = plan(stage, net)?;
+    let begun = Begun::now(net)?;
+    net.network.cut(&cut.partition)?;
+    let complete = boot_time();
+    stage.pass(time);
+    let to = boot_time();
+    for process in cut.deaf {
+        let from = complete + cut.after;
+        stage.notes.deaf.push((process, Span { from, to }));
+    }
+    recover(stage, &begun, cut.only)
+}
+
+/// A client is killed, and nothing tells the servers: its host does not even close the connections.
+fn vanish(stage: &mut Stage) -> Result<()> {
+    let net = stage.spread()?;
+    let moment = stage.between(0, 1000);
+    stage.pass(moment);
+    let victim = stage.victim()?;
+    let side = [host(stage, victim)?];
+    let begun = Begun::now(net)?;
+    net.network
+        .cut(&Partition::between(&side, &net.all_but(&side)))?;
+    let member = stage.crew.by_number(victim)?;
+    member.alive = false;
+    member.process.kill()?;
+    stage.notes.killed.push((victim, boot_time()));
+    stage.pass(stage.lease.mul_f64(1.5));
+    net.network.heal()?;
+    stage.crew.reinforce()?;
+    recover(stage, &begun, Some(victim))
+}
+
+/// The leaders are cut off and reached again, in quick and irregular turns.
+fn flapping(stage: &mut Stage) -> Result<()> {
+    let net = stage.spread()?;
+    let leaders = net.leaders(&stage.name(Role::Relay))?;
+    let partition = Partition::between(&leaders, &net.all_but(&leaders));
+    let begun = Begun::now(net)?;
+    while boot_time() < begun.at + stage.lease * 3 {
+        net.network.cut(&partition)?;
+        let cut = stage.between(20, 900);
+        stage.pass(cut);
+        net.network.heal()?;
+        let whole = stage.between(20, 500);
+        stage.pass(whole);
+    }
+    recover(stage, &begun, None)
+}
+
+/// Everything that goes to the leaders is slow.
+fn slow(stage: &mut Stage) -> Result<()> {
+    let net = stage.spread()?;
+    let by = stage.between(50, 400);
+    let begun = Begun::now(net)?;
+    for leader in net.leaders(&stage.name(Role::Relay))? {
+        net.network.slow_down(&leader, by)?;
+    }
+    stage.pass(stage.lease * 2);
+    recover(stage, &begun, None)
+}
+
+/// Makes the network whole, and waits until every process has its locks again and the servers are as before.
+fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
+    let net = stage.spread()?;
+    net.network.heal()?;
+    let (from, healed) = (begun.at, boot_time());
+    stage.notes.parted = Some(Span { from, to: healed });
+    let served = stage.crew.until_served(healed, RECOVERY);
+    let served_after = boot_time().saturating_sub(healed);
+    let mended = stage.world.mend();
+    let to = boot_time();
+    let when = Span { from, to };
+    match only {
+        Some(process) => stage.notes.cut_off.push((process, when)),
+        None => stage.notes.outages.push(Outage { when, mute: false }),
+    }
+    if !stage.all_replicas && net.failovers()? > begun.failovers {
+        // The promoted replica may be the one that had not acknowledged. Until the old primary has stepped down, both
+        // may grant.
+        stage.may_have_forgotten(when);
+    }
+    served?;
+    stage.notes.served_after = Some(served_after);
+    mended
+}

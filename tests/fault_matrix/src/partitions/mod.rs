@@ -1,0 +1,238 @@
+//! Partitions of a network: each topology on hosts of its own, each kind of partition, at random moments. The processes
+//! write the same histories as in the fault matrix, and the same checkers judge them.
+
+mod kinds;
+mod page;
+mod seen;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use testkit::hosts::Network;
+
+use crate::check::{Breach, Promise};
+use crate::stage::{self, Outcome, Story};
+use crate::worker::Lie;
+use crate::world::{Spread, Topology, World};
+
+use self::kinds::{KINDS, WITH_FOLLOWER};
+pub(crate) use self::seen::Seen;
+
+/// The lease of all runs, as in the fault matrix.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// How long two may hold a lock under Sentinel with `any`, until the old primary is left.
+const BRIEFLY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Number of runs; 84 in a row are each topology with each kind of partition
+    #[arg(long, default_value_t = 84)]
+    seeds: usize,
+    /// The first seed. A seed decides the topology, the kind and all random choices
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only seeds of this topology
+    #[arg(long)]
+    topology: Option<Topology>,
+    /// Only seeds of this kind, as "client isolated"
+    #[arg(long)]
+    kind: Option<String>,
+    /// Begin no run after this many minutes
+    #[arg(long, value_name = "M")]
+    minutes: Option<u64>,
+    /// Number of topologies to run in parallel
+    #[arg(long, default_value_t = 3)]
+    jobs: usize,
+    /// Write the report page to this file
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Let the processes break a promise, which the checkers must find
+    #[arg(long, hide = true, default_value_t = Lie::None)]
+    lie: Lie,
+}
+
+/// One run: a topology, a kind of partition, and a seed.
+#[derive(Debug, Clone, Copy)]
+struct Scenario {
+    seed: u64,
+    topology: Topology,
+    story: Story,
+}
+
+impl Scenario {
+    /// As many consecutive seeds as there are pairs of topology and kind meet each of them.
+    fn of(seed: u64, lie: Lie) -> Self {
+        let (topologies, kinds) = (Topology::ALL.len(), KINDS.len());
+        let at = usize::try_from(seed % (topologies * kinds) as u64).unwrap_or_default();
+        let topology = Topology::ALL[at % topologies];
+        // Both numbers are even, so the pairs repeat after half of them. In the second half the kinds are shifted by one.
+        let mut story = KINDS[(at + at * 2 / (topologies * kinds)) % kinds];
+        story.all_replicas = topology == Topology::SentinelAll;
+        story.lie = lie;
+        Self {
+            seed,
+            topology,
+            story,
+        }
+    }
+}
+
+/// The results of all runs.
+#[derive(Debug, Default)]
+struct Results {
+    versions: BTreeMap<Topology, String>,
+    played: Vec<(Scenario, Outcome)>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(why) = Network::refusal() {
+        bail!("{why}");
+    }
+    let start = Instant::now();
+    let end = args
+        .minutes
+        .map(|minutes| start + Duration::from_secs(minutes * 60));
+    let scenarios = chosen(args)?;
+    let results = Mutex::new(Results::default());
+    let waiting = Mutex::new(Topology::ALL.into_iter());
+    thread::scope(|scope| {
+        for _ in 0..args.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let Some(topology) = lock(&waiting).next() else {
+                        return;
+                    };
+                    let mut own = scenarios.clone();
+                    own.retain(|scenario| scenario.topology == topology);
+                    play(&own, &results, end);
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.played.sort_by_key(|(scenario, _)| scenario.seed);
+    if let Some(file) = &args.write {
+        fs::write(file, page::page(&results, start.elapsed()))
+            .with_context(|| file.display().to_string())?;
+    }
+    println!("{}", page::totals(&results));
+    let mut runs = results.played.iter();
+    Ok(if runs.all(|(_, run)| run.breaches.is_empty()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn chosen(args: &Args) -> Result<Vec<Scenario>> {
+    let mut known = KINDS.iter().map(|kind| kind.name);
+    if let Some(kind) = &args.kind
+        && !known.any(|name| name == kind)
+    {
+        bail!("no kind is called {kind}; docs/partitions.md has them all");
+    }
+    let fits = |scenario: &Scenario| {
+        let topology = args.topology.is_none_or(|it| it == scenario.topology);
+        topology
+            && args
+                .kind
+                .as_ref()
+                .is_none_or(|it| it == scenario.story.name)
+    };
+    let all = (args.seed..).map(|seed| Scenario::of(seed, args.lie));
+    Ok(all.filter(fits).take(args.seeds).collect())
+}
+
+/// Runs scenarios of one topology, on the same servers for as long as they are well.
+fn play(scenarios: &[Scenario], results: &Mutex<Results>, end: Option<Instant>) {
+    let mut open: Option<Spread> = None;
+    for scenario in scenarios {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return;
+        }
+        let outcome = attempt(scenario, &mut open, results);
+        let outcome = outcome.unwrap_or_else(|error| Outcome::broken(&error));
+        if !outcome.breaches.is_empty() {
+            // The remains of this failure could fail the next run too.
+            open = None;
+        }
+        println!("{}", line(scenario, &outcome));
+        lock(results).played.push((*scenario, outcome));
+    }
+}
+
+fn attempt(
+    scenario: &Scenario,
+    open: &mut Option<Spread>,
+    results: &Mutex<Results>,
+) -> Result<Outcome> {
+    let topology = scenario.topology;
+    let net = match open {
+        Some(net) => net,
+        None => open.insert(Spread::start(topology)?),
+    };
+    let version = net.version()?;
+    lock(results).versions.entry(topology).or_insert(version);
+    let mut outcome = stage::play(net, topology.store(), &scenario.story, scenario.seed, LEASE)?;
+    let both = outcome.seen.longest_overlap;
+    if both > BRIEFLY && scenario.story.name != WITH_FOLLOWER {
+        let how = format!("two held a lock for {both:?}, longer than {BRIEFLY:?}");
+        let promise = Promise::Exclusion;
+        outcome.breaches.push(Breach { promise, how });
+    }
+    Ok(outcome)
+}
+
+fn line(scenario: &Scenario, outcome: &Outcome) -> String {
+    let (seen, breaches) = (outcome.seen, &outcome.breaches);
+    let verdict = if breaches.is_empty() { "ok " } else { "RED" };
+    let mut text = format!(
+        "{verdict} seed {:<4} {:<16} {:<45} {:>5.1} s {:>5} grants {:>3} lost, {} overlaps, without {:.1} s, again after {:.1} s",
+        scenario.seed,
+        scenario.topology.to_string(),
+        scenario.story.name,
+        outcome.took.as_secs_f64(),
+        outcome.grants,
+        outcome.losses,
+        seen.overlaps,
+        seen.without.as_secs_f64(),
+        seen.served_after.as_secs_f64(),
+    );
+    for breach in breaches.iter().take(4) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n      {breach}");
+    }
+    if let Some(files) = &outcome.files {
+        let _ = write!(text, "\n      histories: {}", files.display());
+    }
+    text
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn consecutive_seeds_meet_each_topology_with_each_kind() {
+        let count = Topology::ALL.len() * KINDS.len();
+        let all = (1000..).take(count).map(|seed| {
+            let scenario = Scenario::of(seed, Lie::None);
+            (scenario.topology, scenario.story.name)
+        });
+        assert_eq!(all.collect::<BTreeSet<_>>().len(), count);
+    }
+}

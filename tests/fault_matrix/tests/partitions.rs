@@ -1,0 +1,68 @@
+//! Some runs of `cargo xtask partitions`, and bugs that they must find.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::process::{Command, Output};
+
+use anyhow::Result;
+use testkit::hosts::Network;
+
+fn partitions(args: &[&str]) -> Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fault_matrix"));
+    Ok(command.arg("partitions").args(args).output()?)
+}
+
+fn told(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout);
+    format!("{said}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// Two partitions of each topology.
+#[test]
+fn promises_are_kept_while_the_network_is_parted() -> Result<()> {
+    if Network::left_out("partitions of several hosts")? {
+        return Ok(());
+    }
+    let output = partitions(&["--seeds", "12"])?;
+    let told = told(&output);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(
+        told.matches("\nok ").count() + usize::from(told.starts_with("ok ")),
+        12,
+        "{told}"
+    );
+    Ok(())
+}
+
+/// With processes that break a promise, the checkers find a breach of it.
+fn finds(lie: &str, topology: &str, kind: &str, breach: &str) -> Result<()> {
+    if Network::left_out("a planted bug")? {
+        return Ok(());
+    }
+    let run = ["--seeds", "1", "--topology", topology, "--kind", kind];
+    let output = partitions(&[&run[..], &["--lie", lie]].concat())?;
+    let told = told(&output);
+    assert!(!output.status.success() && told.contains(breach), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_client_that_acts_after_its_deadline_is_found() -> Result<()> {
+    let breach = "after its host had been cut off";
+    finds("ignores-losses", "etcd", "client isolated", breach)
+}
+
+#[test]
+fn a_lock_that_a_minority_granted_is_found() -> Result<()> {
+    let kind = "leader isolated with a client";
+    finds("minority", "redlock", kind, "Exclusion: ")
+}
+
+#[test]
+fn a_lock_that_no_replica_acknowledged_is_found() -> Result<()> {
+    let kind = "leader isolated with a client";
+    finds("unacknowledged", "sentinel-all", kind, "Exclusion: ")
+}
