@@ -42,7 +42,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    lock before. If a store can only detect the end, it severs the bond at that moment.
 /// 9. All tickets for [permits](crate::store::LockKind::Permits) of one name together hold at most as many as the
 ///    semaphore has, however often it is asked. Permits that come back in any way are counted once.
-///     A refused ticket keeps a position exactly if [`PermitCounter::queues`] is true.
+///    A refused ticket keeps a position exactly if [`PermitCounter::queues`] is true.
 /// 10. Tickets of a fair or a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read)
 ///     ticket waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was
 ///     refused with patience keeps its position until it is withdrawn, or until it makes no attempt for two leases. All
