@@ -36,6 +36,8 @@ pub(crate) fn transaction(
         success: ops([
             put(&queue_keys.key, owner, lease),
             put(&place, owner, lease),
+            // Those that wait already have smaller revisions than the reader. Their tokens must be larger.
+            put(&queue_keys.tokens, "", 0),
         ]),
         failure: ops([get(&queue_keys.key), queue_keys.hold()].map(Op::Range)),
     }
