@@ -29,10 +29,7 @@ impl Etcd {
         // We retry in two cases: the reused lease has expired, and the key with it, or the key is under the lease of
         // another attempt of this ticket.
         for round in 0..3 {
-            if let Some(writer) = &ask.downgrade_of {
-                let joined = ticket_leases.join(&ask.ticket, writer)?;
-                joined.ok_or_else(|| Error::lost(LostReason::Taken))?;
-            }
+            self.take_place_of_writer(ask)?;
             let (lease, fresh) = self.lease_for_ticket(ask, round == 0, deadline).await?;
             let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
@@ -80,6 +77,15 @@ impl Etcd {
         Err(unsent(
             "the server ended every lease right after it had granted it",
         ))
+    }
+
+    /// For a downgrade: records that the reader takes over the place of its writer, before anything is sent.
+    fn take_place_of_writer(&self, ask: &AttemptRequest) -> Result<()> {
+        let Some(writer) = &ask.downgrade_of else {
+            return Ok(());
+        };
+        let taken = self.shared.ticket_leases.join(&ask.ticket, writer)?;
+        taken.map_or_else(|| Err(Error::lost(LostReason::Taken)), |_| Ok(()))
     }
 
     /// Sends the transaction of one attempt and, unless the lease is `fresh`, a keep-alive of its lease.
