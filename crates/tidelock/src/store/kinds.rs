@@ -41,6 +41,7 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
                 "sqlite:",
                 "redis:",
                 "postgres:",
+                "mysql:",
                 "zookeeper:",
                 "etcd:",
             ],

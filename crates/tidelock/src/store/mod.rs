@@ -42,7 +42,7 @@ pub(crate) mod registry;
 mod released;
 mod request;
 pub(crate) mod set;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(crate) mod side_order;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;

@@ -44,7 +44,7 @@ pub(crate) fn turns_ahead(ahead: impl IntoIterator<Item = LockKind>, kind: LockK
 }
 
 /// As [`turns_ahead`], from a text: a letter for each waiter ahead, and for the one that counts them. `r`: it reads.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn turns_of(letters: &str) -> u32 {
     let kind = |letter| match letter {
         'r' => LockKind::Read,

@@ -64,7 +64,7 @@ pub(super) const ROWS: [Row; 25] = [
         },
     ),
     row(50, "a writer among endless readers", |store| match store {
-        Redis | Memory | Zookeeper | Sqlite | Postgres | Etcd => Answer::tested(&[
+        Redis | Memory | Zookeeper | Sqlite | Postgres | Mariadb | Etcd => Answer::tested(&[
             "a_writer_is_not_starved_by_readers",
             "the_first_to_come_is_the_first_to_go",
         ]),

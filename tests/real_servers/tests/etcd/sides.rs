@@ -58,15 +58,17 @@ async fn the_keys_of_the_sides_are_those_of_the_page() {
     let id = keys[1].strip_prefix("prices/write/").unwrap();
     assert_eq!(keys[0], format!("prices/read/{id}.downgrade"));
     let reader = sides.downgrade(writer).await.unwrap();
-    let mut after = until_keys(&server, 2).await;
+    let mut after = until_keys(&server, 3).await;
     after.sort();
+    let tokens = after.remove(0);
+    assert_eq!(tokens, "%tokens/prices");
     assert_eq!(after, [format!("prices/read/{id}"), keys[0].clone()]);
     // Both have the lease of the reader, which is another one.
     let leases = [0, 1].map(|n| lease_of(&server, &after[n]));
     assert_eq!(leases[0], leases[1]);
     assert_ne!(leases[0], id);
     reader.release().await.unwrap();
-    until_keys(&server, 0).await;
+    assert_eq!(until_keys(&server, 1).await, [tokens]);
 }
 
 /// `etcdctl lock` knows no sides: it waits for all readers before it, and all sides behind it wait for it.
@@ -133,7 +135,7 @@ async fn a_downgraded_reader_whose_place_is_deleted_is_told() {
     let sides = a.read_write_lock(NAME);
     let writer = sides.write().acquire().await.unwrap();
     let reader = sides.downgrade(writer).await.unwrap();
-    let keys = until_keys(&server, 2).await;
+    let keys = until_keys(&server, 3).await;
     let place = keys.iter().find(|key| key.ends_with(".downgrade")).unwrap();
     server.admin(&["del", place]).unwrap();
     assert_eq!(soon("the loss", reader.lost()).await, LostReason::Taken);
@@ -167,7 +169,44 @@ async fn a_downgraded_reader_outlives_the_lease_of_the_writer() {
         .release()
         .await
         .unwrap();
-    until_keys(&server, 0).await;
+    until_keys(&server, 1).await;
+}
+
+/// The keys of those that wait are older than the reader's. Each has a larger token than the one before it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_across_a_downgrade() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let (ours, theirs) = (a.read_write_lock(NAME), b.read_write_lock(NAME));
+    let writer = ours.write().fenced().acquire().await.unwrap();
+    let mut last = writer.token();
+    let mut waiting = Vec::new();
+    for lock in [
+        theirs.write().fenced(),
+        b.fair_lock(NAME).fenced(),
+        theirs.read().fenced(),
+        a.lock(NAME).fenced(),
+    ] {
+        waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+        until_waiters(&a, waiting.len() as u64).await;
+    }
+    let mut guard = ours.downgrade(writer).await.unwrap();
+    for next in waiting {
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        last = guard.token();
+        let seen = a.lock(NAME).inspect().await.unwrap();
+        assert_eq!(seen.token, Some(last));
+        if let Ok(sequencer) = guard.sequencer() {
+            assert!(a.verify(&sequencer).await.unwrap());
+        }
+        guard.release().await.unwrap();
+        guard = soon("the next", next).await.unwrap();
+    }
+    assert!(guard.token() > last);
+    let sequencer = guard.sequencer().unwrap();
+    assert!(a.verify(&sequencer).await.unwrap());
+    guard.release().await.unwrap();
+    assert!(!a.verify(&sequencer).await.unwrap());
 }
 
 /// T10: the replies to the downgrade are lost. Afterwards one reader holds the lock, or nobody.
@@ -193,7 +232,7 @@ async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() {
     let writer = sides.write().acquire().await.unwrap();
     proxy.set(Way::ToClient, Pass::Drop);
     let downgrade = tokio::spawn(sides.downgrade(writer));
-    until_keys(&server, 3).await;
+    until_keys(&server, 4).await;
     proxy.set(Way::ToClient, Pass::Pass);
     proxy.cut();
     match soon("the downgrade", downgrade).await.unwrap() {
@@ -207,7 +246,7 @@ async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() {
         }
         Err(error) => assert!(error.outcome_unknown(), "{error}"),
     }
-    until_keys(&server, 0).await;
+    until_keys(&server, 1).await;
 }
 
 /// T50: the hold of a killed reader ends with its lease, however long another one reads; a killed waiter lets those

@@ -320,14 +320,14 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     let turns = Turns::alone("stock");
     let server = turns.server;
     let admin = turns.client().await;
-    turns.query("DROP TABLE tidelock_waiters");
+    turns.query("DROP TABLE tidelock_waiters, tidelock_sides");
     server.user("clerk", RIGHTS).unwrap();
     let clerk = client(&server.url_at(server.addr(), "clerk")).await;
     let plain = clerk.lock(turns.name);
     plain.acquire().await.unwrap().release().await.unwrap();
     let finding = async || {
         let mut findings = clerk.diagnose().await.unwrap();
-        findings.retain(|finding| finding.subject == "fair locks");
+        findings.retain(|finding| finding.subject == "fair and read-write locks");
         findings.remove(0).severity
     };
     assert_eq!(finding().await, Severity::Advice);
@@ -340,9 +340,11 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     turns.acquire(&admin).await.release().await.unwrap();
     assert_eq!(finding().await, Severity::Advice);
     assert!(!plain.inspect().await.unwrap().is_locked());
-    turns.query(
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_waiters TO clerk@'127.0.0.1'",
-    );
+    for table in ["tidelock_waiters", "tidelock_sides"] {
+        turns.query(&format!(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON locks.{table} TO clerk@'127.0.0.1'"
+        ));
+    }
     assert_eq!(finding().await, Severity::Good);
     let guard = turns.acquire(&clerk).await;
     let waiting = turns.wait(&clerk, 1).await;

@@ -12,6 +12,7 @@ mod faults;
 mod fence;
 mod promises;
 mod session;
+mod sides;
 mod tables;
 mod tls;
 

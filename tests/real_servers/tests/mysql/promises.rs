@@ -47,3 +47,17 @@ mod fair_locks {
 mod fair_chaos {
     tidelock::conformance!(shown fair: super::fixture().through_chaos());
 }
+
+/// Each side of a read-write lock is a lock like any other.
+mod sides {
+    tidelock::conformance!(read_write: super::fixture());
+    tidelock::conformance!(cancel: super::fixture().as_writer());
+}
+
+mod sides_chaos {
+    tidelock::conformance!(read_write: super::fixture().through_chaos());
+}
+
+mod sides_threads {
+    tidelock::conformance!(read_write: super::fixture().blocking());
+}

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use crate::error::{Error, Result};
-use crate::store::etcd::api::{TxnRequest, TxnResponse};
-use crate::store::etcd::calls::{created, ops, whole_seconds};
+use crate::store::etcd::api::{Op, TxnRequest, TxnResponse};
+use crate::store::etcd::calls::{created, found, get, ops, put, whole_seconds};
 use crate::store::etcd::errors::{RequestError, unclear, unsent, untouched};
 use crate::store::etcd::queue::{self, QueueKeys, QueuePosition};
 use crate::store::etcd::ticket_leases::Lease;
@@ -29,10 +29,7 @@ impl Etcd {
         // We retry in two cases: the reused lease has expired, and the key with it, or the key is under the lease of
         // another attempt of this ticket.
         for round in 0..3 {
-            if let Some(writer) = &ask.downgrade_of {
-                let joined = ticket_leases.join(&ask.ticket, writer)?;
-                joined.ok_or_else(|| Error::lost(LostReason::Taken))?;
-            }
+            self.take_place_of_writer(ask)?;
             let (lease, fresh) = self.lease_for_ticket(ask, round == 0, deadline).await?;
             let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
@@ -82,6 +79,15 @@ impl Etcd {
         ))
     }
 
+    /// For a downgrade: records that the reader takes over the place of its writer, before anything is sent.
+    fn take_place_of_writer(&self, ask: &AttemptRequest) -> Result<()> {
+        let Some(writer) = &ask.downgrade_of else {
+            return Ok(());
+        };
+        let taken = self.shared.ticket_leases.join(&ask.ticket, writer)?;
+        taken.map_or_else(|| Err(Error::lost(LostReason::Taken)), |_| Ok(()))
+    }
+
     /// Sends the transaction of one attempt and, unless the lease is `fresh`, a keep-alive of its lease.
     async fn send(
         &self,
@@ -106,7 +112,7 @@ impl Etcd {
         // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that request.
         let answer = asked.await;
         let first = |answer| match self.decide(ask, queue_keys, answer) {
-            Ok(QueuePosition::First(_)) => true,
+            Ok(QueuePosition::First(_) | QueuePosition::Passed(_)) => true,
             // A second request may find that no key blocks a reader.
             Ok(QueuePosition::Somewhere(_)) => queue_keys.reads,
             Ok(QueuePosition::Behind(..) | QueuePosition::Nowhere) | Err(_) => false,
@@ -238,15 +244,34 @@ impl Etcd {
     ) -> Result<Option<QueuePosition>> {
         let look = TxnRequest {
             compare: vec![created(queue_keys.key.as_bytes(), own)],
-            success: ops(queue_keys.ahead(own.saturating_sub(1))),
+            success: ops([Op::Range(get(&queue_keys.tokens))]
+                .into_iter()
+                .chain(queue_keys.ahead(own.saturating_sub(1)))),
             failure: Vec::new(),
         };
         let answer = self.connection.txn(look, deadline).await.map_err(unclear)?;
         let position = || {
-            let ahead = queue::latest(&answer.responses);
-            queue::position(ahead, own, queue::now(&answer))
+            let ahead = queue::latest(answer.responses.get(1..).unwrap_or_default());
+            let tokens = found(answer.responses.first());
+            queue::waited(ahead, tokens, own, queue::now(&answer))
         };
         Ok(answer.succeeded.then(position))
+    }
+
+    /// A token that is larger than all before, for a key that was created at this revision. `None`: it has gone.
+    async fn next_token(
+        &self,
+        queue_keys: &QueueKeys,
+        revision: i64,
+        deadline: BootInstant,
+    ) -> Result<Option<i64>> {
+        let txn = TxnRequest {
+            compare: vec![created(queue_keys.key.as_bytes(), revision)],
+            success: ops([put(&queue_keys.tokens, "", 0)]),
+            failure: Vec::new(),
+        };
+        let answer = self.connection.txn(txn, deadline).await.map_err(unclear)?;
+        Ok(answer.succeeded.then(|| queue::now(&answer)))
     }
 
     /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
@@ -273,7 +298,7 @@ impl Etcd {
             position = found;
         }
         match position {
-            QueuePosition::First(revision) => {
+            QueuePosition::First(revision) | QueuePosition::Passed(revision) => {
                 ticket_leases.created(&ask.ticket, revision);
                 // The marker must outlive the key before we report the grant. Otherwise the hold could expire without
                 // a lock-delay. `try_acquire` has written its marker under a lease that is long enough.
@@ -288,7 +313,16 @@ impl Etcd {
                 if !ask.delay.is_zero() || queue_keys.place.is_some() {
                     ticket_leases.holds(&ask.ticket);
                 }
-                Ok(Attempt::Acquired(granted(revision)))
+                let token = if let QueuePosition::Passed(_) = position {
+                    self.next_token(queue_keys, revision, deadline).await?
+                } else {
+                    Some(revision)
+                };
+                // Without a token our key has gone meanwhile.
+                Ok(token.map_or_else(
+                    || Attempt::held(wake, Duration::ZERO),
+                    |token| Attempt::Acquired(granted(token)),
+                ))
             }
             QueuePosition::Behind(before, revision) => {
                 ticket_leases.taken(&ask.ticket.name);
@@ -309,7 +343,7 @@ impl Etcd {
     }
 }
 
-/// The creation revision of the ticket's key is its fencing token.
+/// The creation revision of the ticket's key is its fencing token, unless a reader that was a writer has a newer one.
 fn granted(revision: i64) -> Grant {
     let token = FencingToken::new(u64::try_from(revision).unwrap_or_default());
     Grant {

@@ -26,6 +26,8 @@ pub(crate) struct KeyValue {
     pub(crate) key: Vec<u8>,
     #[prost(int64, tag = "2")]
     pub(crate) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(crate) value: Vec<u8>,
     #[prost(int64, tag = "6")]

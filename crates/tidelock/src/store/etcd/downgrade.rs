@@ -11,7 +11,7 @@ use crate::store::etcd::api::{Op, TxnRequest, TxnResponse};
 use crate::store::etcd::calls::{created, found, get, ops, put, says};
 use crate::store::etcd::keys::Keys;
 use crate::store::etcd::queue::{self, QueueKeys, QueuePosition};
-use crate::store::etcd::ticket_leases::Joined;
+use crate::store::etcd::ticket_leases::TakenPlace;
 use crate::types::{LockKind, LostReason, OwnerId};
 
 /// Builds the transaction of one attempt; [`decide`] reads its answer.
@@ -19,7 +19,7 @@ pub(crate) fn transaction(
     ask: &AttemptRequest,
     writer: &OwnerId,
     (keys, queue_keys): (&Keys, &QueueKeys),
-    joined: Joined,
+    joined: TakenPlace,
     lease: i64,
 ) -> TxnRequest {
     let (name, owner) = (&ask.ticket.name, ask.ticket.owner.text());
@@ -36,6 +36,8 @@ pub(crate) fn transaction(
         success: ops([
             put(&queue_keys.key, owner, lease),
             put(&place, owner, lease),
+            // Those that wait already have smaller revisions than the reader. Their tokens must be larger.
+            put(&queue_keys.tokens, "", 0),
         ]),
         failure: ops([get(&queue_keys.key), queue_keys.hold()].map(Op::Range)),
     }

@@ -30,7 +30,11 @@ impl Etcd {
         let deadline = self.connection.deadline();
         let folder = self.shared.keys.folder(name);
         // A queue with readers or writers has keys in the folder of the readers: each writer has its place there.
-        let look = [first_with_marker(&folder), oldest(&folder.readers())];
+        let look = [
+            first_with_marker(&folder),
+            oldest(&folder.readers()),
+            get(&self.shared.keys.tokens(name)),
+        ];
         let look = TxnRequest {
             success: ops(look.map(Op::Range)),
             ..TxnRequest::default()
@@ -39,8 +43,13 @@ impl Etcd {
         let seen = seen.map_err(RequestError::error)?;
         let range = |n: usize| found(seen.responses.get(n));
         let lacks = || unexpected("the reply lacks the keys of the lock");
+        let raised = newest_token(range(2).ok_or_else(lacks)?);
         if range(1).ok_or_else(lacks)?.count > 0 {
-            return self.look_at_sides(name, &folder, deadline).await;
+            let sides = self.look_at_sides(name, &folder, deadline).await;
+            return sides.map(|mut seen| {
+                seen.token = seen.token.map(|token| token.max(raised));
+                seen
+            });
         }
         let queue = range(0).ok_or_else(lacks)?;
         let mut snapshot = Snapshot::free(name.as_str());
@@ -60,7 +69,7 @@ impl Etcd {
             // etcd rounds down to whole seconds, so even at zero some time remains.
             snapshot.expires_in = Some(left.max(Duration::from_millis(1)));
         }
-        snapshot.token = token(first);
+        snapshot.token = token(first.create_revision).max(Some(raised));
         let mut holder = Holder::new(owner(first), 1);
         holder.client = self.client(&holder.owner, deadline).await;
         snapshot.holders.push(holder);
@@ -85,7 +94,7 @@ impl Etcd {
             let mut holder = Holder::new(owner(kv), 1);
             holder.mode = folder.mode(&kv.key);
             holder.client = self.client(&holder.owner, deadline).await;
-            Ok((left, token(kv), holder))
+            Ok((left, token(kv.create_revision), holder))
         });
         for (left, token, holder) in try_join_all(each).await? {
             let Some(left) = left else {
@@ -100,15 +109,28 @@ impl Etcd {
         Ok(snapshot)
     }
 
-    /// Whether the key with this creation revision is the first in its queue. A range read is linearizable by default.
+    /// Whether the grant with this token holds the lock: the creation revision of the first key in the queue, or a newer one
+    /// if a downgrade has passed that key. A read is linearizable by default.
     pub(crate) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
-        let first = first_with_marker(&self.shared.keys.folder(name));
-        let first = self
-            .connection
-            .range(first, self.connection.deadline())
-            .await;
-        let first = holder(&first.map_err(untouched)?).map(|kv| kv.create_revision);
-        Ok(first.and_then(|first| u64::try_from(first).ok()) == Some(generation.get()))
+        let keys = &self.shared.keys;
+        let look = [
+            first_with_marker(&keys.folder(name)),
+            get(&keys.tokens(name)),
+        ];
+        let look = TxnRequest {
+            success: ops(look.map(Op::Range)),
+            ..TxnRequest::default()
+        };
+        let seen = self.connection.txn(look, self.connection.deadline()).await;
+        let seen = seen.map_err(untouched)?;
+        let first = found(seen.responses.first()).and_then(holder);
+        let Some(first) = first.and_then(|first| token(first.create_revision)) else {
+            return Ok(false);
+        };
+        // While one holder has the lock, nobody else gets a token.
+        let raised = found(seen.responses.get(1)).map(newest_token);
+        Ok(generation == first
+            || raised.is_some_and(|raised| raised > first && raised == generation))
     }
 
     /// Counts the waiters of a queue with markers. Needs all keys, because the server's count includes the markers.
@@ -207,9 +229,14 @@ fn is_marker(kv: &KeyValue) -> bool {
     keys::stands_beside(&kv.key)
 }
 
-fn token(kv: &KeyValue) -> Option<FencingToken> {
-    let revision = u64::try_from(kv.create_revision).ok();
-    revision.map(FencingToken::new)
+fn token(revision: i64) -> Option<FencingToken> {
+    u64::try_from(revision).ok().map(FencingToken::new)
+}
+
+/// The newest token that is not the creation revision of a key in the queue. 0: there is none.
+fn newest_token(tokens: &RangeResponse) -> FencingToken {
+    let newest = tokens.kvs.first().map_or(0, |kv| kv.mod_revision);
+    token(newest).unwrap_or(FencingToken::new(0))
 }
 
 /// The holder's key: the oldest key that is not a marker. `None`: nobody holds the lock, or only a lock-delay is left

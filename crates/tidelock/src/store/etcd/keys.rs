@@ -29,6 +29,9 @@ const CLIENTS: &str = "%clients/";
 /// Prefix of the keys with the marks of jobs, as [`CLIENTS`].
 const MARKS: &str = "%marks/";
 
+/// Prefix of the keys that remember a token, as [`CLIENTS`].
+const TOKENS: &str = "%tokens/";
+
 /// Suffix of the key of a lock-delay marker. A ticket's key ends with a number, so it never has this suffix.
 const MARKER: &str = ".delay";
 
@@ -145,6 +148,11 @@ impl Keys {
     /// The key that keeps the place of the writer with this id.
     pub(crate) fn place(&self, name: &Name, id: i64) -> String {
         format!("{}{PLACE}", self.own(name, LockKind::Read, id))
+    }
+
+    /// The key whose last change is the newest token of a lock that is not the creation revision of a key in its queue.
+    pub(crate) fn tokens(&self, name: &Name) -> String {
+        format!("{}{TOKENS}{}", self.prefix, escaped(name.as_str()))
     }
 
     /// The range of all keys under the prefix.
@@ -264,6 +272,7 @@ mod tests {
         let keys = Keys::new("");
         let key = keys.client_of("abc");
         assert_eq!(keys.name_of(key.as_bytes()), None);
+        assert_eq!(keys.name_of(keys.tokens(&name("1f")).as_bytes()), None);
     }
 
     #[test]

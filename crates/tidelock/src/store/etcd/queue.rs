@@ -6,7 +6,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::api::{KeyValue, Op, RangeRequest, ResponseOp, TxnRequest, TxnResponse};
+use crate::store::etcd::api::{
+    KeyValue, Op, RangeRequest, RangeResponse, ResponseOp, TxnRequest, TxnResponse,
+};
 use crate::store::etcd::calls::{created, found, get, is_empty, newest, oldest, ops, put};
 use crate::store::etcd::errors::unexpected;
 use crate::store::etcd::keys::{self, Folder, Keys};
@@ -16,6 +18,8 @@ use crate::store::{AttemptRequest, Ticket};
 pub(crate) enum QueuePosition {
     /// No key in the queue blocks it: it holds the lock. With the creation revision of its key.
     First(i64),
+    /// As [`First`](Self::First), but a reader that was a writer has got a token since the key was created.
+    Passed(i64),
     /// Behind another key. With that key, and the revision at which it was still there.
     Behind(KeyValue, i64),
     /// It has no key, and none was wanted: `try_acquire` on a lock that is taken.
@@ -32,6 +36,8 @@ pub(crate) struct QueueKeys {
     /// writer's. It has the creation revision of the writer's key.
     pub(crate) place: Option<String>,
     pub(crate) reads: bool,
+    /// See [`Keys::tokens`].
+    pub(crate) tokens: String,
 }
 
 impl QueueKeys {
@@ -52,6 +58,7 @@ impl QueueKeys {
             folder: keys.folder(name),
             place: (writes || joined).then(|| keys.place(name, id)),
             reads: kind.is_read(),
+            tokens: keys.tokens(name),
         }
     }
 
@@ -140,14 +147,15 @@ pub(crate) fn transaction(
     let place = place.map(|place| put(place, owner, lease));
     let beside = marker.into_iter().chain(place);
     let first = Op::Range(oldest(folder));
+    let tokens = Op::Range(get(&queue_keys.tokens));
     if ask.patience.is_zero() {
         return TxnRequest {
             compare: vec![is_empty(folder)],
             success: ops([own].into_iter().chain(beside)),
-            failure: ops([Op::Range(get(key)), first]),
+            failure: ops([Op::Range(get(key)), tokens, first]),
         };
     }
-    let mut look = vec![Op::Range(get(key)), first.clone()];
+    let mut look = vec![Op::Range(get(key)), tokens, first.clone()];
     if let Some(revision) = known {
         look.extend(queue_keys.ahead(revision.saturating_sub(1)));
     }
@@ -168,7 +176,8 @@ fn reader_transaction(
     own: Op,
     known: Option<i64>,
 ) -> TxnRequest {
-    let look = [Op::Range(get(&queue_keys.key))].into_iter();
+    let look = [&queue_keys.key, &queue_keys.tokens].map(|key| Op::Range(get(key)));
+    let look = look.into_iter();
     let bound = known.map(|revision| queue_keys.ahead(revision.saturating_sub(1)));
     let failure = ops(look.chain(bound.into_iter().flatten()));
     let mut compare = vec![created(queue_keys.key.as_bytes(), 0)];
@@ -230,26 +239,42 @@ pub(crate) fn decide(
             .because("a key of another client has the name of this ticket's key"));
     }
     let known = known == Some(own.create_revision);
+    let tokens = range(1);
     if queue_keys.reads {
-        let ahead = latest(answer.responses.get(1..).unwrap_or_default());
+        let ahead = latest(answer.responses.get(2..).unwrap_or_default());
         return Ok(if known {
-            position(ahead, own.create_revision, now)
+            waited(ahead, tokens, own.create_revision, now)
         } else {
             QueuePosition::Somewhere(own.create_revision)
         });
     }
-    let first = range(1).and_then(|first| first.kvs.first());
+    let first = range(2).and_then(|first| first.kvs.first());
     if first.as_ref().is_some_and(is_own) {
-        return Ok(QueuePosition::First(own.create_revision));
+        return Ok(waited(None, tokens, own.create_revision, now));
     }
-    match range(2).and_then(|before| before.kvs.first()) {
+    match range(3).and_then(|before| before.kvs.first()) {
         Some(before) if known => Ok(QueuePosition::Behind(before.clone(), now)),
         _ => Ok(QueuePosition::Somewhere(own.create_revision)),
     }
 }
 
-/// The position of a key that was created at revision `own`, behind the newest key `ahead` of it that blocks it.
-pub(crate) fn position(ahead: Option<&KeyValue>, own: i64, now: i64) -> QueuePosition {
+/// The position of a key that was created at revision `own` and has waited since, behind the newest key `ahead` of it that
+/// blocks it. `tokens`: the key that remembers a token.
+pub(crate) fn waited(
+    ahead: Option<&KeyValue>,
+    tokens: Option<&RangeResponse>,
+    own: i64,
+    now: i64,
+) -> QueuePosition {
+    let newest = tokens.and_then(|tokens| tokens.kvs.first());
+    if ahead.is_none() && newest.is_some_and(|newest| newest.mod_revision > own) {
+        return QueuePosition::Passed(own);
+    }
+    position(ahead, own, now)
+}
+
+/// As [`waited`], of a key that was created just now.
+fn position(ahead: Option<&KeyValue>, own: i64, now: i64) -> QueuePosition {
     match ahead {
         Some(before) => QueuePosition::Behind(before.clone(), now),
         None => QueuePosition::First(own),

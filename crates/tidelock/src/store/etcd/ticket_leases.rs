@@ -65,7 +65,7 @@ struct TicketRecord {
     /// Its key may exist.
     may_exist: bool,
     /// For a reader that was a writer: what it has of that writer.
-    joined: Option<Joined>,
+    joined: Option<TakenPlace>,
     /// A reader may have taken over the place of this writer.
     followed: bool,
     /// In-flight counter: requests that write its key and were not answered.
@@ -77,7 +77,7 @@ struct TicketRecord {
 
 /// What a reader has of the writer that it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Joined {
+pub(crate) struct TakenPlace {
     /// The id in the writer's keys, and in those of the reader.
     pub(crate) id: i64,
     /// The creation revision of the writer's keys.
@@ -255,7 +255,7 @@ impl TicketLeases {
 
     /// Records that a reader takes over the place of a writer, before anything is sent. `None`: the writer does not hold
     /// the lock, as far as this client knows. An error: the reader's ticket has been withdrawn.
-    pub(crate) fn join(&self, reader: &Ticket, writer: &OwnerId) -> Result<Option<Joined>> {
+    pub(crate) fn join(&self, reader: &Ticket, writer: &OwnerId) -> Result<Option<TakenPlace>> {
         let mut known = self.lock();
         if let Some(joined) = known.tickets.get(&key(reader)).and_then(|own| own.joined) {
             self.at(&mut known, reader).refuse_if_withdrawn()?;
@@ -270,7 +270,7 @@ impl TicketLeases {
         let Some((id, revision)) = held.id.zip(held.revision) else {
             return Ok(None);
         };
-        let joined = Joined { id, revision };
+        let joined = TakenPlace { id, revision };
         let entry = self.at(&mut known, reader);
         entry.refuse_if_withdrawn()?;
         (entry.id, entry.joined) = (Some(id), Some(joined));
@@ -278,7 +278,7 @@ impl TicketLeases {
     }
 
     /// What this reader has of a writer. `None`: it joined none.
-    pub(crate) fn joined(&self, ticket: &Ticket) -> Option<Joined> {
+    pub(crate) fn joined(&self, ticket: &Ticket) -> Option<TakenPlace> {
         self.lock().tickets.get(&key(ticket))?.joined
     }
 

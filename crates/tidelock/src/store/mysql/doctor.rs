@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
 use crate::store::mysql::connection::Pool;
-use crate::store::mysql::fair_sql::WAITERS;
+use crate::store::mysql::queue_sql::{SIDES, WAITERS};
 use crate::store::mysql::raw_connection::{TextRow, text};
 
 const VERSION: DoctorCheck = DoctorCheck {
@@ -33,17 +33,19 @@ const DURABILITY: DoctorCheck = DoctorCheck {
     advice: "set innodb_flush_log_at_trx_commit = 1",
 };
 
-const FAIR_LOCKS: DoctorCheck = DoctorCheck {
-    subject: "fair locks",
+const QUEUES: DoctorCheck = DoctorCheck {
+    subject: "fair and read-write locks",
     good: "waiters are served in order of arrival",
     severity: Severity::Advice,
-    bad: "the table of their queues is missing or out of reach; the first waiter makes it, if its user may. Other locks need none",
+    bad: "a table of their queues is missing or out of reach; the first of these locks makes it, if its user may. Other locks need none",
     advice: "let a user with the right to create tables make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of a waiter has the statement",
 };
 
-/// Changes nothing, and needs the rights that a fair lock needs.
+/// Changes nothing, and needs the rights that these locks need.
 const QUEUE: &str = "UPDATE tidelock_waiters SET alive = alive WHERE id = ''; DELETE FROM tidelock_waiters WHERE id = ''; \
-    INSERT INTO tidelock_waiters SELECT * FROM tidelock_waiters WHERE id = ''";
+    INSERT INTO tidelock_waiters SELECT * FROM tidelock_waiters WHERE id = ''; \
+    UPDATE tidelock_sides SET ends = ends WHERE id = ''; DELETE FROM tidelock_sides WHERE id = ''; \
+    INSERT INTO tidelock_sides SELECT * FROM tidelock_sides WHERE id = ''";
 
 pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
@@ -80,13 +82,12 @@ pub(crate) fn findings(
     Ok(findings)
 }
 
-/// Whether this user can use the table of the waiters. `None`: the server did not tell, and other findings say why.
+/// Whether this user can use the tables of the queue. `None`: the server did not tell, and other findings say why.
 pub(crate) async fn queue(pool: &Pool) -> Option<Finding> {
+    let tables = format!("{WAITERS}, {SIDES}");
     match pool.ask(QUEUE.to_owned(), pool.deadline()).await {
-        Ok(_) => Some(FAIR_LOCKS.good(WAITERS)),
-        Err(failure) if failure.is_no_table() || failure.is_denied() => {
-            Some(FAIR_LOCKS.bad(WAITERS))
-        }
+        Ok(_) => Some(QUEUES.good(tables)),
+        Err(failure) if failure.is_no_table() || failure.is_denied() => Some(QUEUES.bad(tables)),
         Err(_) => None,
     }
 }

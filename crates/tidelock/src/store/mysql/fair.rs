@@ -5,6 +5,7 @@ use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::queue_sql::{SEPARATOR, SIDES, TABLES, WAITERS, lacks_queue};
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, fair_sql, released, schema, sql};
 use crate::store::{Attempt, AttemptRequest, Liveness, Released, Ticket};
@@ -28,15 +29,24 @@ impl Mysql {
     }
 
     /// Sends one transaction. If a table is missing, creates it and sends the transaction again.
-    async fn ask_queue(&self, text: String, liveness: &Liveness) -> Result<Vec<TextRow>> {
+    pub(super) async fn ask_queue(
+        &self,
+        text: String,
+        liveness: &Liveness,
+    ) -> Result<Vec<TextRow>> {
         let text = Statements::Transaction(text);
         let deadline = self.pool.deadline();
         let answer = self.pool.ask_for(text.clone(), deadline, liveness.clone());
         let answer = match answer.await {
-            Err(failure) if failure.is_no_table() || failure.lacks_table(fair_sql::WAITERS) => {
+            Err(failure) if failure.is_no_table() || lacks_queue(&failure) => {
                 schema::ready(&self.pool, deadline).await?;
-                let what = "the waiters for fair locks";
-                schema::make_later(&self.pool, what, fair_sql::TABLE).await?;
+                for (name, table) in [WAITERS, SIDES].into_iter().zip(TABLES) {
+                    // The user may have the right to one of them.
+                    if failure.is_no_table() || failure.lacks_table(name) {
+                        let what = "the queues of fair and read-write locks";
+                        schema::make_later(&self.pool, what, table).await?;
+                    }
+                }
                 self.pool.ask(text, deadline).await
             }
             answer => answer,
@@ -44,11 +54,11 @@ impl Mysql {
         answer.map_err(RequestError::error)
     }
 
-    /// Wakes the waiter to which the lock was handed over, if it is one of this client.
-    fn tell(&self, row: &TextRow, column: usize) -> Result<()> {
+    /// Wakes the waiters that the lock was handed over to, if they are of this client.
+    pub(super) fn tell(&self, row: &TextRow, column: usize) -> Result<()> {
         let next = text(row, column)?;
-        if !next.is_empty() {
-            self.waiters.wake(&next);
+        for owner in next.split(SEPARATOR).filter(|owner| !owner.is_empty()) {
+            self.waiters.wake(owner);
         }
         Ok(())
     }
@@ -75,13 +85,13 @@ impl Mysql {
                 Ok(released(freed))
             }
             // Nobody waits, but an attempt that makes the table may still arrive.
-            Err(failure) if failure.lacks_table(fair_sql::WAITERS) => self.withdraw(ticket).await,
+            Err(failure) if lacks_queue(&failure) => self.withdraw(ticket).await,
             Err(failure) => Err(failure.error()),
         }
     }
 
     /// The number of locks that a release or a withdrawal has freed.
-    fn ended(&self, rows: &[TextRow]) -> Result<u64> {
+    pub(super) fn ended(&self, rows: &[TextRow]) -> Result<u64> {
         let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
         self.tell(row, 1)?;
         number(row, 0)

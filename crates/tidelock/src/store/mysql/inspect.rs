@@ -7,8 +7,9 @@ use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
 use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::queue_sql::{self, WAITERS};
 use crate::store::mysql::raw_connection::{TextRow, number, text};
-use crate::store::mysql::{Mysql, fair_sql, sql};
+use crate::store::mysql::{Mysql, sql};
 use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Page};
 use crate::types::FencingToken;
 
@@ -20,7 +21,7 @@ impl Mysql {
         let rows = match rows.await {
             // A database of an earlier tidelock has no table of the waiters, and a user without rights to it may still look
             // at locks without a queue.
-            Err(failure) if failure.is_no_table() || failure.lacks_table(fair_sql::WAITERS) => {
+            Err(failure) if failure.is_no_table() || failure.lacks_table(WAITERS) => {
                 self.ask(sql::inspect(name, false)).await?
             }
             rows => rows.map_err(RequestError::error)?,
@@ -34,12 +35,13 @@ impl Mysql {
         if left > 0 {
             snapshot.expires_in = Some(Duration::from_micros(left));
             let mut holder = Holder::new(text(row, 0)?, 1);
-            holder.client = details(row)?;
+            holder.client = details(row, 4)?;
             snapshot.holders.push(holder);
         }
         let waiters = rows.iter().filter(|row| is_there(row, 3));
         let queue = waiters.map(|row| text(row, 3)).collect::<Result<_>>()?;
         show_queue(&mut snapshot, queue);
+        self.show_sides(name, &mut snapshot).await?;
         Ok(snapshot)
     }
 
@@ -82,8 +84,10 @@ impl Mysql {
         if let Err(error) = self.ask(sql::sweep()).await {
             tracing::debug!(%error, "cannot delete expired rows");
         }
-        if let Err(error) = self.if_there(fair_sql::sweep()).await {
-            tracing::debug!(%error, "cannot delete dead waiters");
+        for sweep in queue_sql::sweeps() {
+            if let Err(error) = self.if_there(sweep).await {
+                tracing::debug!(%error, "cannot delete dead waiters");
+            }
         }
         Ok(())
     }
@@ -93,18 +97,19 @@ fn is_there(row: &TextRow, column: usize) -> bool {
     row.get(column).is_some_and(Option::is_some)
 }
 
-fn details(row: &TextRow) -> Result<Option<ClientInfo>> {
-    // The columns of `tidelock_clients` begin at 4. The table of an earlier tidelock has no eleventh.
-    if !is_there(row, 4) {
+/// The details of a holder's process. The columns of `tidelock_clients` begin at this one.
+pub(super) fn details(row: &TextRow, at: usize) -> Result<Option<ClientInfo>> {
+    if !is_there(row, at) {
         return Ok(None);
     }
-    let pid = u32::try_from(number(row, 6)?).unwrap_or(0);
-    let since = since_epoch(number(row, 8)?);
-    let user = if is_there(row, 10) {
-        Some(text(row, 10)?)
+    let pid = u32::try_from(number(row, at + 2)?).unwrap_or(0);
+    let since = since_epoch(number(row, at + 4)?);
+    // The table of an earlier tidelock has no seventh column.
+    let user = if is_there(row, at + 6) {
+        Some(text(row, at + 6)?)
     } else {
         None
     };
-    let info = ClientInfo::new(text(row, 5)?, pid, text(row, 7)?, since);
+    let info = ClientInfo::new(text(row, at + 1)?, pid, text(row, at + 3)?, since);
     Ok(Some(info.run_by(user)))
 }

@@ -5,7 +5,7 @@
 //! killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and steward share
 //! none. The server wakes nobody, so waiters poll.
 //!
-//! A fair lock also has a queue of waiters ([`fair_sql`]), and each change of both is one transaction.
+//! A fair or read-write lock also has a queue ([`queue_sql`]), and each change of both is one transaction.
 
 pub(crate) mod address;
 mod connection;
@@ -18,8 +18,11 @@ pub(crate) mod fuzz;
 mod inspect;
 mod marks;
 mod queue;
+mod queue_sql;
 mod raw_connection;
 mod schema;
+mod side_sql;
+mod sides;
 mod sql;
 
 use std::collections::HashSet;
@@ -49,7 +52,7 @@ use crate::types::FencingToken;
 const FRONT: usize = 8;
 /// Bounds the connections of the steward.
 const BACK: usize = 3;
-/// Bounds the connections on which the client looks at the queues of fair locks.
+/// Bounds the connections on which the client looks at the queues of fair and read-write locks.
 const LOOKS: usize = 2;
 /// How long locks are renewed one by one after a batch was held up.
 const APART: Duration = Duration::from_secs(60);
@@ -59,8 +62,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     kinds: &[
         LockKind::Mutex,
         LockKind::Fenced,
+        LockKind::Read,
+        LockKind::Write,
         LockKind::Fair,
         LockKind::FairFenced,
+        LockKind::ReadFenced,
+        LockKind::WriteFenced,
     ],
     wakes: false,
     queues: false,
@@ -223,10 +230,14 @@ impl Mysql {
         batch: &[Renewal],
         deadline: BootInstant,
     ) -> Result<Vec<Renewed>, RequestError> {
-        let liveness = Liveness::default();
-        let rows = self
-            .ask_until(deadline, sql::renew(batch), liveness)
-            .await?;
+        let (sides, others): (Vec<&Renewal>, Vec<&Renewal>) = batch
+            .iter()
+            .partition(|one| one.ticket.kind.is_read_write());
+        let mut rows = self.renew_sides(&sides, deadline).await?;
+        if !others.is_empty() {
+            let text = sql::renew(&others);
+            rows.extend(self.ask_until(deadline, text, Liveness::default()).await?);
+        }
         let owners = rows.iter().map(|row| text(row, 0));
         let kept: HashSet<String> = owners
             .collect::<Result<_>>()
@@ -313,7 +324,9 @@ impl Backend for Mysql {
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        if ask.ticket.kind.is_fair() {
+        if ask.ticket.kind.is_read_write() {
+            certain(self.attempt_side(ask))
+        } else if ask.ticket.kind.is_fair() {
             certain(self.attempt_fair(ask))
         } else {
             certain(self.attempt(ask))
@@ -329,7 +342,9 @@ impl Backend for Mysql {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        if ticket.kind.is_fair() {
+        if ticket.kind.is_read_write() {
+            Box::pin(self.release_side(ticket))
+        } else if ticket.kind.is_fair() {
             Box::pin(self.release_fair(ticket))
         } else {
             Box::pin(self.release(ticket))
@@ -337,7 +352,9 @@ impl Backend for Mysql {
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        if ticket.kind.is_fair() {
+        if ticket.kind.is_read_write() {
+            Box::pin(self.withdraw_side(ticket))
+        } else if ticket.kind.is_fair() {
             Box::pin(self.withdraw_fair(ticket))
         } else {
             Box::pin(self.withdraw(ticket))

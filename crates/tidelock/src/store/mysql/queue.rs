@@ -1,14 +1,15 @@
-//! The looks at the queues of fair locks: the part of this store in [`fair_waiters`](crate::store::fair_waiters).
+//! The looks at the queues of fair and read-write locks: the part of this store in [`fair_waiters`](crate::store::fair_waiters).
 
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::store::Name;
-use crate::store::fair_waiters::{QueueLook, QueueTable};
+use crate::store::fair_waiters::{COUNTED, QueueLook, QueueTable};
 use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::fair_sql;
+use crate::store::mysql::queue_sql::{self, lacks_queue};
 use crate::store::mysql::raw_connection::{number, text};
+use crate::store::side_order::turns_of;
 
 /// The queue table, on connections of its own: looks at many queues keep no renewal waiting.
 pub(crate) struct MysqlQueue {
@@ -18,12 +19,12 @@ pub(crate) struct MysqlQueue {
 impl QueueTable for MysqlQueue {
     async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
         if !beat {
-            let look = self.ask(fair_sql::look(name, client).into()).await?;
+            let look = self.ask(queue_sql::look(name, client).into()).await?;
             if !look.left.is_zero() || look.waiting.is_empty() {
                 return Ok(look);
             }
         }
-        let text = fair_sql::hand_over_and_look(name, client, beat);
+        let text = queue_sql::serve_and_look(name, client, beat);
         self.ask(Statements::Transaction(text)).await
     }
 }
@@ -32,7 +33,7 @@ impl MysqlQueue {
     async fn ask(&self, statements: Statements) -> Result<QueueLook> {
         let rows = match self.pool.ask(statements, self.pool.deadline()).await {
             // Nobody has a place. The next attempts make the table.
-            Err(failure) if failure.lacks_table(fair_sql::WAITERS) => {
+            Err(failure) if lacks_queue(&failure) => {
                 return Ok(QueueLook::default());
             }
             rows => rows.map_err(RequestError::error)?,
@@ -40,7 +41,7 @@ impl MysqlQueue {
         let mut look = QueueLook::default();
         for row in &rows {
             look.left = Duration::from_micros(number(row, 0)?);
-            look.ahead = u32::try_from(number(row, 1)?).unwrap_or(u32::MAX);
+            look.ahead = turns_of(&text(row, 1)?).min(COUNTED);
             let owner = text(row, 2)?;
             if !owner.is_empty() {
                 look.waiting.insert(owner);

@@ -4,14 +4,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
 use crate::store::errors::one_line;
 use crate::store::mysql::connection::Pool;
-use crate::store::mysql::fair_sql;
+use crate::store::mysql::queue_sql::TABLES;
 use crate::store::mysql::sql::NOW;
 
 /// The version of the table format. A change that an older tidelock could misread gets a new number.
 const FORMAT: u64 = 1;
 
 /// Statements that create the tables. Each can be repeated, also by several clients at the same time.
-pub(crate) fn tables() -> [String; 5] {
+pub(crate) fn tables() -> [String; 6] {
+    let [waiters, sides] = TABLES.map(str::to_owned);
     [
         "CREATE TABLE IF NOT EXISTS tidelock_locks (\n\
          \x20 id BINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of the name\n\
@@ -42,7 +43,8 @@ pub(crate) fn tables() -> [String; 5] {
          \x20 format INT UNSIGNED NOT NULL\n\
          ) ENGINE = InnoDB"
             .to_owned(),
-        fair_sql::TABLE.to_owned(),
+        waiters,
+        sides,
         // The counter starts at the clock, so tokens keep growing even after somebody has dropped the tables.
         format!(
             "INSERT IGNORE INTO tidelock_counter (one, token, format) VALUES (1, {NOW}, {FORMAT})"

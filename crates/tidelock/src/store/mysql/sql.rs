@@ -181,7 +181,7 @@ pub(crate) fn mark_withdrawn(ticket: &Ticket) -> String {
 ///
 /// This and the other changes force the primary key, whatever the optimizer prefers. A scan of a small table would
 /// wait for rows of other locks, and the other index would wait for a fence.
-pub(crate) fn renew(batch: &[Renewal]) -> String {
+pub(crate) fn renew(batch: &[&Renewal]) -> String {
     let (mut ids, mut owners, mut leases) = (String::new(), String::new(), String::new());
     for Renewal { ticket, lease, .. } in batch {
         let comma = if ids.is_empty() { "" } else { ", " };

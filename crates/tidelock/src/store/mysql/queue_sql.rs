@@ -1,0 +1,221 @@
+//! The queue of fair and read-write locks in SQL. Each change is one text that the server runs as one transaction. It
+//! locks the lock's row first. So the changes of one queue come one after the other, and each statement sees all that
+//! those before it have changed.
+//!
+//! A waiter for a fair lock has a row in one table, a holder or waiter of a side of a read-write lock in another. Their
+//! places are numbered together. One row of the locks stands for all holders of sides: it lasts as long as the longest of
+//! their leases, so a lock without sides waits for it like for any other holder. A holder has the lock only while the row
+//! that it entered under stands there.
+//!
+//! The statements on the queue force an index that begins with the name. Another plan could wait for the rows of other
+//! queues, whose transactions could wait for ours.
+
+use crate::store::Name;
+use crate::store::beats::ALIVE;
+use crate::store::fair_waiters::{COUNTED, FairPosition};
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros, new_row};
+use crate::store::side_order::STANDS_FOR_SIDES;
+
+/// The name of the table of the waiters for fair locks.
+pub(crate) const WAITERS: &str = "tidelock_waiters";
+
+/// The name of the table of the holders and waiters of read-write locks.
+pub(crate) const SIDES: &str = "tidelock_sides";
+
+/// The tables of the queue, in the order of their places.
+pub(crate) const TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS tidelock_waiters (\n\
+    \x20 id BINARY(32) NOT NULL, -- SHA-256 of the name\n\
+    \x20 place BIGINT NOT NULL,\n\
+    \x20 owner VARBINARY(128) NOT NULL,\n\
+    \x20 client VARBINARY(64) NOT NULL,\n\
+    \x20 lease BIGINT UNSIGNED NOT NULL, -- microseconds\n\
+    \x20 alive BIGINT NOT NULL, -- until then its process counts as alive: microseconds since 1970\n\
+    \x20 PRIMARY KEY (id, place),\n\
+    \x20 KEY mine (id, client, owner)\n\
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS tidelock_sides (\n\
+    \x20 id BINARY(32) NOT NULL, -- SHA-256 of the name\n\
+    \x20 place BIGINT NOT NULL,\n\
+    \x20 owner VARBINARY(128) NOT NULL,\n\
+    \x20 client VARBINARY(64) NOT NULL,\n\
+    \x20 shares TINYINT UNSIGNED NOT NULL, -- 1: it reads, 0: it writes\n\
+    \x20 lease BIGINT UNSIGNED NOT NULL, -- microseconds\n\
+    \x20 ends BIGINT NOT NULL, -- of its lease, or until when its process counts as alive: microseconds since 1970\n\
+    \x20 held_as VARBINARY(160) NULL, -- the owner of the lock's row that it entered under; none: it waits\n\
+    \x20 token BIGINT UNSIGNED NOT NULL,\n\
+    \x20 PRIMARY KEY (id, place),\n\
+    \x20 KEY mine (id, client, owner)\n\
+    ) ENGINE = InnoDB",
+];
+
+/// Whether a table of the queue is missing, or out of the user's reach.
+pub(crate) fn lacks_queue(failure: &RequestError) -> bool {
+    failure.lacks_table(WAITERS) || failure.lacks_table(SIDES)
+}
+
+/// How long the row of a dead waiter or holder is kept in a queue that nobody uses, in microseconds.
+const DEAD_TTL_MICROS: u64 = 3_600_000_000;
+
+/// Bounds how many owners that entered are told at once. The server cuts a list of texts after 1024 bytes.
+const TOLD: u32 = 8;
+
+/// Separates the owners in an answer; no owner contains one.
+pub(crate) const SEPARATOR: char = ' ';
+
+/// Locks the row of the lock, and makes it if there is none. Notes whether a grant may change the row now: a fence in a
+/// user's transaction keeps out grants, but no release. We do not wait for the fence, because a release that waits for it
+/// would come too late.
+pub(crate) fn lock_row(name: &Name) -> String {
+    format!(
+        "{insert} ON DUPLICATE KEY UPDATE id = tidelock_locks.id; \
+         SELECT COUNT(*) INTO @tidelock_open FROM tidelock_locks FORCE INDEX (granted) WHERE id = {id} FOR UPDATE SKIP LOCKED",
+        insert = new_row(name, "''", NOW, 0, "''"),
+        id = id(name),
+    )
+}
+
+/// The next token of the row `l`. A raised counter is followed.
+pub(crate) const NEXT_TOKEN: &str =
+    "GREATEST(l.token + 1, (SELECT c.token + 1 FROM tidelock_counter AS c WHERE c.one = 1))";
+
+/// The place for a new waiter, as an expression.
+pub(crate) fn next_place(name: &Name, position: FairPosition) -> String {
+    let id = id(name);
+    let next = if position == FairPosition::First {
+        "COALESCE(MIN(p.place), 0) - 1"
+    } else {
+        "COALESCE(MAX(p.place), 0) + 1"
+    };
+    format!(
+        "(SELECT {next} FROM (SELECT w.place FROM tidelock_waiters AS w FORCE INDEX (PRIMARY) WHERE w.id = {id} \
+           UNION ALL SELECT s.place FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id}) AS p)"
+    )
+}
+
+/// Removes waiters that are not alive, and holders that have lost the lock.
+pub(crate) fn remove_dead(name: &Name) -> String {
+    let id = id(name);
+    format!(
+        "DELETE w FROM tidelock_waiters AS w FORCE INDEX (PRIMARY) WHERE w.id = {id} AND w.alive <= {NOW}; \
+         SET @tidelock_row = COALESCE((SELECT l.owner FROM tidelock_locks AS l WHERE l.id = {id} AND l.expires > {NOW}), ''); \
+         DELETE s FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id} AND (s.ends <= {NOW} OR s.held_as <> @tidelock_row)"
+    )
+}
+
+/// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says: readers
+/// beside readers, behind nobody else; all others alone, behind nobody. Their grants are not confirmed. `@tidelock_next`
+/// has the owners of these grants, or NULL.
+///
+/// Places are not always next to each other, and each reader has a token of its own: that of the lock, and as much more
+/// as its place is behind that of the first.
+pub(crate) fn serve(name: &Name) -> String {
+    let (id, unconfirmed) = (id(name), micros(ALIVE));
+    let side = format!("tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id}");
+    let waiter = format!("tidelock_waiters AS w FORCE INDEX (PRIMARY) WHERE w.id = {id}");
+    let enters = "s.held_as IS NULL AND s.place BETWEEN @tidelock_first AND @tidelock_last AND s.shares = @tidelock_shares";
+    format!(
+        "{dead}; \
+         SET @tidelock_inside = (SELECT MAX(s.held_as) FROM {side} AND s.held_as IS NOT NULL), \
+           @tidelock_shared = (SELECT COALESCE(MIN(s.shares), 1) FROM {side} AND s.held_as IS NOT NULL), \
+           @tidelock_free = (SELECT COUNT(*) FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_open \
+             AND (l.expires <= {NOW} OR RIGHT(l.owner, {suffix}) = '{STANDS_FOR_SIDES}')), \
+           @tidelock_fair = (SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {waiter}), \
+           @tidelock_write = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 0), \
+           @tidelock_read = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 1); \
+         SET @tidelock_alone = LEAST(@tidelock_fair, @tidelock_write); \
+         SET @tidelock_shares = @tidelock_free AND @tidelock_shared AND @tidelock_read < @tidelock_alone, \
+           @tidelock_exclusive = @tidelock_free AND @tidelock_inside IS NULL AND @tidelock_alone < {NOWHERE} \
+             AND @tidelock_alone <= @tidelock_read; \
+         SET @tidelock_fair = IF(@tidelock_exclusive AND @tidelock_alone = @tidelock_fair, @tidelock_fair, NULL); \
+         SET @tidelock_first = IF(@tidelock_shares, @tidelock_read, \
+             IF(@tidelock_exclusive AND @tidelock_fair IS NULL, @tidelock_alone, NULL)), \
+           @tidelock_last = IF(@tidelock_shares, @tidelock_alone - 1, @tidelock_alone); \
+         SET @tidelock_as = COALESCE( \
+           (SELECT w.owner FROM {waiter} AND w.place = @tidelock_fair), @tidelock_inside, \
+           (SELECT CONCAT(s.owner, '{STANDS_FOR_SIDES}') FROM {side} AND s.place = @tidelock_first)); \
+         SET @tidelock_next = COALESCE((SELECT w.owner FROM {waiter} AND w.place = @tidelock_fair), \
+           (SELECT GROUP_CONCAT(e.owner SEPARATOR '{SEPARATOR}') FROM (SELECT s.owner FROM {side} AND {enters} LIMIT {TOLD}) AS e)); \
+         SET @tidelock_token = (SELECT {NEXT_TOKEN} FROM tidelock_locks AS l WHERE l.id = {id} AND @tidelock_next IS NOT NULL); \
+         UPDATE tidelock_sides AS s FORCE INDEX (PRIMARY) SET s.token = @tidelock_token + (s.place - @tidelock_first), \
+           s.ends = {NOW} + LEAST(s.lease, {unconfirmed}), s.held_as = @tidelock_as WHERE s.id = {id} AND {enters}; \
+         SET @tidelock_ends = COALESCE((SELECT {NOW} + LEAST(w.lease, {unconfirmed}) FROM {waiter} AND w.place = @tidelock_fair), \
+             (SELECT MAX(s.ends) FROM {side} AND s.held_as = @tidelock_as)), \
+           @tidelock_token = COALESCE((SELECT MAX(s.token) FROM {side} AND s.held_as = @tidelock_as \
+             AND s.place BETWEEN @tidelock_first AND @tidelock_last), @tidelock_token); \
+         UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) SET l.token = @tidelock_token, \
+           l.expires = GREATEST(@tidelock_ends, IF(l.owner = @tidelock_as, l.expires, 0)), l.owner = @tidelock_as \
+           WHERE l.id = {id} AND @tidelock_next IS NOT NULL; \
+         DELETE w FROM {waiter} AND w.place = @tidelock_fair",
+        dead = remove_dead(name),
+        suffix = STANDS_FOR_SIDES.len(),
+    )
+}
+
+/// Behind every place: nobody waits. A variable that is NULL would be compared as a text.
+const NOWHERE: i64 = i64::MAX;
+
+/// Lets in those that may enter, and looks. `beat`: also shows that this client is alive.
+pub(crate) fn serve_and_look(name: &Name, client: &str, beat: bool) -> String {
+    let beat = if beat {
+        format!(
+            "UPDATE tidelock_waiters AS w FORCE INDEX (mine) SET w.alive = {NOW} + {alive} WHERE w.id = {id} AND w.client = {client}; \
+             UPDATE tidelock_sides AS s FORCE INDEX (mine) SET s.ends = {NOW} + {alive} \
+               WHERE s.id = {id} AND s.client = {client} AND s.held_as IS NULL; ",
+            alive = micros(ALIVE),
+            id = id(name),
+            client = hex(client),
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "{lock}; {beat}{serve}; {look}",
+        lock = lock_row(name),
+        serve = serve(name),
+        look = look(name, client),
+    )
+}
+
+/// A look at the queue, which locks nothing. Answers, in a row for each waiter of this client, or in one row: the rest
+/// of the holder's lease; a letter for each waiter up to the first of this client (see
+/// [`turns_of`](crate::store::side_order::turns_of)); and the waiter.
+pub(crate) fn look(name: &Name, client: &str) -> String {
+    let (id, client) = (id(name), hex(client));
+    let waiter =
+        |index: &str| format!("tidelock_waiters AS w FORCE INDEX ({index}) WHERE w.id = {id}");
+    let side = |index: &str| {
+        format!("tidelock_sides AS s FORCE INDEX ({index}) WHERE s.id = {id} AND s.held_as IS NULL")
+    };
+    let (my_waiter, my_side) = (
+        format!("{} AND w.client = {client}", waiter("mine")),
+        format!("{} AND s.client = {client}", side("mine")),
+    );
+    let first = format!(
+        "LEAST((SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {my_waiter}), (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {my_side}))"
+    );
+    format!(
+        "SELECT GREATEST(l.expires - {NOW}, 0), \
+           COALESCE((SELECT GROUP_CONCAT(a.kind ORDER BY a.place SEPARATOR '') FROM ( \
+             (SELECT w.place AS place, 'w' AS kind FROM {waiter} AND w.place <= {first} ORDER BY w.place LIMIT {most}) UNION ALL \
+             (SELECT s.place, IF(s.shares, 'r', 'w') FROM {side} AND s.place <= {first} ORDER BY s.place LIMIT {most})) AS a), ''), \
+           COALESCE(o.owner, '') \
+         FROM tidelock_locks AS l LEFT JOIN \
+           (SELECT w.owner FROM {my_waiter} UNION ALL SELECT s.owner FROM {my_side}) AS o ON 1 WHERE l.id = {id}",
+        waiter = waiter("PRIMARY"),
+        side = side("PRIMARY"),
+        most = COUNTED + 1,
+    )
+}
+
+/// Deletes dead waiters and holders of queues that nobody uses. It chooses them without a lock, and locks only their rows.
+pub(crate) fn sweeps() -> [String; 2] {
+    [(WAITERS, "alive"), (SIDES, "ends")].map(|(table, until)| {
+        let dead = format!("{until} <= {NOW} - {DEAD_TTL_MICROS}");
+        format!(
+            "DELETE w FROM (SELECT id, place FROM {table} WHERE {dead} LIMIT {SWEPT}) AS old \
+             STRAIGHT_JOIN {table} AS w FORCE INDEX (PRIMARY) ON w.id = old.id AND w.place = old.place WHERE w.{dead}"
+        )
+    })
+}

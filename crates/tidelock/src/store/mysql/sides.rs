@@ -1,0 +1,132 @@
+//! Read-write locks: attempts that take a place in the queue, releases that let in those that are next, and renewals.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::snapshot::{Holder, Mode, Snapshot};
+use crate::store::errors::unanswered;
+use crate::store::fair_waiters::FairPosition;
+use crate::store::mysql::connection::Statements;
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::queue_sql::lacks_queue;
+use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::{Mysql, inspect, released, side_sql};
+use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
+use crate::types::LostReason;
+
+/// The pause before the next attempt of a downgrade while a fence keeps out grants.
+const FENCED: Duration = Duration::from_millis(50);
+
+impl Mysql {
+    pub(super) async fn attempt_side(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let ticket = &ask.ticket;
+        let wake = self.waiters.arm(ask);
+        let writer = ask.downgrade_of.as_ref();
+        let text = side_sql::attempt(ticket, ask.lease, FairPosition::of(ask), writer);
+        let rows = self.ask_queue(text, &ask.liveness).await?;
+        let row = self.first_row(&rows).await?;
+        self.tell(row, 4)?;
+        let attempt = Self::read_attempt(row)?;
+        if matches!(attempt, Attempt::Held(_)) {
+            if writer.is_some() {
+                return match number(row, 5)? {
+                    0 => Ok(Attempt::held(None, FENCED)),
+                    _ => Err(Error::lost(LostReason::Taken)),
+                };
+            }
+            self.waiters.was_refused(ask);
+            // The looks of this process notice the end of the holder's lease.
+            return Ok(Attempt::held(wake, self.lease));
+        }
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        Ok(attempt)
+    }
+
+    pub(super) async fn release_side(&self, ticket: &Ticket) -> Result<Released> {
+        match self.end_side(ticket, false).await {
+            Ok(rows) => self.ended(&rows).map(released),
+            // A hold has ended with its row.
+            Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
+            Err(failure) => Err(failure.error()),
+        }
+    }
+
+    async fn end_side(
+        &self,
+        ticket: &Ticket,
+        withdraws: bool,
+    ) -> Result<Vec<TextRow>, RequestError> {
+        let deadline = self.pool.deadline();
+        let text = |serves| Statements::Transaction(side_sql::end(ticket, withdraws, serves));
+        match self.pool.ask(text(true), deadline).await {
+            // Those that are next cannot be let in. The side becomes free all the same.
+            Err(failure) if failure.undone().is_some() && !failure.is_no_table() => {
+                self.pool.ask(text(false), deadline).await
+            }
+            answer => answer,
+        }
+    }
+
+    pub(super) async fn withdraw_side(&self, ticket: &Ticket) -> Result<Released> {
+        self.waiters.leave(&ticket.name, &ticket.owner);
+        match self.end_side(ticket, true).await {
+            Ok(rows) => {
+                let freed = self.ended(&rows)?;
+                self.need_counter(rows.first(), 2).await?;
+                Ok(released(freed))
+            }
+            // Nobody waits, but an attempt that makes the table may still arrive.
+            Err(failure) if lacks_queue(&failure) => self.withdraw(ticket).await,
+            Err(failure) => Err(failure.error()),
+        }
+    }
+
+    /// Renews the sides in a batch. Returns the owners of those that were kept.
+    pub(super) async fn renew_sides(
+        &self,
+        batch: &[&Renewal],
+        deadline: BootInstant,
+    ) -> Result<Vec<TextRow>, RequestError> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = Statements::Transaction(side_sql::renew(batch));
+        match self.pool.ask(text, deadline).await {
+            Err(failure) if failure.is_no_table() => Ok(Vec::new()),
+            rows => rows,
+        }
+    }
+
+    /// Shows the holders of sides instead of the row that stands for them, and the waiters for sides.
+    pub(super) async fn show_sides(&self, name: &Name, snapshot: &mut Snapshot) -> Result<()> {
+        let deadline = self.pool.deadline();
+        let waiting = match self.pool.ask(side_sql::waiters(name), deadline).await {
+            // There are no sides, or this user may not look at them.
+            Err(failure) if failure.is_no_table() || lacks_queue(&failure) => return Ok(()),
+            rows => rows.map_err(RequestError::error)?,
+        };
+        let row = waiting.first().ok_or_else(|| unanswered("no answer"))?;
+        let waiting = number(row, 0)?;
+        let stands_for_sides = snapshot
+            .holders
+            .iter()
+            .any(|holder| holder.owner.ends_with(STANDS_FOR_SIDES));
+        snapshot.waiters = (stands_for_sides || waiting > 0).then_some(waiting);
+        if !stands_for_sides {
+            return Ok(());
+        }
+        let rows = self.ask(side_sql::holders(name)).await?;
+        let holders = rows.iter().map(|row| {
+            let mut holder = Holder::new(text(row, 0)?, 1);
+            holder.mode = match number(row, 1)? {
+                0 => Mode::Write,
+                _ => Mode::Read,
+            };
+            holder.client = inspect::details(row, 2)?;
+            Ok(holder)
+        });
+        snapshot.holders = holders.collect::<Result<_>>()?;
+        Ok(())
+    }
+}
