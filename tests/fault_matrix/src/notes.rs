@@ -57,6 +57,8 @@ pub(crate) struct Notes {
     pub(crate) parted: Option<Span>,
     /// How long after its end every process had its locks again.
     pub(crate) served_after: Option<Duration>,
+    /// Whether the servers chose a new leader although nothing was cut.
+    pub(crate) disturbed: bool,
     /// The time at which the processes were told to stop.
     pub(crate) ended: Duration,
 }

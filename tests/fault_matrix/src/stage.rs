@@ -127,6 +127,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) all_replicas: bool,
     base: String,
     pub(crate) lie: Lie,
+    /// When the servers were well again after a partition, and the elections that they had had by then.
+    pub(crate) well: Option<(Duration, u64)>,
 }
 
 impl<'a> Stage<'a> {
@@ -146,6 +148,22 @@ impl<'a> Stage<'a> {
             return Ok(1);
         }
         self.holder(Role::Relay)
+    }
+
+    /// Servers that chose a new leader although nothing was cut had no processor for a second. That is an outage.
+    fn note_elections(&mut self) -> Result<()> {
+        if let Some((from, elections)) = self.well
+            && self.spread()?.elections()? > elections
+        {
+            let to = self.notes.ended;
+            let when = Span { from, to };
+            self.notes.outages.push(Outage { when, mute: false });
+            self.notes.disturbed = true;
+            if self.store == Store::Sentinel && !self.all_replicas {
+                self.may_have_forgotten(when);
+            }
+        }
+        Ok(())
     }
 
     /// Those of these roles that the store can play: without tokens it has neither elections nor jobs that run once.
@@ -297,6 +315,7 @@ pub(crate) fn play(
         all_replicas: story.all_replicas,
         base,
         lie: story.lie,
+        well: None,
     };
     let played = perform(&mut stage, story);
     let stage_notes = &stage.notes;
@@ -331,6 +350,7 @@ fn perform(stage: &mut Stage, story: &Story) -> Result<Vec<Breach>> {
     // We count open files before the processes stop; afterwards there is nothing to count.
     let mut found = files_left(stage, &files);
     stage.notes.ended = boot_time();
+    stage.note_elections()?;
     stage.crew.dismiss(RECOVERY)?;
     let left = left_over(stage)?;
     found.extend(check::leaks(&left));

@@ -107,7 +107,7 @@ impl Network {
         (0..count).map(|_| self.host()).collect()
     }
 
-    /// From now on the switch drops, without a word, what this partition names, and nothing else.
+    /// From now on the switch silently drops what this partition names, and nothing else.
     ///
     /// # Errors
     /// Fails when the kernel refuses.

@@ -122,7 +122,7 @@ struct Cut {
     deaf: Vec<u32>,
     /// How long after its begin nobody can.
     after: Duration,
-    /// The only process that it concerns: the others are served as ever.
+    /// The only process that it concerns. The others must not notice it.
     only: Option<u32>,
 }
 
@@ -150,13 +150,18 @@ impl Cut {
 struct Begun {
     at: Duration,
     failovers: u64,
+    elections: u64,
 }
 
 impl Begun {
     fn now(net: &Spread) -> Result<Self> {
-        let failovers = net.failovers()?;
+        let (failovers, elections) = (net.failovers()?, net.elections()?);
         let at = boot_time();
-        Ok(Self { at, failovers })
+        Ok(Self {
+            at,
+            failovers,
+            elections,
+        })
     }
 }
 
@@ -249,7 +254,10 @@ fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
     let mended = stage.world.mend();
     let to = boot_time();
     let when = Span { from, to };
-    match only {
+    // Without an election in between, or the machine was so busy that the servers took each other for dead.
+    let undisturbed = net.elections().is_ok_and(|now| now == begun.elections);
+    stage.notes.disturbed |= only.is_some() && !undisturbed;
+    match only.filter(|_| undisturbed) {
         Some(process) => stage.notes.cut_off.push((process, when)),
         None => stage.notes.outages.push(Outage { when, mute: false }),
     }
@@ -260,5 +268,7 @@ fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
     }
     served?;
     stage.notes.served_after = Some(served_after);
-    mended
+    mended?;
+    stage.well = Some((to, net.elections()?));
+    Ok(())
 }

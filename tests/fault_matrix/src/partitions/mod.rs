@@ -206,6 +206,9 @@ fn line(scenario: &Scenario, outcome: &Outcome) -> String {
         seen.without.as_secs_f64(),
         seen.served_after.as_secs_f64(),
     );
+    if seen.disturbed > 0 {
+        text.push_str(", disturbed");
+    }
     for breach in breaches.iter().take(4) {
         // Writing to a string does not fail.
         let _ = write!(text, "\n      {breach}");

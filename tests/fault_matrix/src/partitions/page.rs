@@ -90,9 +90,11 @@ pub(super) fn totals(results: &Results) -> String {
         seen = seen.and(run.seen);
     }
     format!(
-        "{} runs with {grants} grants and {} losses; {red} broke a promise",
+        "{} runs with {grants} grants and {} losses; {red} broke a promise. In {} of them the machine was so busy that servers \
+         chose a new leader although nothing was cut, which is judged as one more outage",
         results.played.len(),
-        seen.losses
+        seen.losses,
+        seen.disturbed
     )
 }
 

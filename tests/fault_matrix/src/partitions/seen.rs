@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     pub(crate) without: Duration,
     /// How long after the end of the partition every process had its locks again.
     pub(crate) served_after: Duration,
+    /// Runs in which the servers chose a new leader although nothing was cut.
+    pub(crate) disturbed: usize,
 }
 
 impl Seen {
@@ -32,6 +34,7 @@ impl Seen {
             told_late,
             without: without(history, notes),
             served_after: notes.served_after.unwrap_or_default(),
+            disturbed: usize::from(notes.disturbed),
         }
     }
 
@@ -44,6 +47,7 @@ impl Seen {
             told_late: self.told_late + other.told_late,
             without: self.without.max(other.without),
             served_after: self.served_after.max(other.served_after),
+            disturbed: self.disturbed + other.disturbed,
         }
     }
 }

@@ -8,7 +8,7 @@ use testkit::servers::{
     Cluster, EtcdCluster, Independents, RedisServer, Sentinels, ZooKeeperEnsemble,
 };
 
-use super::behind::Served;
+use super::behind::{Served, line};
 use super::{World, redis};
 use crate::store::Store;
 
@@ -173,6 +173,38 @@ impl Spread {
         match &self.servers {
             Servers::Watched(all) => all.failovers(),
             _ => Ok(0),
+        }
+    }
+
+    /// A number that grows whenever its servers choose another leader, or try to.
+    pub(crate) fn elections(&self) -> Result<u64> {
+        match &self.servers {
+            Servers::Watched(all) => all.failovers(),
+            Servers::Sharded(all) => {
+                let epoch = |node: &RedisServer| -> Result<u64> {
+                    let said: String = node.query(&["CLUSTER", "INFO"])?;
+                    Ok(line(&said, "cluster_current_epoch:")?.trim().parse()?)
+                };
+                let epochs = all.nodes().iter().map(epoch);
+                Ok(epochs
+                    .collect::<Result<Vec<_>>>()?
+                    .into_iter()
+                    .max()
+                    .unwrap_or(0))
+            }
+            Servers::Five(_) => Ok(0),
+            Servers::Etcd(all) => {
+                let said = all
+                    .leader()?
+                    .admin(&["endpoint", "status", "-w", "fields"])?;
+                Ok(line(&said, "\"RaftTerm\" : ")?.trim().parse()?)
+            }
+            Servers::Zookeeper(all) => {
+                // The upper half of a transaction's number is the epoch of its leader.
+                let said = all.leader()?.say("srvr")?;
+                let zxid = line(&said, "Zxid: 0x")?.trim();
+                Ok(u64::from_str_radix(zxid, 16)? >> 32)
+            }
         }
     }
 
