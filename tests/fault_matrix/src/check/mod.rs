@@ -86,7 +86,7 @@ pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Brea
     found.extend(tokens::check(history, notes, terms, slack));
     found.extend(slots::check(history, notes));
     found.extend(wake::check(history, notes, terms, slack));
-    found.extend(waits::check(history, notes));
+    found.extend(waits::check(history, notes, terms));
     found.extend(loss::check(history, notes, terms, slack));
     found
 }

@@ -1,4 +1,4 @@
-use super::{Breach, Promise, breach};
+use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
@@ -7,13 +7,21 @@ use crate::notes::Notes;
 const ORDINARY: [&str; 3] = ["TimedOut", "Stopped", "Over"];
 
 /// A wait fails only because of the store. A freeze of the waiting process is no reason: the wait continues.
-pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
+pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
     let mut found = Vec::new();
     for one in &history.acquisitions {
         let Some((at, kind)) = &one.failed else {
             continue;
         };
         if ORDINARY.contains(&&**kind) || is_excused(one, notes) {
+            continue;
+        }
+        // A machine that stands still for longer than the response timeout looks like a store that does not answer.
+        let limit = terms.lease / 3;
+        let mut stalls = history.stalls.iter();
+        if stalls
+            .any(|stall| stall.time > limit && one.asked <= stall.end && stall.end <= *at + limit)
+        {
             continue;
         }
         let how = format!("{} waited until {at:?} and was told {kind}", one.id);
