@@ -153,7 +153,7 @@ impl Etcd {
 }
 
 /// Reads the oldest key and its marker. Both have the same revision, so their order is undefined.
-fn first_with_marker(folder: &Folder) -> RangeRequest {
+pub(crate) fn first_with_marker(folder: &Folder) -> RangeRequest {
     RangeRequest {
         limit: 2,
         ..oldest(folder)

@@ -4,11 +4,13 @@
 //! the key of a later holder.
 
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::etcd::Etcd;
 use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::{Op, TxnRequest};
 use crate::store::etcd::calls::{created, delete, found, oldest, ops, says};
 use crate::store::etcd::errors::RequestError;
+use crate::store::etcd::inspect::{self, first_with_marker};
 use crate::store::etcd::keys;
 use crate::store::etcd::ticket_leases::Remains;
 use crate::store::{BootInstant, Name, Released, Ticket};
@@ -104,9 +106,13 @@ impl Etcd {
         });
     }
 
-    /// Forced release: deletes the key of any holder. False: nobody held the lock.
-    pub(crate) async fn force(&self, name: &Name) -> Result<bool> {
+    /// Forced release: deletes the key of any holder, or of the holder in `seen`. False: nobody held the lock, or somebody
+    /// else.
+    pub(crate) async fn force(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
         let deadline = self.connection.deadline();
+        if let Some(seen) = seen {
+            return self.force_if(name, seen, deadline).await;
+        }
         let folder = self.shared.keys.folder(name);
         for _ in 0..TURNS {
             let holder = self.connection.range(oldest(&folder), deadline).await;
@@ -129,6 +135,28 @@ impl Etcd {
         }
         // Every holder that we found has released the lock by itself.
         Ok(true)
+    }
+
+    async fn force_if(&self, name: &Name, seen: &Snapshot, deadline: BootInstant) -> Result<bool> {
+        let first = first_with_marker(&self.shared.keys.folder(name));
+        let queue = self.connection.range(first, deadline).await;
+        let queue = queue.map_err(RequestError::error)?;
+        let Some(holder) = inspect::holder(&queue) else {
+            return Ok(false);
+        };
+        let (owner, token) = (inspect::owner(holder), holder.create_revision);
+        if !seen.is_of(&mut [&*owner].into_iter(), u64::try_from(token).ok()) {
+            return Ok(false);
+        }
+        // The condition fails if the holder has left since. Otherwise the key is still the first in its queue: keys enter
+        // behind it.
+        let txn = TxnRequest {
+            compare: vec![created(&holder.key, holder.create_revision)],
+            success: ops([delete(&holder.key), delete(&keys::marker_of(&holder.key))]),
+            failure: Vec::new(),
+        };
+        let answer = self.connection.txn(txn, deadline).await;
+        Ok(answer.map_err(RequestError::error)?.succeeded)
     }
 }
 

@@ -251,8 +251,11 @@ impl Mysql {
         Ok(released(self.count(sql::release(ticket)).await?))
     }
 
-    async fn force_release(&self, name: &Name) -> Result<bool> {
-        Ok(self.count(sql::force_release(name)).await? != 0)
+    async fn force_release(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
+        if seen.is_some_and(|seen| !seen.is_locked()) {
+            return Ok(false);
+        }
+        Ok(self.count(sql::force_release(name, seen)).await? != 0)
     }
 
     async fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
@@ -367,8 +370,12 @@ impl Operate for Mysql {
         Box::pin(self.list(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.force_release(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force_release(name, seen))
     }
 
     fn announce<'a>(

@@ -351,8 +351,12 @@ impl Operate for Postgres {
         Box::pin(inspect::page(&self.connection, &self.sql, pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.queued().force_release(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.queued().force_release(name, seen))
     }
 
     fn announce<'a>(

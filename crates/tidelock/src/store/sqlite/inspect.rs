@@ -1,10 +1,10 @@
 //! What operators see of the rows.
 
 use crate::snapshot::{Holder, Mode, Snapshot};
-use crate::store::Page;
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
 use crate::store::sqlite::records::LockTransaction;
+use crate::store::{Name, Page};
 use crate::types::FencingToken;
 
 /// Bounds the rows that one page of a list reads.
@@ -55,6 +55,21 @@ fn with_sides(
             .push(holder(view, &row.owner, Mode::Exclusive)?);
     }
     Ok(snapshot)
+}
+
+/// Frees a lock regardless of its holder, or only if it is held as in `seen`. Returns whether it was held.
+pub(crate) fn force(
+    view: &LockTransaction<'_>,
+    name: &Name,
+    seen: Option<&Snapshot>,
+) -> rusqlite::Result<bool> {
+    if let Some(seen) = seen {
+        let now = snapshot(view, name.as_str())?;
+        if !seen.is_of(&mut now.owners(), now.token.map(FencingToken::get)) {
+            return Ok(false);
+        }
+    }
+    view.force_release(name)
 }
 
 fn holder(view: &LockTransaction<'_>, owner: &str, mode: Mode) -> rusqlite::Result<Holder> {
