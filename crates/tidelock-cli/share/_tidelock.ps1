@@ -302,7 +302,9 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         'tidelock;top' {
             [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted')
             [CompletionResult]::new('--times', '--times', [CompletionResultType]::ParameterName, 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted')
-            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer')
+            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two prints, or between two pictures of the screen; longer if `top` would cost the store more than one percent of a core')
+            [CompletionResult]::new('--record', '--record', [CompletionResultType]::ParameterName, 'Also add each picture to this file, as the line that --json prints')
+            [CompletionResult]::new('--replay', '--replay', [CompletionResultType]::ParameterName, 'Show the pictures of such a file, and ask no store')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
@@ -314,6 +316,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--once', '--once', [CompletionResultType]::ParameterName, 'Print once, and ask no process to tell more often')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per print')
+            [CompletionResult]::new('--write', '--write', [CompletionResultType]::ParameterName, 'Let the key u unlock a lock on the screen: its name has to be typed, and it has to be held as shown still')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -326,6 +329,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine''s loopback lets others read the page')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Also answer requests for this host name, besides localhost and addresses; may be repeated')
             [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'Time between two looks at the store while somebody sees the page. If the store is slow, it is longer')
+            [CompletionResult]::new('--write-token-file', '--write-token-file', [CompletionResultType]::ParameterName, 'Take the token from the first line of this file, at least 16 characters, and print none')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')
@@ -335,6 +339,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Private key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--write', '--write', [CompletionResultType]::ParameterName, 'Let the page of a lock unlock it, for who knows the token that this command prints on stderr')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print on stderr which store is used, which users it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -344,6 +349,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;unlock' {
+            [CompletionResult]::new('--owner', '--owner', [CompletionResultType]::ParameterName, 'Unlock only if this owner holds the lock, as `show` prints it; may be repeated, for readers. Exit code 1 if another one holds it')
+            [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'Unlock only if this is still the newest fencing token')
             [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s')

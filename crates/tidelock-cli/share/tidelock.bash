@@ -1335,7 +1335,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__top)
-            opts="-n -v -h -V --once --times --every --json --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-n -v -h -V --once --times --every --json --write --record --replay --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1350,6 +1350,14 @@ _tidelock() {
                     return 0
                     ;;
                 --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --record)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --replay)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1475,12 +1483,20 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__unlock)
-            opts="-v -h -V --force --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --force --owner --token --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --owner)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1579,7 +1595,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__web)
-            opts="-v -h -V --listen --host --every --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --listen --host --every --write --write-token-file --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1594,6 +1610,10 @@ _tidelock() {
                     return 0
                     ;;
                 --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -288,7 +288,9 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         &'tidelock;top'= {
             cand -n 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted'
             cand --times 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted'
-            cand --every 'Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer'
+            cand --every 'Time between two prints, or between two pictures of the screen; longer if `top` would cost the store more than one percent of a core'
+            cand --record 'Also add each picture to this file, as the line that --json prints'
+            cand --replay 'Show the pictures of such a file, and ask no store'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
@@ -300,6 +302,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
             cand --once 'Print once, and ask no process to tell more often'
             cand --json 'One JSON object per print'
+            cand --write 'Let the key u unlock a lock on the screen: its name has to be typed, and it has to be held as shown still'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand -h 'Print help (see more with ''--help'')'
@@ -311,6 +314,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --listen 'Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine''s loopback lets others read the page'
             cand --host 'Also answer requests for this host name, besides localhost and addresses; may be repeated'
             cand --every 'Time between two looks at the store while somebody sees the page. If the store is slow, it is longer'
+            cand --write-token-file 'Take the token from the first line of this file, at least 16 characters, and print none'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'
@@ -320,6 +324,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-ca 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
             cand --tls-cert 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Private key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --write 'Let the page of a lock unlock it, for who knows the token that this command prints on stderr'
             cand -v 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand --verbose 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
             cand -h 'Print help (see more with ''--help'')'
@@ -328,6 +333,8 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;unlock'= {
+            cand --owner 'Unlock only if this owner holds the lock, as `show` prints it; may be repeated, for readers. Exit code 1 if another one holds it'
+            cand --token 'Unlock only if this is still the newest fencing token'
             cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --config 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s'

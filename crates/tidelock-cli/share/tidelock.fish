@@ -237,7 +237,9 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s v -l verbose
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s n -l times -d 'Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l every -d 'Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l every -d 'Time between two prints, or between two pictures of the screen; longer if `top` would cost the store more than one percent of a core' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l record -d 'Also add each picture to this file, as the line that --json prints' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l replay -d 'Show the pictures of such a file, and ask no store' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l config -d 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
@@ -249,12 +251,14 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-cert -d 'P
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l once -d 'Print once, and ask no process to tell more often'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l json -d 'One JSON object per print'
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l write -d 'Let the key u unlock a lock on the screen: its name has to be typed, and it has to be held as shown still'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l listen -d 'Address and port of the page; with port 0, the system chooses one. Any other address than that of this machine\'s loopback lets others read the page' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l host -d 'Also answer requests for this host name, besides localhost and addresses; may be repeated' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l every -d 'Time between two looks at the store while somebody sees the page. If the store is slow, it is longer' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l write-token-file -d 'Take the token from the first line of this file, at least 16 characters, and print none' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l config -d 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
@@ -264,9 +268,12 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l write -d 'Let the page of a lock unlock it, for who knows the token that this command prints on stderr'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -s V -l version -d 'Print version'
+complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l owner -d 'Unlock only if this owner holds the lock, as `show` prints it; may be repeated, for readers. Exit code 1 if another one holds it' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l token -d 'Unlock only if this is still the newest fencing token' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l config -d 'A file with settings, instead of ~/.config/tidelock.toml and /etc/tidelock.toml' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r

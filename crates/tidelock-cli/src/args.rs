@@ -204,7 +204,7 @@ pub(crate) enum Command {
     /// reverse proxy, which can ask for a password.
     Web(crate::web::WebArgs),
     /// Release a lock that another process holds, and wake its waiters
-    Unlock(UnlockArgs),
+    Unlock(crate::unlock::UnlockArgs),
     /// Show the newest fencing token of a lock, or raise the next ones: after a flush, or a move to another store
     Token(crate::token::TokenArgs),
     /// Check whether this store can keep its guarantees; exit code 1 if locks are in danger
@@ -378,15 +378,6 @@ pub(crate) struct WatchArgs {
     /// One JSON object per change
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UnlockArgs {
-    /// Name of the lock
-    pub(crate) name: String,
-    /// Confirm the release. The current holder may believe for up to a third of its lease that it still has the lock
-    #[arg(long)]
-    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

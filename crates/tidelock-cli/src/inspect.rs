@@ -1,4 +1,4 @@
-//! The commands `show`, `ls`, `unlock` and `doctor`: inspect locks, and force their release.
+//! The commands `show`, `ls` and `doctor`: inspect locks.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidelock::{Client, ClientInfo, Escaped, Holder, Mode, Severity, Snapshot};
 
-use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
+use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs};
 use crate::covers::{self, Shown};
 use crate::exit::{self, Failure, Outcome, say};
 use crate::{store, table};
@@ -116,30 +116,6 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
         } else if what.modes && table::is_wanted() && !what.json {
             print_line(&table::of_modes(rows))?;
         }
-        Ok(ExitCode::SUCCESS)
-    })
-    .await
-}
-
-/// `tidelock unlock --force`.
-pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
-    if !what.force {
-        return Err(Failure::usage(format!(
-            "{}: not unlocked: the holder would believe for up to a third of its lease that it still has the lock; repeat with --force to unlock it",
-            what.name
-        )));
-    }
-    with_client(args, async |client| {
-        if args.verbose == 0 {
-            covers::tell(args)?; // with -v everybody is told
-        }
-        let lock = client.lock(&what.name);
-        let freed = if lock.force_release().await? {
-            "unlocked"
-        } else {
-            "was free"
-        };
-        say(format!("{}: {freed}", lock.name()));
         Ok(ExitCode::SUCCESS)
     })
     .await

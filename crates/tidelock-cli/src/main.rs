@@ -19,6 +19,7 @@ mod store;
 mod table;
 mod token;
 mod top;
+mod unlock;
 mod waiting;
 mod watch;
 mod web;
@@ -79,7 +80,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Top(args) => block_on_and_leave(top::top(&store, args)),
         Command::Web(args) => block_on_and_leave(web::web(&store, args)),
         Command::Token(args) => block_on(token::token(&store, args)),
-        Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
+        Command::Unlock(args) => block_on(unlock::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
         Command::Config(args) => block_on(async { config::config(&store, &args) }),
         Command::Demo(args) => block_on(demo::demo(&store, args)),
@@ -97,7 +98,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> 
 }
 
 /// Like [`block_on`], and does not wait for calls that still block on a thread, such as the search for a host. For work that
-/// changes nothing in the store.
+/// has nothing under way in the store when it ends.
 fn block_on_and_leave<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(work);

@@ -58,5 +58,8 @@ mod tutorial;
 #[cfg(feature = "web")]
 #[path = "cli/web.rs"]
 mod web;
+#[cfg(feature = "web")]
+#[path = "cli/web_writes.rs"]
+mod web_writes;
 #[path = "cli/which.rs"]
 mod which;

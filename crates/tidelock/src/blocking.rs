@@ -852,6 +852,27 @@ impl<G: LockGuard> Lock<G> {
         self.blocker.run(self.lock.force_release())?
     }
 
+    /// Frees the lock only if it is still held as `seen` says; see
+    /// [`Lock::force_release_if`](crate::Lock::force_release_if).
+    ///
+    /// # Errors
+    /// As [`Lock::force_release_if`](crate::Lock::force_release_if), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let report = client.lock("report");
+    /// let guard = report.acquire()?;
+    /// let seen = report.inspect()?;
+    /// assert!(report.force_release_if(&seen)?);
+    /// assert!(!report.force_release_if(&seen)?); // nobody holds it any more
+    /// # drop(guard);
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn force_release_if(&self, seen: &Snapshot) -> Result<bool> {
+        self.blocker.run(self.lock.force_release_if(seen))?
+    }
+
     fn by_thread(&self, options: AcquireOptions) -> AcquireOptions {
         if !G::Async::REENTERS {
             return options;

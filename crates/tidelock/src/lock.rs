@@ -435,14 +435,63 @@ impl<G: LockGuard> Lock<G> {
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
         self.context.core.refuse_if_closed()?;
-        let freed = self.context.store.front().force_release(&name).await;
-        self.context.store.heard(&name, &freed);
-        // Regardless of the result: the request may have taken effect, so the local queue must not hand off this hold
-        // any more.
-        if let Some(queues) = &self.context.queues {
-            queues.forced(&name);
+        self.free(&name, None).await
+    }
+
+    /// Frees the lock only if it is still held as `seen` says, and wakes the waiters. `seen` is what
+    /// [`inspect`](Self::inspect) returned earlier. An operator reads who holds the lock before they break it; meanwhile the
+    /// lock may have gone to an owner that works. The store decides and frees at one instant.
+    ///
+    /// `true`: it was freed. `false`: it is free, another owner holds it, or the same owner with another fencing token; a
+    /// lock held by other owners stays as it is. Readers and permits that were released since `seen` do not matter, one
+    /// that was added does. A hand-off within a process changes neither owner nor token in the store. In a
+    /// [set](crate::RedLock) each member decides by itself.
+    ///
+    /// The holder learns of it as of [`force_release`](Self::force_release).
+    ///
+    /// # Errors
+    /// As [`force_release`](Self::force_release).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, the lock may or may not have been freed. A request that is still on
+    /// its way frees no hold that is not in `seen`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let lock = client.lock("report");
+    /// let first = lock.acquire().await?;
+    /// let seen = lock.inspect().await?;
+    /// first.release().await?;
+    /// let second = lock.acquire().await?;
+    /// assert!(!lock.force_release_if(&seen).await?); // another owner holds it now
+    /// second.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release_if(&self, seen: &Snapshot) -> Result<bool> {
+        let name = self.checked_name()?;
+        self.context.core.refuse_if_closed()?;
+        if seen.name != name.as_str() {
+            return Err(Error::new(ErrorKind::InvalidOptions)
+                .on_lock(&name)
+                .because("the snapshot is that of another lock"));
         }
-        freed.map_err(|error| error.on_lock(&name))
+        self.free(&name, Some(seen)).await
+    }
+
+    async fn free(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
+        let freed = self.context.store.front().force_release(name, seen).await;
+        self.context.store.heard(name, &freed);
+        // Unless the lock has certainly stayed as it was: the request may have taken effect, so the local queue must not
+        // hand off this hold any more.
+        let is_unchanged = seen.is_some() && matches!(freed, Ok(false));
+        if let Some(queues) = &self.context.queues
+            && !is_unchanged
+        {
+            queues.forced(name);
+        }
+        freed.map_err(|error| error.on_lock(name))
     }
 
     pub(crate) fn checked_name(&self) -> Result<Name> {

@@ -110,6 +110,33 @@ impl Snapshot {
     pub fn is_locked(&self) -> bool {
         !self.holders.is_empty()
     }
+
+    /// The owners that hold the lock.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &str> {
+        self.holders.iter().map(|holder| &*holder.owner)
+    }
+
+    /// Whether this owner is one of the holders.
+    pub(crate) fn has_owner(&self, owner: &str) -> bool {
+        self.owners().any(|holder| holder == owner)
+    }
+
+    /// Whether the lock is held as in this snapshot: by nobody else, with the same newest token. `holders`, `token`: those
+    /// of now. See [`Operate::force_release`](crate::store::Operate::force_release).
+    pub(crate) fn is_of(
+        &self,
+        holders: &mut dyn Iterator<Item = &str>,
+        token: Option<u64>,
+    ) -> bool {
+        let mut is_held = false;
+        for owner in holders {
+            if !self.has_owner(owner) {
+                return false;
+            }
+            is_held = true;
+        }
+        is_held && (self.token.is_none() || self.token.map(FencingToken::get) == token)
+    }
 }
 
 /// The mode in which a holder holds a lock.

@@ -104,7 +104,7 @@ impl Twist for Broken {
         Box::pin(async move {
             match self.flaw {
                 Flaw::FreesForAnybody => {
-                    inner.force_release(&ticket.name).await?;
+                    inner.force_release(&ticket.name, None).await?;
                     Ok(Released::Freed)
                 }
                 Flaw::KeepsEverything => Ok(Released::Freed),

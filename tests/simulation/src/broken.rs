@@ -100,7 +100,7 @@ impl Twist for Broken {
     ) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             if self.0 == Flaw::FreesForAnybody {
-                inner.force_release(&ticket.name).await?;
+                inner.force_release(&ticket.name, None).await?;
                 return Ok(Released::Freed);
             }
             inner.release(ticket).await

@@ -65,6 +65,7 @@ pub(crate) async fn look(client: &Client, prefix: &str) -> Outcome<Picture> {
     Ok(Picture {
         at: SystemTime::now(),
         latency,
+        share: None,
         locks: rows,
         processes: processes.iter().map(process_row).collect(),
     })

@@ -1,9 +1,9 @@
 //! `tidelock top`: which locks are held and awaited now, by whom and for how long, and which processes use the store.
 
 mod look;
-#[cfg(any(feature = "screen", feature = "web"))]
 pub(crate) mod pace;
 pub(crate) mod picture;
+mod recording;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(feature = "screen")]
@@ -11,6 +11,7 @@ mod screen;
 pub(crate) mod text;
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,11 @@ use tidelock::Client;
 
 use crate::args::{StoreArgs, duration};
 use crate::covers::Shown;
-use crate::exit::{Outcome, say};
-use crate::inspect::{print_line, print_object, with_client};
+use crate::exit::{Failure, Outcome, say};
+use crate::inspect::{print_json, print_line, print_object, with_client};
 use crate::store;
+use crate::top::pace::Looks;
+use crate::top::recording::{Recorded, Recorder};
 
 /// How often the processes are asked for a record every second, which they write for 15 s.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -40,6 +43,9 @@ pub(crate) const GOODBYE: Duration = Duration::from_millis(500);
 const NO_SCREEN: &str =
     "\n\nthis build has no screen with keys; for one: cargo install tidelock-cli --features screen";
 
+/// Without a screen there is no key to press.
+const NO_WRITES: &str = "--write is for the screen with keys, which needs a terminal and a build with the feature screen; elsewhere: tidelock unlock --force --owner OWNER NAME";
+
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print once, and ask no process to tell more often
@@ -48,12 +54,22 @@ pub(crate) struct TopArgs {
     /// Print this many times, then exit; default: a screen if a person looks at a terminal, else until interrupted
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// Time between two prints, or between two pictures of the screen. If the store is slow, the screen waits longer
+    /// Time between two prints, or between two pictures of the screen; longer if `top` would cost the store more than one
+    /// percent of a core
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
     /// One JSON object per print
     #[arg(long)]
     json: bool,
+    /// Let the key u unlock a lock on the screen: its name has to be typed, and it has to be held as shown still
+    #[arg(long, conflicts_with_all = ["once", "times", "json"])]
+    write: bool,
+    /// Also add each picture to this file, as the line that --json prints
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Show the pictures of such a file, and ask no store
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "write", "once", "times"])]
+    replay: Option<PathBuf>,
 }
 
 /// Shows what is held and awaited: on a screen if a person looks at a terminal, else as text.
@@ -65,17 +81,24 @@ pub(crate) async fn top(args: &StoreArgs, what: TopArgs) -> Outcome {
         // The lines of the log would move the screen.
         && !(args.verbose > 0 && std::io::stderr().is_terminal())
     {
-        return on_screen(args, what.every).await;
+        return on_screen(args, what).await;
+    }
+    if what.write {
+        return Err(Failure::usage(NO_WRITES));
     }
     print(args, what).await
 }
 
 /// Shows it on a screen, until the user quits.
 #[cfg(feature = "screen")]
-async fn on_screen(args: &StoreArgs, every: Duration) -> Outcome {
+async fn on_screen(args: &StoreArgs, what: TopArgs) -> Outcome {
+    if let Some(file) = &what.replay {
+        return screen::replay(recording::read(file)?, args, what.every).await;
+    }
+    let recorder = what.record.as_deref().map(Recorder::open).transpose()?;
     let client = store::connect_to_look(args).await?;
     crate::covers::tell_if_asked(args)?;
-    let ended = screen::run(&client, args, every).await;
+    let ended = screen::run(&client, args, what.every, what.write, recorder).await;
     // Nothing is held. The user, who has quit, need not wait for a store that hangs.
     let _ = tokio::time::timeout(GOODBYE, client.close(Duration::ZERO)).await;
     ended
@@ -89,6 +112,10 @@ fn can_be_cleared() -> bool {
 
 /// Prints what is held and awaited. Without `--once` the processes are asked to tell it every second.
 async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
+    if let Some(file) = &what.replay {
+        return print_all(recording::read(file)?, what.json);
+    }
+    let mut recorder = what.record.as_deref().map(Recorder::open).transpose()?;
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     let times = if what.once { Some(1) } else { what.times };
     let clears = !what.json && times.is_none() && can_be_cleared();
@@ -98,25 +125,29 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         false => ("", ""),
     };
     with_client(args, async |client| {
-        let mut tick = tokio::time::interval(what.every.max(SHORTEST));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let looks = Looks::new(client, &prefix, what.every);
+        let mut looks = if what.once { looks.quiet() } else { looks };
+        let mut next = tokio::time::Instant::now();
         // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
         // asked.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-        let (mut left, mut asked) = (times, Asked::default());
+        let mut left = times;
         while left != Some(0) {
             tokio::select! {
-                _ = tick.tick() => {}
+                () = tokio::time::sleep_until(next) => {}
                 _ = &mut interrupted => break,
             }
-            if !what.once
-                && let Err(error) = asked.again(client).await
-            {
+            let (picture, then) = looks.look().await;
+            if let Some(error) = looks.refused.take() {
                 say(format!(
                     "the processes tell what they do every ten seconds only: {error}"
                 ));
             }
-            let picture = look::look(client, &prefix).await?;
+            let picture = picture?;
+            next = then;
+            if let Some(recorder) = &mut recorder {
+                recorder.add(&store, &picture)?;
+            }
             if what.json {
                 print_object(&store, picture.as_json())?;
             } else {
@@ -128,6 +159,18 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+/// Prints recorded pictures one after the other.
+fn print_all(pictures: Vec<Recorded>, as_json: bool) -> Outcome {
+    for (store, picture) in pictures {
+        if as_json {
+            print_json(&picture.as_json())?;
+        } else {
+            print_line(&text::of(&picture, &store))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// When the processes were asked to tell every second.

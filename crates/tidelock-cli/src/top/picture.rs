@@ -10,6 +10,8 @@ pub(crate) struct Picture {
     pub(crate) at: SystemTime,
     /// How long the store took to answer.
     pub(crate) latency: Duration,
+    /// The most that the viewer costs the store, as a part of a core. `None`: it looks once.
+    pub(crate) share: Option<f64>,
     /// The longest wait first, then the longest hold.
     pub(crate) locks: Vec<LockRow>,
     pub(crate) processes: Vec<ProcessRow>,
@@ -111,6 +113,7 @@ impl Picture {
         json!({
             "at": humantime::format_rfc3339_millis(self.at).to_string(),
             "latency_ms": self.latency.as_secs_f64() * 1000.0,
+            "viewer_share_of_a_core": self.share,
             "held": held.0,
             "held_is_lower_bound": held.1,
             "contended": self.contended(),

@@ -52,6 +52,7 @@ pub(crate) fn picture() -> Picture {
     Picture {
         at: at(0),
         latency: Duration::from_micros(1234),
+        share: None,
         locks: vec![
             LockRow {
                 name: "order:stock:42".to_owned(),

@@ -59,8 +59,12 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         0 => String::new(),
         gone => format!(" ({gone} gone)"),
     };
+    let share = match picture.share {
+        Some(share) => format!("  viewer costs {}", percent(share)),
+        None => String::new(),
+    };
     format!(
-        "tidelock top  {}  answers in {}  {}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}\n",
+        "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}\n",
         Escaped(store),
         brief(picture.latency),
         humantime::format_rfc3339_seconds(picture.at),
@@ -68,6 +72,12 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         picture.lost(),
         picture.processes.len(),
     )
+}
+
+/// A part of a core. Rounded up: it is the most that it may be.
+pub(crate) fn percent(share: f64) -> String {
+    let tenths = (share * 1000.0).ceil().max(1.0);
+    format!("at most {:.1} % of a core", tenths / 10.0)
 }
 
 /// With a `+` if there may be more.

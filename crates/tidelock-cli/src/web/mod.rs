@@ -20,8 +20,11 @@ mod server;
 mod timeline;
 #[cfg(feature = "web")]
 mod view;
+#[cfg(feature = "web")]
+mod writes;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -48,6 +51,12 @@ pub(crate) struct WebArgs {
     /// Time between two looks at the store while somebody sees the page. If the store is slow, it is longer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
+    /// Let the page of a lock unlock it, for who knows the token that this command prints on stderr
+    #[arg(long)]
+    write: bool,
+    /// Take the token from the first line of this file, at least 16 characters, and print none
+    #[arg(long, value_name = "FILE", requires = "write")]
+    write_token_file: Option<PathBuf>,
 }
 
 /// A build without the page says how to get it.
@@ -63,6 +72,7 @@ pub(crate) fn web(_: &StoreArgs, _: WebArgs) -> impl Future<Output = Outcome> {
 pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
     use crate::{covers, exit, inspect, store, top};
 
+    let token = token_of(&what)?;
     let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
     // From here on a signal ends it in order.
@@ -76,18 +86,38 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
         exit::say("whoever reaches this address can read the page: there is no password");
     }
     inspect::print_line(&format!("http://{at}/"))?;
+    if let (Some(token), None) = (&token, &what.write_token_file) {
+        exit::say(format!(
+            "to unlock, the page needs this token: {}",
+            token.shown()
+        ));
+    }
+    let prefix = store::prefix(args);
     let shared = server::Shared::new(
         &client,
         covers::Shown::of(args)?,
         hosts::Hosts::new(what.hosts),
         what.every.max(top::SHORTEST),
+        writes::Writes {
+            gate: crate::unlock::WriteGate::new(&client, prefix.clone(), what.write),
+            token,
+        },
     )?;
-    let prefix = store::prefix(args);
     let looks = top::pace::Looks::new(&client, &prefix, what.every);
     let served = server::serve(listener, shared, looks, ended).await;
     // Nothing is held. Nobody need wait for a store that hangs.
     let _ = tokio::time::timeout(top::GOODBYE, client.close(Duration::ZERO)).await;
     served.map(|()| std::process::ExitCode::SUCCESS)
+}
+
+/// `None`: the page may only read.
+#[cfg(feature = "web")]
+fn token_of(what: &WebArgs) -> Outcome<Option<writes::WriteToken>> {
+    Ok(match &what.write_token_file {
+        _ if !what.write => None,
+        Some(file) => Some(writes::WriteToken::read(file)?),
+        None => Some(writes::WriteToken::random()),
+    })
 }
 
 /// Ends when the process is asked to end.

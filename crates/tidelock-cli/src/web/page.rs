@@ -24,11 +24,13 @@ pub(super) struct Pages {
     templates: Environment<'static>,
     store: String,
     every: Duration,
+    /// Whether locks can be unlocked on the page.
+    writes: bool,
 }
 
 impl Pages {
     /// `store`: its URL, without a password.
-    pub(super) fn new(store: String, every: Duration) -> Outcome<Self> {
+    pub(super) fn new(store: String, every: Duration, writes: bool) -> Outcome<Self> {
         let mut templates = Environment::new();
         // A wrong name in the template is an error and no empty text.
         templates.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -41,6 +43,7 @@ impl Pages {
             templates,
             store: Escaped(store).to_string(),
             every,
+            writes,
         })
     }
 
@@ -69,6 +72,8 @@ impl Pages {
                 store => &*self.store,
                 events => "",
                 is_all => false,
+                writes => self.writes,
+                lock => (),
                 every_seconds => (),
                 late_ms => (),
                 age => (),
@@ -95,6 +100,8 @@ impl Pages {
             store => &*self.store,
             events => view.at("/events"),
             is_all => *view == View::All,
+            writes => self.writes,
+            lock => view.lock().filter(|_| self.writes).map(|name| context! { name, shown => Escaped(name).to_string() }),
             every_seconds => self.every.as_secs().max(1),
             late_ms => u64::try_from((self.every * MISSED).as_millis()).unwrap_or(u64::MAX),
             age => age.map(brief),

@@ -1,16 +1,17 @@
 //! The addresses of the page, and what stands at each.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{DefaultBodyLimit, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive};
 use axum::response::{Html, IntoResponse, Response, Sse};
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tidelock::Client;
@@ -30,6 +31,7 @@ use crate::web::metrics;
 use crate::web::page::Pages;
 use crate::web::sampler::{Sampler, Seen};
 use crate::web::view::View;
+use crate::web::writes::{self, LONGEST_BODY, Writes};
 
 /// Bounds what a program that opens event streams and forgets them can take from this process.
 const MOST_VIEWERS: usize = 200;
@@ -40,6 +42,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What all requests share.
 pub(super) struct Shared {
     pub(super) hosts: Hosts,
+    pub(super) writes: Writes,
     sampler: Sampler,
     doctor: Doctor,
     pages: Pages,
@@ -54,12 +57,15 @@ impl Shared {
         store: Shown,
         hosts: Hosts,
         every: Duration,
+        writes: Writes,
     ) -> Outcome<Self> {
+        let pages = Pages::new(store.to_string(), every, writes.are_allowed())?;
         Ok(Self {
             hosts,
+            writes,
             sampler: Sampler::new(),
             doctor: Doctor::new(client.clone()),
-            pages: Pages::new(store.to_string(), every)?,
+            pages,
             store,
             running: watch::Sender::new(true),
         })
@@ -79,7 +85,8 @@ pub(super) async fn serve(
         // An error is an end as well.
         let _ = running.wait_for(|running| !*running).await;
     };
-    let server = axum::serve(listener, router(Arc::clone(&shared))).with_graceful_shutdown(stopped);
+    let service = router(Arc::clone(&shared)).into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, service).with_graceful_shutdown(stopped);
     let mut server = std::pin::pin!(server.into_future());
     tokio::select! {
         failed = &mut server => return failed.map_err(Failure::internal),
@@ -99,6 +106,11 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/doctor", get(doctor))
         .route("/api/locks", get(locks))
         .route("/api/events", get(api_events))
+        .route("/api/holder", get(writes::holder))
+        .route(
+            "/api/unlock",
+            post(writes::unlock).layer(DefaultBodyLimit::max(LONGEST_BODY)),
+        )
         .route("/metrics", get(figures))
         .route("/healthz", get(async || "ok\n"))
         .layer(axum::middleware::from_fn_with_state(

@@ -46,6 +46,14 @@ impl View {
         format!("{path}?{query}")
     }
 
+    /// The lock that it is about.
+    pub(super) fn lock(&self) -> Option<&str> {
+        match self {
+            Self::Lock(name) => Some(name),
+            Self::All | Self::Process(_) => None,
+        }
+    }
+
     pub(super) fn title(&self) -> String {
         match self {
             Self::All => "locks".to_owned(),
@@ -219,6 +227,10 @@ fn all(picture: &Picture) -> Shows {
                 },
             ),
             ("store answers in", brief(picture.latency)),
+            (
+                "this viewer costs",
+                picture.share.map_or("-".to_owned(), text::percent),
+            ),
         ],
         tables: vec![
             Table {

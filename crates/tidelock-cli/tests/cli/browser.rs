@@ -1,7 +1,9 @@
 //! What the tests of `tidelock web` need of a browser: requests, and an event stream.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::Instant;
 
@@ -14,6 +16,8 @@ use crate::bench::{Bench, PATIENCE, Process};
 pub(crate) struct Web {
     process: Child,
     _stdout: BufReader<ChildStdout>,
+    /// What it writes to stderr.
+    said: PathBuf,
     /// Its address with the port.
     at: String,
 }
@@ -27,11 +31,13 @@ pub(crate) struct Answer {
 
 impl Web {
     pub(crate) fn start(bench: &Bench, flags: &[&str]) -> Self {
+        let said = bench.path("web.log");
         let web = ["web", "--listen", "127.0.0.1:0", "--every", "1s"];
         let mut process = bench
             .tidelock(&[&web, flags].concat())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(File::create(&said).unwrap())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -42,22 +48,32 @@ impl Web {
         Self {
             process,
             _stdout: stdout,
+            said,
             at: at.to_owned(),
         }
     }
 
+    /// What it has said. Only once it has ended: it writes on a thread of its own.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap()
+    }
+
     /// Sends a request with these lines. An answer of HTTP/1.0 has no chunks.
-    fn send(&self, lines: &[&str]) -> BufReader<TcpStream> {
+    fn send(&self, lines: &[&str], body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = lines.join("\r\n") + "\r\n\r\n";
+        let request = lines.join("\r\n") + "\r\n\r\n" + body;
         stream.write_all(request.as_bytes()).unwrap();
         BufReader::new(stream)
     }
 
     pub(crate) fn ask(&self, lines: &[&str]) -> Answer {
+        self.ask_with(lines, "")
+    }
+
+    pub(crate) fn ask_with(&self, lines: &[&str], body: &str) -> Answer {
         let mut text = String::new();
-        self.send(lines).read_to_string(&mut text).unwrap();
+        self.send(lines, body).read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         Answer {
             status: head.split(' ').nth(1).unwrap().parse().unwrap(),
@@ -87,7 +103,7 @@ impl Web {
     /// Opens an event stream.
     pub(crate) fn stream(&self, path: &str) -> Events {
         let first = format!("GET {path} HTTP/1.0");
-        let mut reader = self.send(&[&first, "Host: localhost"]);
+        let mut reader = self.send(&[&first, "Host: localhost"], "");
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert!(line.contains(" 200 "), "{line}");

@@ -134,6 +134,51 @@ fn unlock_wants_to_be_forced() {
     );
 }
 
+#[test]
+fn unlock_spares_a_holder_that_is_not_the_expected_one() {
+    let bench = Bench::new();
+    let owner = || {
+        let shown = bench.output(&["show", "job", "--json"]).stdout;
+        let shown: Value = serde_json::from_slice(&shown).unwrap();
+        let token = shown["token"].as_u64().unwrap().to_string();
+        (
+            shown["holders"][0]["owner"].as_str().unwrap().to_owned(),
+            token,
+        )
+    };
+    let mut first = bench.run(&["--fenced"], "echo in; read line");
+    assert_eq!(first.line(), "in");
+    let (former, token) = owner();
+    first.signal(rustix::process::Signal::TERM);
+    first.end();
+    let mut second = bench.run(&["--fenced"], "echo in; read line");
+    assert_eq!(second.line(), "in");
+    let (holder, newest) = owner();
+    for expected in [
+        &["--owner", &former][..],
+        &["--token", &token],
+        &["--owner", &holder, "--token", &token],
+        &["--owner", &former, "--token", &newest],
+    ] {
+        let refused = bench.output(&[&["unlock", "--force", "job"], expected].concat());
+        assert_eq!(refused.status.code(), Some(1), "{expected:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            said.contains("not unlocked") && said.contains("held by sh"),
+            "{said}"
+        );
+        assert_eq!(owner().0, holder);
+    }
+    let expected = ["--owner", &former, "--owner", &holder, "--token", &newest];
+    let done = bench.output(&[&["unlock", "--force", "job"], &expected[..]].concat());
+    assert_eq!(done.stderr, b"tidelock: job: unlocked\n");
+    let again = bench.output(&["unlock", "--force", "job", "--owner", &holder]);
+    assert_eq!(
+        (again.status.code(), &*again.stderr),
+        (Some(0), &b"tidelock: job: was free\n"[..])
+    );
+}
+
 /// The findings of `tidelock doctor` that are dangers, and its exit code.
 fn dangers(bench: &Bench) -> (Vec<Value>, Option<i32>) {
     let examined = bench.output(&["doctor", "--json"]);

@@ -53,3 +53,27 @@ fn top_says_what_its_numbers_may_be() {
     let text = String::from_utf8(bench.output(&["top", "--once"]).stdout).unwrap();
     assert!(text.starts_with("tidelock top  sqlite:"), "{text}");
 }
+
+#[test]
+fn a_recording_is_shown_again_without_a_store() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&["--fenced"], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let file = bench.path("seen.jsonl");
+    let name = file.to_str().unwrap();
+    let args = [
+        "top", "-n", "2", "--every", "1s", "--json", "--record", name,
+    ];
+    let printed = bench.output(&args).stdout;
+    assert_eq!(std::fs::read(&file).unwrap(), printed);
+    let replay = ["--store", "sqlite:no/such/file.db", "top", "--replay", name];
+    let again = bench.output(&replay);
+    let text = String::from_utf8(again.stdout).unwrap();
+    assert_eq!(text.matches("tidelock top  sqlite:").count(), 2, "{text}");
+    assert!(
+        again.status.success() && !text.contains("no/such"),
+        "{text}"
+    );
+    let missing = ["top", "--replay", "no/such/file"];
+    assert_eq!(bench.code(&missing), 64);
+}

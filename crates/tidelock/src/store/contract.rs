@@ -78,7 +78,15 @@ pub trait Operate {
     /// vanish between two pages, no other name is left out.
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>>;
     /// Frees the lock regardless of its holder, and wakes its waiters. Returns false if the lock was free.
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
+    ///
+    /// `seen`: an earlier look at the lock. The store frees the lock only if each of its holders is in it, and the newest
+    /// token is the same, if it has one. It decides and frees at one instant. Otherwise an operator could take the lock
+    /// from an owner that has got it meanwhile. If it is held otherwise, it stays as it is, and the answer is false.
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>>;
     /// Publishes the details of this process for [`CLIENT_INFO_TTL`]. `None`: removes them.
     fn announce<'a>(
         &'a self,

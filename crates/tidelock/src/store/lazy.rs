@@ -369,8 +369,12 @@ impl Operate for LazySide {
         self.ask(move |inner| inner.list(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.ask(|inner| inner.force_release(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.ask(move |inner| inner.force_release(name, seen))
     }
 
     fn announce<'a>(

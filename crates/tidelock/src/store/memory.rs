@@ -347,12 +347,19 @@ impl VerifySequencers for Memory {
 }
 
 impl Operate for Memory {
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        if let Some(held) = self.semaphores.force(name) {
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        if let Some(held) = self.semaphores.force(name, seen) {
             return ready(Ok(held));
         }
         let now = self.timers.now();
         let mut records = self.world.lock();
+        if seen.is_some_and(|seen| !records.is_held_as(name, seen, now)) {
+            return ready(Ok(false));
+        }
         let held = records.queue(name, now).is_some_and(LockQueue::force);
         let held = records.barred(name, now).is_some() || held;
         records.barred.remove(name);

@@ -356,8 +356,12 @@ impl Operate for PluggedStore {
         self.read(self.inner.list(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.read(self.inner.force_release(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.read(self.inner.force_release(name, seen))
     }
 
     fn announce<'a>(

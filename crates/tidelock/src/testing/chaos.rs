@@ -325,13 +325,17 @@ impl VerifySequencers for Chaos {
 }
 
 impl Operate for Chaos {
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             // The late attempt of a holder would give it the lock again. It would not learn of any loss then.
             let mut on_their_way = self.on_their_way.subscribe();
             // The sender lives as long as `self`.
             drop(on_their_way.wait_for(|count| *count == 0).await);
-            self.slowly(self.inner.force_release(name)).await
+            self.slowly(self.inner.force_release(name, seen)).await
         })
     }
 

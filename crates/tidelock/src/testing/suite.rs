@@ -140,6 +140,7 @@ macro_rules! conformance {
             a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
+        $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one);
         $crate::conformance!(@tests $fixture; downgrade:
             a_writer_becomes_a_reader_without_a_gap
             readers_that_come_next_enter_at_a_downgrade
@@ -376,16 +377,15 @@ macro_rules! conformance {
             a_lost_release_reply_is_no_error
         );
         $crate::conformance!(@tests $fixture; fenced:
-            tokens_only_grow
-            a_fenced_lock_excludes_a_plain_one
-            inspect_shows_the_token
-            a_raised_token_is_never_undercut
-            a_raise_leaves_the_holder_alone
+            tokens_only_grow a_fenced_lock_excludes_a_plain_one
+            inspect_shows_the_token a_forced_release_needs_the_token_that_was_seen
+            a_raised_token_is_never_undercut a_raise_leaves_the_holder_alone
             a_raise_without_a_reply_is_repeated
         );
         $crate::conformance!(@tests $fixture; force:
-            force_release_wakes_and_is_told
-            forcing_a_free_lock_says_so
+            force_release_wakes_and_is_told forcing_a_free_lock_says_so
+            a_forced_release_refuses_the_snapshot_of_another_lock
+            a_forced_release_of_what_was_seen_spares_the_next_owner
         );
         $crate::conformance!(@tests $fixture; close:
             a_closed_client_refuses

@@ -123,8 +123,12 @@ impl<T: Twist> Operate for Twisted<T> {
         self.inner.list(pattern, after)
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.inner.force_release(name)
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.inner.force_release(name, seen)
     }
 
     fn announce<'a>(

@@ -26,6 +26,14 @@ struct Row {
     token: FencingToken,
 }
 
+impl Row {
+    fn is_held_as(&self, seen: &Snapshot) -> bool {
+        let mut holders = seen.holders.iter();
+        holders.any(|holder| holder.owner == self.owner.text())
+            && seen.token.is_none_or(|token| token == self.token)
+    }
+}
+
 impl Table {
     /// The row of the ticket, if it holds its lock.
     fn held(&mut self, ticket: &Ticket) -> Option<&mut Row> {
@@ -159,8 +167,18 @@ impl Operate for TableStore {
         })
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.run(|table, _| Ok(table.rows.remove(name).is_some()))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.run(|table, _| {
+            let is_meant = |row: &Row| seen.is_none_or(|seen| row.is_held_as(seen));
+            if !table.rows.get(name).is_some_and(is_meant) {
+                return Ok(false);
+            }
+            Ok(table.rows.remove(name).is_some())
+        })
     }
 
     fn announce<'a>(

@@ -1,6 +1,8 @@
 //! `tidelock top`: who holds and who waits, of Rust and of Java.
 
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,8 @@ use testkit::servers::RedisServer;
 
 use crate::{SOON, run, say, tidelock};
 
-/// The lease of `tidelock run`.
-const LEASE: Duration = Duration::from_secs(30);
+/// How often a process tells when nobody watches. A killed holder is seen as gone within this time.
+const BEAT: Duration = Duration::from_secs(10);
 
 /// A process that is killed with the test.
 struct Running(Child);
@@ -143,7 +145,7 @@ fn top_shows_a_holder_that_was_killed_as_gone_before_its_lease_ends() -> Result<
     testkit::process::kill(holder.pid())?;
     let killed = Instant::now();
     let seen = pictures.until(|lock| lock["holders"][0]["gone"] == true)?;
-    ensure!(killed.elapsed() < LEASE * 2 / 3, "{:?}", killed.elapsed());
+    ensure!(killed.elapsed() < BEAT, "{:?}", killed.elapsed());
     let lock = job(&seen).context("it is listed")?;
     let left = lock["expires_in_ms"].as_u64();
     ensure!(left.is_some_and(|left| left < 30_000), "{lock}");
@@ -182,5 +184,67 @@ fn top_without_rights_shows_what_it_may_read() -> Result<()> {
     let said = crate::ended(top)?;
     ensure!(said.code == 0, "{}", said.err);
     ensure!(said.objects()?[0]["waiters"] == 0, "{}", said.out);
+    Ok(())
+}
+
+/// What the server has executed since the last call, by command, without what this test sends.
+fn executed(server: &RedisServer) -> Result<BTreeMap<String, u64>> {
+    let stats: String = server.query(&["INFO", "commandstats"])?;
+    let mut executed = BTreeMap::new();
+    for line in stats.lines() {
+        let Some((name, rest)) = line.split_once(":calls=") else {
+            continue;
+        };
+        let name = name.trim_start_matches("cmdstat_").to_owned();
+        let calls = rest.split(',').next().unwrap_or_default().parse()?;
+        executed.insert(name, calls);
+    }
+    let _: String = server.query(&["CONFIG", "RESETSTAT"])?;
+    Ok(executed)
+}
+
+/// The number of commands of one look.
+fn cost(server: &RedisServer) -> Result<u64> {
+    executed(server)?;
+    once(server)?;
+    let executed = executed(server)?;
+    for scan in ["scan", "keys", "hscan", "sscan", "zscan"] {
+        ensure!(!executed.contains_key(scan), "{executed:?}");
+    }
+    Ok(executed.values().sum())
+}
+
+/// A look reads what processes tell and the channels of waiters. The other keys of the server cost it nothing, and of many
+/// awaited locks it asks for 200.
+#[test]
+fn a_look_costs_the_same_with_many_keys() -> Result<()> {
+    const FILL: &str = "for i = 1, 50000 do redis.call('set', 'k' .. i, i) \
+        redis.call('hset', 'h' .. i, 'a:1', 1) redis.call('pexpire', 'h' .. i, 600000) end return 'OK'";
+    let server = RedisServer::start()?;
+    let _holder = run(&server, &[], "echo in; read line")?;
+    let few = cost(&server)?;
+    let _: String = server.query(&["EVAL", FILL, "0"])?;
+    let many = cost(&server)?;
+    ensure!(many == few, "{few} commands, with 100,000 keys {many}");
+    let url = server.url();
+    let mut waiters = TcpStream::connect(url.trim_start_matches("redis://"))?;
+    waiters.set_read_timeout(Some(SOON))?;
+    let mut told = BufReader::new(waiters.try_clone()?).lines();
+    for hundred in 0..10 {
+        let channels =
+            (0..100).map(|n| format!("redisson_lock__channel:{{h{}}}", hundred * 100 + n + 1));
+        let channels: Vec<String> = channels.collect();
+        waiters.write_all(format!("SUBSCRIBE {}\r\n", channels.join(" ")).as_bytes())?;
+        let last = format!(":{}", (hundred + 1) * 100);
+        while told.next().context("it has ended")?? != last {}
+    }
+    let contended = cost(&server)?;
+    // A script with its five requests, and the details of the holder, which is twice the number of commands for each.
+    ensure!(
+        contended <= few + 200 * 12,
+        "{few} commands, with 1,000 awaited locks {contended}"
+    );
+    let seen = once(&server)?;
+    ensure!(seen["contended"] == 200, "{}", seen["contended"]);
     Ok(())
 }

@@ -4,6 +4,7 @@
 mod browser;
 mod chromium;
 mod in_chromium;
+mod unlocking;
 
 use std::time::Instant;
 

@@ -12,12 +12,13 @@ use tidelock::Escaped;
 
 use crate::top::screen::rows;
 use crate::top::screen::state::{Drawn, Screen};
+use crate::top::screen::unlocking::Unlocking;
 use crate::top::screen::view::View;
 use crate::top::screen::wrap::wrapped;
 use crate::top::text::{self, brief};
 
 /// The first ones are needed most: a narrow terminal has no room for all.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "? keys",
     "q quit",
     "↑↓ move",
@@ -27,17 +28,19 @@ const KEYS: [&str; 9] = [
     "s sort",
     "/ filter",
     "y command",
+    "u unlock",
 ];
 
 /// What each key does.
-const HELP: [&str; 9] = [
-    "1 2 3, Tab               locks, queues, processes",
+const HELP: [&str; 10] = [
+    "1 2 3 4, Tab             locks, queues, processes, events",
     "↑ ↓ PgUp PgDn Home End   move; within a row that is open, scroll",
     "Enter, Esc               open a row, close it",
     "f                        freeze the picture; moving, sorting, filtering and opening go on",
     "s                        sort by the longest wait, by the longest hold, by name",
     "/                        show only rows that contain a text; Enter: keep it; Esc: all",
     "y                        write the command that shows this lock, and again after q",
+    "u                        unlock this lock, if top runs with --write; its name has to be typed",
     "q, Ctrl-C                quit",
     "+ and ?                  there may be more; - : nobody tells, or this user may not read it",
 ];
@@ -75,7 +78,10 @@ pub(super) fn screen(
     frame.render_widget(Paragraph::new(foot_of(screen, foot.width)), foot);
     let mut page = usize::from(middle.height);
     let mut lines = 0;
-    if screen.shows_keys {
+    let dialog = screen.unlocking.as_ref().and_then(Unlocking::lines);
+    if let Some(dialog) = dialog {
+        scrolled(frame, middle, &dialog, 0);
+    } else if screen.shows_keys {
         scrolled(frame, middle, &HELP.map(str::to_owned), 0);
     } else if let Some(details) = screen.details() {
         lines = scrolled(frame, middle, &details, screen.scroll);
@@ -150,11 +156,13 @@ fn foot_of(screen: &Screen, width: u16) -> Line<'static> {
     if screen.is_typing {
         return Line::from(format!("/{}", Escaped(&screen.filter)));
     }
-    match &screen.said {
-        Some(said) => {
+    let typed = screen.unlocking.as_ref().and_then(Unlocking::typed);
+    match (&screen.said, typed) {
+        (None, Some(typed)) => Line::from(format!("its name: {}", Escaped(typed))),
+        (Some(said), _) => {
             Line::from(Escaped(said).to_string()).style(Style::new().add_modifier(Modifier::BOLD))
         }
-        None => Line::from(keys(width)),
+        (None, None) => Line::from(keys(width)),
     }
 }
 

@@ -3,6 +3,7 @@
 mod command;
 mod details;
 mod draw;
+mod events;
 mod queue;
 mod rates;
 mod rows;
@@ -10,6 +11,7 @@ mod state;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod unlocking;
 mod view;
 mod wrap;
 
@@ -23,16 +25,19 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::args::StoreArgs;
 use crate::covers::Shown;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::inspect::print_line;
 use crate::store;
 use crate::top::SHORTEST;
 use crate::top::pace::Looks;
 use crate::top::picture::Picture;
+use crate::top::recording::{Recorded, Recorder};
 use crate::top::screen::command::ShowCommand;
 use crate::top::screen::draw::Colours;
 use crate::top::screen::state::{Screen, Step};
 use crate::top::screen::terminal::Terminal;
+use crate::top::screen::unlocking::{Request, Unlocking};
+use crate::unlock::WriteGate;
 
 /// How often the screen is drawn if nothing happens: the age of an old picture grows.
 const REDRAWN: Duration = Duration::from_secs(1);
@@ -44,23 +49,35 @@ const HANG_UP: i32 = 1;
 const KEYS: usize = 64;
 
 /// Shows the store until the user quits. A store that does not answer keeps the last picture on the screen.
-pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> Outcome {
-    let store = Shown::of(args)?.to_string();
+pub(super) async fn run(
+    client: &Client,
+    args: &StoreArgs,
+    every: Duration,
+    writes: bool,
+    recorder: Option<Recorder>,
+) -> Outcome {
+    let shown = Shown::of(args)?;
     let every = every.max(SHORTEST);
-    let mut screen = Screen::new(store, ShowCommand::new(args), every);
+    let mut screen = Screen::new(shown.to_string(), ShowCommand::new(args), every);
+    let prefix = store::prefix(args);
+    let gate = WriteGate::new(client, prefix.clone(), writes);
+    screen.unlocking = gate.is_open().then(Unlocking::default);
     let (sender, pictures) = channel(1);
     let ended = {
         // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
         let ended = terminated()?;
-        let prefix = store::prefix(args);
         let looks = Looks::new(client, &prefix, every);
         // Keys are read while the store is asked: a store that hangs must not hang the screen.
         tokio::select! {
-            ended = live(&mut screen, pictures) => ended,
-            () = look_again_and_again(looks, sender) => Ok(ExitCode::SUCCESS),
+            ended = live(&mut screen, pictures, Some(&gate)) => ended,
+            ended = look_again_and_again(looks, sender, recorder, &shown) => ended,
             ended = ended => Ok(ended),
         }
     };
+    // Also if the terminal is gone: stderr may lead elsewhere.
+    for line in screen.unlocking.iter().flat_map(|one| &one.log) {
+        say(line);
+    }
     if terminal::is_gone() {
         // A write to it may have failed before its signal came.
         return Ok(by_signal(HANG_UP));
@@ -72,7 +89,11 @@ pub(super) async fn run(client: &Client, args: &StoreArgs, every: Duration) -> O
 }
 
 /// Draws each picture and follows the keys.
-async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> Outcome {
+async fn live(
+    screen: &mut Screen,
+    mut pictures: Receiver<Outcome<Picture>>,
+    gate: Option<&WriteGate>,
+) -> Outcome {
     let colours = Colours(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
     let mut terminal = Terminal::take().map_err(Failure::internal)?;
     let mut gone = std::pin::pin!(terminal::gone().map_err(Failure::internal)?);
@@ -80,6 +101,7 @@ async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> 
     let mut redrawn = tokio::time::interval(REDRAWN);
     redrawn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut table = TableState::default();
+    let mut asked = Request::None;
     loop {
         screen.now = std::time::Instant::now();
         let mut drawn = screen.drawn;
@@ -97,12 +119,20 @@ async fn live(screen: &mut Screen, mut pictures: Receiver<Outcome<Picture>>) -> 
                 Some(Ok(event)) => match screen.on(&event) {
                     Step::Stay => {}
                     Step::Redraw => terminal.screen().clear().map_err(Failure::internal)?,
-                    Step::Quit => return Ok(ExitCode::SUCCESS),
+                    Step::Look(name) => asked = Request::look(gate, name),
+                    Step::Unlock(name, expected) => {
+                        asked = Request::unlock(gate, name, expected);
+                    }
+                    Step::Quit => {
+                        asked.end(screen).await;
+                        return Ok(ExitCode::SUCCESS);
+                    }
                 },
                 Some(Err(error)) => return Err(Failure::internal(error)),
                 // Its thread ends after an error only.
                 None => return Ok(ExitCode::SUCCESS),
             },
+            answer = asked.answer() => screen.answered(answer),
             () = &mut gone => return Ok(by_signal(HANG_UP)),
             _ = redrawn.tick() => {}
         }
@@ -128,14 +158,57 @@ fn events() -> Outcome<Receiver<std::io::Result<Event>>> {
 }
 
 /// Sends one picture after the other until nobody wants them.
-async fn look_again_and_again(mut looks: Looks<'_>, to: Sender<Outcome<Picture>>) {
+async fn look_again_and_again(
+    mut looks: Looks<'_>,
+    to: Sender<Outcome<Picture>>,
+    mut recorder: Option<Recorder>,
+    store: &Shown,
+) -> Outcome {
     loop {
         let (seen, next) = looks.look().await;
+        if let (Some(recorder), Ok(picture)) = (&mut recorder, &seen) {
+            recorder.add(store, picture)?;
+        }
         if to.send(seen).await.is_err() {
-            return;
+            return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep_until(next).await;
     }
+}
+
+/// Shows recorded pictures with the pauses between them, until the user quits.
+pub(super) async fn replay(pictures: Vec<Recorded>, args: &StoreArgs, every: Duration) -> Outcome {
+    let store = pictures
+        .first()
+        .map_or(String::new(), |(store, _)| store.clone());
+    let mut screen = Screen::new(store, ShowCommand::new(args), every.max(SHORTEST));
+    let (sender, shown) = channel(1);
+    let ended = {
+        let ended = terminated()?;
+        let feed = async {
+            let mut before = None;
+            for (_, picture) in pictures {
+                let at = picture.at;
+                let pause = before.and_then(|before| at.duration_since(before).ok());
+                tokio::time::sleep(pause.unwrap_or_default()).await;
+                before = Some(at);
+                if sender.send(Ok(picture)).await.is_err() {
+                    return;
+                }
+            }
+            // The last picture stays.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = live(&mut screen, shown, None) => ended,
+            () = feed => Ok(ExitCode::SUCCESS),
+            ended = ended => Ok(ended),
+        }
+    };
+    if terminal::is_gone() {
+        return Ok(by_signal(HANG_UP));
+    }
+    ended
 }
 
 fn by_signal(number: i32) -> ExitCode {

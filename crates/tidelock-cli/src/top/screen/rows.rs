@@ -55,7 +55,7 @@ pub(super) fn draw(
             let cursor = screen.cursor();
             (of_processes(screen, colours), cursor.map(|at| at..at + 1))
         }
-        View::Locks | View::Queues => of_locks(screen, colours),
+        View::Locks | View::Queues | View::Events => of_locks(screen, colours),
     };
     if rows.is_empty() {
         frame.render_widget(Paragraph::new(why_empty(screen)), area);
@@ -63,7 +63,7 @@ pub(super) fn draw(
     }
     let (names, least) = match screen.view {
         View::Processes => (PROCESS_COLUMNS, LEAST_OF_PROCESSES),
-        View::Locks | View::Queues => (LOCK_COLUMNS, LEAST_OF_LOCKS),
+        View::Locks | View::Queues | View::Events => (LOCK_COLUMNS, LEAST_OF_LOCKS),
     };
     let names = names.map(|name| Line::from(name.to_uppercase()));
     let widths: [u16; 8] = std::array::from_fn(|column| {
@@ -111,7 +111,7 @@ fn why_empty(screen: &Screen) -> &'static str {
     match (screen.picture(), screen.view) {
         (None, _) => "the store is asked",
         _ if !screen.filter.is_empty() => "nothing contains the text of the filter",
-        (_, View::Locks) => "no process is known to hold a lock or to wait for one",
+        (_, View::Locks | View::Events) => "no process is known to hold a lock or to wait for one",
         (_, View::Queues) => "nobody is known to wait",
         (_, View::Processes) => "no process tells what it does",
     }

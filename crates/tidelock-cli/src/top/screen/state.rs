@@ -6,19 +6,26 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::top::picture::{LockRow, Picture, ProcessRow};
 use crate::top::screen::command::ShowCommand;
+use crate::top::screen::events::Events;
 use crate::top::screen::rates::Rates;
+use crate::top::screen::unlocking::{Answer, Unlocking};
 use crate::top::screen::view::{Order, View};
 use crate::top::screen::{details, queue};
+use crate::unlock::Expected;
 
 /// Bounds what is typed into the filter. A name has at most 512 bytes.
 const LONGEST_FILTER: usize = 512;
 
 /// What the program does after an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Stay,
     /// Draws all cells again: another program has written to the terminal.
     Redraw,
+    /// Asks the store who holds this lock.
+    Look(String),
+    /// Unlocks this lock if it is held so. The only step that changes something in the store.
+    Unlock(String, Expected),
     Quit,
 }
 
@@ -43,6 +50,7 @@ pub(super) struct Screen {
     /// When the screen is drawn.
     pub(super) now: Instant,
     pub(super) rates: Rates,
+    events: Events,
     pub(super) view: View,
     pub(super) order: Order,
     pub(super) filter: String,
@@ -56,6 +64,8 @@ pub(super) struct Screen {
     /// The first line of what is open that is shown.
     pub(super) scroll: usize,
     pub(super) shows_keys: bool,
+    /// `None`: the viewer was started without `--write`.
+    pub(super) unlocking: Option<Unlocking>,
     /// What a key has to say.
     pub(super) said: Option<String>,
     /// The last command that was asked for.
@@ -75,6 +85,7 @@ impl Screen {
             every,
             now: Instant::now(),
             rates: Rates::default(),
+            events: Events::default(),
             view: View::Locks,
             order: Order::Wait,
             filter: String::new(),
@@ -84,6 +95,7 @@ impl Screen {
             open: None,
             scroll: 0,
             shows_keys: false,
+            unlocking: None,
             said: None,
             asked_for: None,
             trouble: None,
@@ -93,6 +105,9 @@ impl Screen {
 
     pub(super) fn show(&mut self, picture: Picture) {
         self.rates.note(&picture);
+        if let Some((before, _)) = &self.newest {
+            self.events.note(before, &picture);
+        }
         self.newest = Some((picture, Instant::now()));
         self.trouble = None;
     }
@@ -146,6 +161,7 @@ impl Screen {
                 let processes = self.processes().into_iter();
                 processes.map(|process| process.client.clone()).collect()
             }
+            View::Events => Vec::new(),
             View::Locks | View::Queues => {
                 let locks = self.locks().into_iter();
                 locks.map(|lock| lock.name.clone()).collect()
@@ -163,11 +179,26 @@ impl Screen {
 
     /// All that is known of what is open, line by line. Not escaped.
     pub(super) fn details(&self) -> Option<Vec<String>> {
-        let (open, picture) = (self.open.as_ref()?, self.picture()?);
+        let picture = self.picture()?;
+        if self.view == View::Events {
+            return Some(self.events(picture));
+        }
+        let open = self.open.as_ref()?;
         Some(match self.view {
+            View::Events => return None,
             View::Processes => details::of_process(open, picture),
             View::Locks | View::Queues => details::of_lock(open, picture),
         })
+    }
+
+    /// The events until the picture, which may be frozen.
+    fn events(&self, picture: &Picture) -> Vec<String> {
+        let filter = self.filter.to_lowercase();
+        let lines = self.events.lines(picture.at, |line| matches(line, &filter));
+        if lines.is_empty() {
+            return vec!["nothing has changed since this viewer was started".to_owned()];
+        }
+        lines
     }
 
     /// What an event of the terminal changes.
@@ -191,6 +222,11 @@ impl Screen {
             return Step::Stay;
         }
         self.said = None;
+        if let Some(unlocking) = self.unlocking.as_mut().filter(|one| one.is_open()) {
+            let (step, said) = unlocking.on(key.code);
+            self.said = said;
+            return step;
+        }
         if std::mem::take(&mut self.shows_keys)
             && matches!(key.code, KeyCode::Char('?') | KeyCode::Esc)
         {
@@ -201,12 +237,14 @@ impl Screen {
             KeyCode::Char('1') => self.see(View::Locks),
             KeyCode::Char('2') => self.see(View::Queues),
             KeyCode::Char('3') => self.see(View::Processes),
+            KeyCode::Char('4') => self.see(View::Events),
             KeyCode::Tab => self.see(self.view.next()),
             KeyCode::Char('?') => self.shows_keys = true,
             KeyCode::Char('f') => self.freeze_or_go_on(),
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('y') => self.ask_for_command(),
+            KeyCode::Char('u') => return self.begin_to_unlock(),
             KeyCode::Enter => self.open(),
             KeyCode::Esc if self.open.is_some() => self.open = None,
             KeyCode::Esc => self.filter.clear(),
@@ -263,7 +301,7 @@ impl Screen {
     fn heights(&self) -> Vec<usize> {
         match self.view {
             View::Queues => self.locks().into_iter().map(queue::height).collect(),
-            View::Locks | View::Processes => vec![1; self.keys().len()],
+            View::Locks | View::Processes | View::Events => vec![1; self.keys().len()],
         }
     }
 
@@ -275,6 +313,7 @@ impl Screen {
     fn see(&mut self, view: View) {
         (self.view, self.open) = (view, None);
         (self.selected, self.at) = (None, 0);
+        self.scroll = 0;
     }
 
     fn open(&mut self) {
@@ -292,15 +331,36 @@ impl Screen {
         };
     }
 
+    /// The open lock, or that with the cursor.
+    fn chosen_lock(&self) -> Option<String> {
+        match (&self.open, self.view) {
+            (_, View::Processes | View::Events) => None,
+            (Some(open), _) => Some(open.clone()),
+            (None, _) => self.cursor().and_then(|at| self.keys().into_iter().nth(at)),
+        }
+    }
+
+    /// Asks who holds the lock, for the operator who wants to unlock it. The picture may be old, or have no owner.
+    fn begin_to_unlock(&mut self) -> Step {
+        let chosen = self.chosen_lock();
+        match (&mut self.unlocking, chosen) {
+            (None, _) => self.said = Some("read-only: start top with --write to unlock".to_owned()),
+            (Some(_), None) => self.said = Some("choose a lock: u unlocks it".to_owned()),
+            (Some(unlocking), Some(name)) => return unlocking.begin(name),
+        }
+        Step::Stay
+    }
+
+    /// What has come of a step.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        if let Some(unlocking) = &mut self.unlocking {
+            self.said = unlocking.answered(answer).or(self.said.take());
+        }
+    }
+
     /// The command that shows the open lock, or that with the cursor.
     fn ask_for_command(&mut self) {
-        let chosen = self.cursor().and_then(|at| self.keys().into_iter().nth(at));
-        let name = match (&self.open, self.view) {
-            (_, View::Processes) => None,
-            (Some(open), _) => Some(open.clone()),
-            (None, _) => chosen,
-        };
-        let Some(name) = name else {
+        let Some(name) = self.chosen_lock() else {
             self.said = Some("choose a lock: y writes the command that shows it".to_owned());
             return;
         };

@@ -15,6 +15,7 @@ use crate::top::sample::{evil, picture};
 
 mod sizes;
 mod terminal;
+mod unlocking;
 
 const SIZE: (u16, u16) = (120, 20);
 
@@ -92,6 +93,37 @@ fn each_view_is_drawn() {
     assert_shown(&mut screen, "keys.txt");
     write(&mut screen, "?");
     assert!(!screen.shows_keys);
+}
+
+#[test]
+fn the_view_of_events_says_what_has_changed() {
+    let mut screen = screen();
+    write(&mut screen, "4");
+    assert!(shown(&mut screen, SIZE).contains("nothing has changed"));
+    let mut later = picture();
+    later.at += std::time::Duration::from_secs(2);
+    later.locks[0].holders.clear();
+    later.processes[1].lost += 1;
+    screen.show(later);
+    assert_shown(&mut screen, "events.txt");
+    write(&mut screen, "/web-3");
+    press(&mut screen, KeyCode::Enter);
+    let filtered = shown(&mut screen, SIZE);
+    assert!(
+        filtered.contains("has lost 1") && !filtered.contains("order:stock"),
+        "{filtered}"
+    );
+    press(&mut screen, KeyCode::Esc);
+    // What came after the picture was frozen is not in it.
+    write(&mut screen, "f");
+    let frozen = screen.details();
+    let mut last = picture();
+    last.at += std::time::Duration::from_secs(4);
+    last.locks.clear();
+    screen.show(last);
+    assert_eq!(screen.details(), frozen);
+    write(&mut screen, "f");
+    assert_ne!(screen.details(), frozen);
 }
 
 #[test]

@@ -11,16 +11,19 @@ pub(super) enum View {
     /// The contended locks, each with who waits for it.
     Queues,
     Processes,
+    /// What has changed from picture to picture.
+    Events,
 }
 
 impl View {
-    pub(super) const ALL: [Self; 3] = [Self::Locks, Self::Queues, Self::Processes];
+    pub(super) const ALL: [Self; 4] = [Self::Locks, Self::Queues, Self::Processes, Self::Events];
 
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Locks => "Locks",
             Self::Queues => "Queues",
             Self::Processes => "Processes",
+            Self::Events => "Events",
         }
     }
 
@@ -28,7 +31,8 @@ impl View {
         match self {
             Self::Locks => Self::Queues,
             Self::Queues => Self::Processes,
-            Self::Processes => Self::Locks,
+            Self::Processes => Self::Events,
+            Self::Events => Self::Locks,
         }
     }
 }
@@ -45,6 +49,7 @@ impl Order {
     /// What it is of a lock, and what it is of a process: nobody tells how long a process as a whole has waited.
     pub(super) fn title(self, view: View) -> &'static str {
         match (self, view) {
+            (_, View::Events) => "time, the newest first",
             (Self::Wait, View::Processes) => "most waits",
             (Self::Held, View::Processes) => "most holds",
             (Self::Wait, _) => "longest wait",

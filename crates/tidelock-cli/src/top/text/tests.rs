@@ -59,3 +59,20 @@ fn a_time_has_two_units_at_most() {
     }
     assert_eq!(brief(Duration::from_micros(412)), "410us");
 }
+
+#[test]
+fn the_head_says_what_the_viewer_costs_at_most() {
+    let mut picture = picture();
+    for (share, said) in [
+        (0.0, "0.1 %"),
+        (0.00231, "0.3 %"),
+        (0.01, "1.0 %"),
+        (0.05, "5.0 %"),
+    ] {
+        picture.share = Some(share);
+        let text = of(&picture, "store");
+        let first = text.lines().next().unwrap();
+        let expected = format!("  viewer costs at most {said} of a core");
+        assert!(first.ends_with(&expected), "{first}");
+    }
+}

@@ -21,7 +21,7 @@ const HOSTILE: [&str; 8] = [
 ];
 
 fn pages() -> Pages {
-    Pages::new("redis://cache-1".to_owned(), Duration::from_secs(2)).unwrap()
+    Pages::new("redis://cache-1".to_owned(), Duration::from_secs(2), true).unwrap()
 }
 
 fn seen(picture: Picture) -> Seen {

@@ -9,6 +9,7 @@ use super::*;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind};
 use crate::redlock::RedLock;
+use crate::snapshot::Snapshot;
 use crate::store::{BoxFuture, memory};
 use crate::types::FencingToken;
 
@@ -126,11 +127,17 @@ type Operation = fn(Client) -> BoxFuture<'static, crate::Result<()>>;
 
 #[tokio::test(start_paused = true)]
 async fn every_operation_connects() {
-    let first: [Operation; 5] = [
+    let first: [Operation; 6] = [
         |client| Box::pin(async move { client.ping().await }),
         |client| Box::pin(async move { client.diagnose().await.map(drop) }),
         |client| Box::pin(async move { client.list("*").await.map(drop) }),
         |client| Box::pin(async move { client.lock("a").force_release().await.map(drop) }),
+        |client| {
+            Box::pin(async move {
+                let seen = Snapshot::free("a");
+                client.lock("a").force_release_if(&seen).await.map(drop)
+            })
+        },
         |client| {
             Box::pin(async move {
                 client

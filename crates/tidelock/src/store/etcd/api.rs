@@ -9,6 +9,8 @@ use prost::{Message, Oneof};
 pub(crate) const BY_CREATION: i32 = 2;
 /// `SortTarget`: sort keys by the revision of their last change.
 pub(crate) const BY_CHANGE: i32 = 3;
+/// `CompareResult`: smaller than the given value.
+pub(crate) const LESS: i32 = 2;
 /// `SortOrder`: oldest first.
 pub(crate) const ASCENDING: i32 = 1;
 /// `SortOrder`: newest first.
@@ -97,7 +99,7 @@ pub(crate) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Compare {
-    /// 0: `EQUAL`.
+    /// 0: `EQUAL`; or [`LESS`].
     #[prost(int32, tag = "1")]
     pub(crate) result: i32,
     /// 1: `CREATE`, the creation revision; 3: `VALUE`.

@@ -7,7 +7,7 @@ use futures_util::stream;
 
 use crate::store::BootInstant;
 use crate::store::etcd::api::{
-    ASCENDING, Against, BY_CREATION, Compare, DESCENDING, DeleteRangeRequest, Done,
+    ASCENDING, Against, BY_CREATION, Compare, DESCENDING, DeleteRangeRequest, Done, LESS,
     LeaseGrantRequest, LeaseRequest, LeaseResponse, Nothing, Op, PutRequest, RangeRequest,
     RangeResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
@@ -184,6 +184,15 @@ pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
         key: key.to_vec(),
         against: Some(Against::CreateRevision(revision)),
         ..Compare::default()
+    }
+}
+
+/// Condition: the queue has no key that was created after this revision.
+pub(crate) fn none_since(folder: &Folder, revision: i64) -> Compare {
+    Compare {
+        result: LESS,
+        range_end: folder.end.clone(),
+        ..created(&folder.first, revision.saturating_add(1))
     }
 }
 

@@ -218,7 +218,7 @@ impl Etcd {
 }
 
 /// Reads the oldest key and its marker. Both have the same revision, so their order is undefined.
-fn first_with_marker(folder: &Folder) -> RangeRequest {
+pub(crate) fn first_with_marker(folder: &Folder) -> RangeRequest {
     RangeRequest {
         limit: 2,
         ..oldest(folder)
@@ -235,8 +235,12 @@ fn token(revision: i64) -> Option<FencingToken> {
 
 /// The newest token that is not the creation revision of a key in the queue. 0: there is none.
 fn newest_token(tokens: &RangeResponse) -> FencingToken {
-    let newest = tokens.kvs.first().map_or(0, |kv| kv.mod_revision);
-    token(newest).unwrap_or(FencingToken::new(0))
+    token(newest_revision(tokens)).unwrap_or(FencingToken::new(0))
+}
+
+/// The same as a revision.
+pub(crate) fn newest_revision(tokens: &RangeResponse) -> i64 {
+    tokens.kvs.first().map_or(0, |kv| kv.mod_revision)
 }
 
 /// The holder's key: the oldest key that is not a marker. `None`: nobody holds the lock, or only a lock-delay is left

@@ -237,8 +237,12 @@ impl Operate for Etcd {
         Box::pin(self.page(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.force(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force(name, seen))
     }
 
     fn announce<'a>(

@@ -4,11 +4,12 @@
 //! the key of a later holder.
 
 use crate::error::Result;
-use crate::snapshot::Mode;
+use crate::snapshot::{Mode, Snapshot};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::api::{Op, TxnRequest};
-use crate::store::etcd::calls::{all, created, delete, oldest, ops, says};
+use crate::store::etcd::api::{Compare, KeyValue, Op, TxnRequest};
+use crate::store::etcd::calls::{all, created, delete, found, get, none_since, oldest, ops, says};
 use crate::store::etcd::errors::RequestError;
+use crate::store::etcd::inspect;
 use crate::store::etcd::keys::{self, Folder};
 use crate::store::etcd::queue::{self, QueueKeys};
 use crate::store::etcd::queue_view::KeyQueue;
@@ -186,9 +187,13 @@ impl Etcd {
         Ok(Some(true))
     }
 
-    /// Forced release: deletes the key of any holder. False: nobody held the lock.
-    pub(crate) async fn force(&self, name: &Name) -> Result<bool> {
+    /// Forced release: deletes the key of any holder, or of the holder in `seen`. False: nobody held the lock, or somebody
+    /// else.
+    pub(crate) async fn force(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
         let deadline = self.connection.deadline();
+        if let Some(seen) = seen {
+            return self.force_if(name, seen, deadline).await;
+        }
         let folder = self.shared.keys.folder(name);
         for _ in 0..TURNS {
             let holder = self.connection.range(oldest(&folder), deadline).await;
@@ -216,6 +221,62 @@ impl Etcd {
         }
         // Every holder that we found has released the lock by itself.
         Ok(true)
+    }
+
+    /// Reads who holds the lock, and deletes the keys of these holders if they are those in `seen` and still hold it.
+    async fn force_if(&self, name: &Name, seen: &Snapshot, deadline: BootInstant) -> Result<bool> {
+        let folder = self.shared.keys.folder(name);
+        for _ in 0..TURNS {
+            let tokens = get(&self.shared.keys.tokens(name));
+            let look = TxnRequest {
+                success: ops([all(&folder), tokens].map(Op::Range)),
+                ..TxnRequest::default()
+            };
+            let answer = self.connection.txn(look, deadline).await;
+            let answer = answer.map_err(RequestError::error)?;
+            let [kvs, tokens] = [0, 1].map(|n| found(answer.responses.get(n)));
+            let queue = KeyQueue::of(&folder, kvs.map(|kvs| &*kvs.kvs).unwrap_or_default());
+            let owners: Vec<String> = { queue.holders().iter() }
+                .map(|holder| inspect::owner(holder))
+                .collect();
+            let created_at = queue.holders().iter().map(|holder| holder.create_revision);
+            let raised = tokens.map_or(0, inspect::newest_revision);
+            let newest = created_at.fold(raised, i64::max);
+            let mut now = owners.iter().map(String::as_str);
+            if !seen.is_of(&mut now, u64::try_from(newest).ok()) {
+                return Ok(false);
+            }
+            let removal = removal_of(&folder, queue.holders(), queue::now(&answer));
+            let removed = self.connection.txn(removal, deadline).await;
+            if removed.map_err(RequestError::error)?.succeeded {
+                return Ok(true);
+            }
+        }
+        // The queue has changed in each turn, so nobody can tell whether the lock is still held as it was seen.
+        Ok(false)
+    }
+}
+
+/// The transaction that deletes the keys of these holders, read at revision `now`, unless one of them has gone since, or
+/// another one may have entered beside them.
+fn removal_of(folder: &Folder, holders: &[&KeyValue], now: i64) -> TxnRequest {
+    let mut compare: Vec<Compare> = { holders.iter() }
+        .map(|holder| created(&holder.key, holder.create_revision))
+        .collect();
+    // Keys enter behind an exclusive holder. But a reader enters beside readers, and by a downgrade beside a writer.
+    let shares = |holder: &&KeyValue| folder.mode(&holder.key) != Mode::Exclusive;
+    if holders.iter().any(shares) {
+        compare.push(none_since(folder, now));
+    }
+    let each = holders.iter().flat_map(|holder| {
+        let place = folder.place(&holder.key).map(|place| delete(&place));
+        let beside = [delete(&holder.key), delete(&keys::marker_of(&holder.key))];
+        beside.into_iter().chain(place)
+    });
+    TxnRequest {
+        compare,
+        success: ops(each),
+        failure: Vec::new(),
     }
 }
 

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::Snapshot;
 use crate::store::memcached::errors::{unanswered, unexpected, unsent};
 use crate::store::memcached::live_connection::ConnectionId;
 use crate::store::memcached::wire::{Command, Item, Reply, StoreMode};
-use crate::store::memcached::{Memcached, doctor, keys, ttl};
+use crate::store::memcached::{Memcached, doctor, inspect, keys, ttl};
 use crate::store::{
     Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket,
 };
@@ -266,14 +267,19 @@ impl Memcached {
         }
     }
 
-    /// Forced release: deletes the item of any owner. False: nobody held the lock.
-    pub(crate) async fn free(&self, name: &Name) -> Result<bool> {
+    /// Forced release: deletes the item of any owner, or of an owner in `seen`. False: nobody held the lock, or somebody else.
+    pub(crate) async fn free(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
         let (key, deadline) = (keys::lock(name), self.connection.deadline());
         for _ in 0..MAX_CAS_ROUNDS {
             let Some(found) = self.find(&key, deadline).await? else {
                 return Ok(false);
             };
             let held = !self.is_void(&found, deadline).await?;
+            if let Some(seen) = seen
+                && !(held && seen.has_owner(&inspect::owner(&found.item.value)))
+            {
+                return Ok(false);
+            }
             if self.remove(&key, &found, deadline).await? {
                 return Ok(held);
             }

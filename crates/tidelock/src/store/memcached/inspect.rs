@@ -35,10 +35,7 @@ impl Memcached {
         }
         let left = found.item.left;
         snapshot.expires_in = left.map(|left| ttl::sure(left).max(MIN_SHOWN_TTL));
-        let mut holder = match keys::read(&found.item.value) {
-            Some((owner, _)) => Holder::new(owner, 1),
-            None => Holder::new(foreign(&found.item.value), 1),
-        };
+        let mut holder = Holder::new(owner(&found.item.value), 1);
         if let Some(uuid) = keys::owner_client(&holder.owner) {
             // On an error we show the lock without the details.
             let details = self.find(&keys::client_of(uuid), deadline).await;
@@ -114,6 +111,11 @@ impl Memcached {
             .await
             .map(drop)
     }
+}
+
+/// The owner that the value of a lock's item is shown with.
+pub(crate) fn owner(value: &[u8]) -> String {
+    keys::read(value).map_or_else(|| foreign(value), |(owner, _)| owner.to_owned())
 }
 
 /// The start of a value that tidelock did not write, shown as the owner.

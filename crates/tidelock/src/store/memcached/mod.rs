@@ -166,8 +166,12 @@ impl Operate for Memcached {
         Box::pin(self.page(pattern))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name, seen))
     }
 
     fn announce<'a>(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::world::World;
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::{
     Attempt, AttemptRequest, BoxFuture, Name, PermitChange, PermitCounter, Released, Renewal,
     Renewed, Ticket, Timers, WakeChannels, ready,
@@ -88,10 +89,17 @@ impl Semaphores {
     }
 
     /// `None`: the name is no semaphore.
-    pub(crate) fn force(&self, name: &Name) -> Option<bool> {
+    pub(crate) fn force(&self, name: &Name, seen: Option<&Snapshot>) -> Option<bool> {
         let now = self.timers.now();
         let mut records = self.world.lock();
         let semaphore = records.semaphores.get_mut(name)?;
+        if let Some(seen) = seen {
+            let mut shown = Snapshot::free(name.as_str());
+            semaphore.show(&mut shown, now);
+            if !seen.is_of(&mut shown.owners(), None) {
+                return Some(false);
+            }
+        }
         let was_held = semaphore.is_held(now);
         let back = semaphore.take_back(|_| true);
         let listeners = (back > 0).then(|| records.listeners.clone());

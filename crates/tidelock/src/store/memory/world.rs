@@ -9,7 +9,7 @@ use super::queue::LockQueue;
 use super::slot_marks::SlotMarks;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::snapshot::ClientInfo;
+use crate::snapshot::{ClientInfo, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::kinds::{is_lock, is_semaphore};
 use crate::store::{
@@ -159,6 +159,14 @@ impl Records {
             return None;
         }
         Some(until)
+    }
+
+    /// Whether nobody holds the lock but holders in `seen`, with the same newest token.
+    pub(crate) fn is_held_as(&mut self, name: &Name, seen: &Snapshot, now: BootInstant) -> bool {
+        let token = self.tokens.get(name).copied();
+        let queue = self.queue(name, now);
+        let holders = queue.iter().flat_map(|queue| queue.holders());
+        seen.is_of(&mut holders.map(|place| place.owner.text()), token)
     }
 
     /// The waiters to wake after a release, a withdrawal or a force release. The caller wakes them after it has

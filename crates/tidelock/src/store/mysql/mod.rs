@@ -33,7 +33,7 @@ use futures_util::future::join_all;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::snapshot::{ClientInfo, Finding, Mode, Snapshot};
 use crate::store::fair_waiters::FairWaiters;
 use crate::store::mysql::address::Address;
 use crate::store::mysql::connection::{Pool, Statements};
@@ -262,8 +262,17 @@ impl Mysql {
         Ok(released(self.count(sql::release(ticket)).await?))
     }
 
-    async fn force_release(&self, name: &Name) -> Result<bool> {
-        Ok(self.count(sql::force_release(name)).await? != 0)
+    async fn force_release(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
+        match seen {
+            Some(seen) if !seen.is_locked() => Ok(false),
+            Some(seen) if seen.holders.iter().any(|it| it.mode != Mode::Exclusive) => {
+                let text = side_sql::force_if(name, seen);
+                let rows = self.ask_queue(text, &Liveness::default()).await?;
+                let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
+                Ok(number(row, 0)? != 0)
+            }
+            seen => Ok(self.count(sql::force_release(name, seen)).await? != 0),
+        }
     }
 
     async fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
@@ -384,8 +393,12 @@ impl Operate for Mysql {
         Box::pin(self.list(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.force_release(name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force_release(name, seen))
     }
 
     fn announce<'a>(

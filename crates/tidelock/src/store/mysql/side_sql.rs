@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::snapshot::Snapshot;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::queue_sql::{NEXT_TOKEN, lock_row, next_place, remove_dead, serve};
@@ -21,6 +22,25 @@ fn is_row_of(name: &Name, of: &OwnerId) -> String {
 /// Joins the row `l` of the lock that a holder has entered under.
 const HOLDS: &str =
     "JOIN tidelock_locks AS l FORCE INDEX (PRIMARY) ON l.id = s.id AND l.owner = s.held_as";
+
+/// Frees the lock if its holders read or write, and are in `seen`. Answers: 1 if it was freed.
+pub(crate) fn force_if(name: &Name, seen: &Snapshot) -> String {
+    let id = id(name);
+    let owners = seen.owners().map(hex).collect::<Vec<_>>().join(", ");
+    let token = seen
+        .token
+        .map_or_else(String::new, |token| format!(" AND l.token = {token}"));
+    let inside = format!(
+        "SELECT 1 FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id} AND s.held_as = l.owner AND s.ends > {NOW}"
+    );
+    // Nobody enters while the row is locked.
+    format!(
+        "{lock}; UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) SET l.owner = '', l.expires = {NOW} \
+           WHERE l.id = {id} AND l.expires > {NOW} AND EXISTS ({inside}) AND NOT EXISTS ({inside} AND s.owner NOT IN ({owners})){token}; \
+         SELECT ROW_COUNT()",
+        lock = lock_row(name),
+    )
+}
 
 /// An attempt. Answers as that for a fair lock; then 1 if no fence keeps out a grant.
 pub(crate) fn attempt(

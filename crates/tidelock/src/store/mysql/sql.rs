@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::fence::MYSQL_REFUSAL;
-use crate::snapshot::ClientInfo;
+use crate::snapshot::{ClientInfo, Snapshot};
 use crate::store::{ClientId, Name, OwnerId, Renewal, Ticket};
 
 /// Microseconds since 1970 by the server's clock.
@@ -140,10 +140,18 @@ pub(crate) fn release(ticket: &Ticket) -> String {
     )
 }
 
-/// Frees the lock, whichever client holds it. Answers: 1 if it was held.
-pub(crate) fn force_release(name: &Name) -> String {
+/// Frees the lock, whichever client holds it, or if it is held as in `seen`, which has a holder. Answers: 1 if it was held.
+pub(crate) fn force_release(name: &Name, seen: Option<&Snapshot>) -> String {
+    let condition = seen.map_or_else(String::new, |seen| {
+        let owners = seen.owners().map(hex).collect::<Vec<_>>().join(", ");
+        let token = seen
+            .token
+            .map_or_else(String::new, |token| format!(" AND token = {token}"));
+        format!(" AND owner IN ({owners}){token}")
+    });
     format!(
-        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} \
+         WHERE id = {} AND expires > {NOW}{condition}; SELECT ROW_COUNT()",
         id(name)
     )
 }

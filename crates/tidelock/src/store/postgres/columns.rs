@@ -17,6 +17,11 @@ pub(crate) fn fencing(token: i64) -> Option<FencingToken> {
     token.map(FencingToken::new)
 }
 
+/// A token as the column has it.
+pub(crate) fn newest(token: FencingToken) -> i64 {
+    i64::try_from(token.get()).unwrap_or(i64::MAX)
+}
+
 /// Microseconds from a nullable column.
 pub(crate) fn duration(row: &Row, column: usize) -> Option<Duration> {
     let micros: Option<i64> = row.get(column);

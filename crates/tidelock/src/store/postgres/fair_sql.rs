@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::snapshot::Snapshot;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::postgres::columns::micros;
+use crate::store::postgres::columns::{micros, newest};
 use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left, literal};
 use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS};
 use crate::store::{Name, Ticket};
@@ -93,11 +94,31 @@ impl QueueSql {
         text + &self.freed(&name, serves)
     }
 
-    /// Frees the lock regardless of its owner. Answers: 1 if it was held. `serves`: as in [`end`](Self::end).
-    pub(crate) fn force(&self, name: &Name, serves: bool) -> String {
+    /// Frees the lock regardless of its owner, or if it is held as in `seen`, which has a holder. Answers: 1 if it was held.
+    /// `serves`: as in [`end`](Self::end).
+    pub(crate) fn force(&self, name: &Name, seen: Option<&Snapshot>, serves: bool) -> String {
         let name = literal(name.as_str());
-        let text = self.lock_row(&name) + &self.free_row(&name, &format!("owner <> '{SEMAPHORE}'"));
+        let condition = match seen {
+            Some(seen) => self.held_as(&name, seen),
+            None => format!("owner <> '{SEMAPHORE}'"),
+        };
+        let text = self.lock_row(&name) + &self.free_row(&name, &condition);
         text + &self.freed(&name, serves)
+    }
+
+    /// Whether the row is held by nobody but holders in `seen`. A row that stands for sides is held by the owners of these.
+    fn held_as(&self, name: &str, seen: &Snapshot) -> String {
+        let Self { locks, sides, .. } = self;
+        let owners = seen.owners().map(literal).collect::<Vec<_>>().join(", ");
+        let inside = format!(
+            "SELECT 1 FROM {sides} AS s WHERE s.name = {name} AND s.held_as = {locks}.owner AND s.ends > {NOW}"
+        );
+        let token = seen.token.map_or_else(String::new, |token| {
+            format!(" AND token = {}", newest(token))
+        });
+        format!(
+            "(owner IN ({owners}) OR EXISTS ({inside})) AND NOT EXISTS ({inside} AND s.owner NOT IN ({owners})){token}"
+        )
     }
 
     /// What follows when a request may have freed the lock: those that are next enter, or the others are told.

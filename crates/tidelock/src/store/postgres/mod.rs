@@ -344,11 +344,15 @@ impl Operate for Postgres {
         Box::pin(self.page(pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            match self.force_permits(name).await? {
+            match self.force_permits(name, seen).await? {
                 Some(was_held) => Ok(was_held),
-                None => self.queued().force_release(name).await,
+                None => self.queued().force_release(name, seen).await,
             }
         })
     }

@@ -161,9 +161,20 @@ impl PermitSql {
     }
 
     /// Takes all permits of a semaphore back. The waiters keep their places. Answers: how many acquisitions held some.
-    pub(crate) fn force_permits(&self, name: &Name) -> String {
-        let name = literal(name.as_str());
-        self.queue.lock_row(&name) + &self.take_back(&name, &format!("name = {name} AND held"))
+    /// `owners`: only if no others hold some.
+    pub(crate) fn force_permits(&self, name: &Name, owners: Option<&[String]>) -> String {
+        let (name, permits) = (literal(name.as_str()), &self.permits);
+        let only = owners.map_or_else(String::new, |owners| {
+            let others = owners
+                .iter()
+                .map(|owner| format!(" AND o.owner <> {}", literal(owner)))
+                .collect::<String>();
+            format!(
+                " AND NOT EXISTS (SELECT 1 FROM {permits} AS o WHERE o.name = {name} AND o.held AND o.ends > {NOW}{others})"
+            )
+        });
+        let whose = format!("name = {name} AND held{only}");
+        self.queue.lock_row(&name) + &self.take_back(&name, &whose)
     }
 
     fn take_back(&self, name: &str, whose: &str) -> String {

@@ -70,8 +70,13 @@ impl Postgres {
         }
     }
 
-    /// `None`: the name is no semaphore.
-    pub(crate) async fn force_permits(&self, name: &Name) -> Result<Option<bool>> {
+    /// Takes all permits back, or only if no other acquisition than those in `seen` holds some. `None`: the name is no
+    /// semaphore.
+    pub(crate) async fn force_permits(
+        &self,
+        name: &Name,
+        seen: Option<&Snapshot>,
+    ) -> Result<Option<bool>> {
         let sql = &self.permits.sql;
         let key = name.as_str();
         let named = [(&key as _, Type::TEXT)];
@@ -79,10 +84,28 @@ impl Postgres {
         if rows.map_err(RequestError::error)?.is_empty() {
             return Ok(None);
         }
-        match self.free_permits(&sql.force_permits(name)).await {
+        let owners = match seen {
+            Some(seen) => Some(self.owners_in(name, seen).await?),
+            None => None,
+        };
+        let text = sql.force_permits(name, owners.as_deref());
+        match self.free_permits(&text).await {
             Err(failure) if failure.is_no_table() => Ok(Some(false)),
             freed => Ok(Some(freed.map_err(RequestError::error)? == Released::Freed)),
         }
+    }
+
+    /// The owners in the table that an earlier snapshot shows. It shows the ids of their permits.
+    async fn owners_in(&self, name: &Name, seen: &Snapshot) -> Result<Vec<String>> {
+        let key = name.as_str();
+        let named = [(&key as _, Type::TEXT)];
+        let rows = match self.connection.ask(&self.permits.sql.holders, &named).await {
+            Err(failure) if failure.is_no_table() => return Ok(Vec::new()),
+            rows => rows.map_err(RequestError::error)?,
+        };
+        let owners = rows.iter().map(|row| row.get::<_, String>(0));
+        let is_seen = |owner: &String| seen.has_owner(&OwnerId::of_text(owner).permit_id(0));
+        Ok(owners.filter(is_seen).collect())
     }
 
     async fn free_permits(&self, text: &str) -> Result<Released, RequestError> {

@@ -14,7 +14,7 @@ use crate::store::fair_waiters::{
     COUNTED, FairPosition, FairWaiters, QueueLook, QueueTable, show_queue,
 };
 use crate::store::kinds::is_semaphore;
-use crate::store::postgres::columns::fencing;
+use crate::store::postgres::columns::{fencing, newest};
 use crate::store::postgres::connection::{Connection, TextAnswer};
 use crate::store::postgres::errors::{RequestError, withdrawn};
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
@@ -189,18 +189,35 @@ impl QueuedLocks<'_> {
     }
 
     /// Frees a lock regardless of its owner, and hands it over if somebody waits in its queue. It is rare, and comes from
-    /// clients that have released nothing. So it looks for the tables of the queue first.
-    pub(crate) async fn force_release(self, name: &Name) -> Result<bool> {
+    /// clients that have released nothing. So it looks for the tables of the queue first. `seen`: only if it is held so.
+    pub(crate) async fn force_release(self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
+        if seen.is_some_and(|seen| !seen.is_locked()) {
+            return Ok(false);
+        }
         if !self.has_queue.load(Ordering::Relaxed) && self.may_look().await? {
             self.has_queue.store(true, Ordering::Relaxed);
         }
-        let freed = self.free(|serves| self.sql.force(name, serves));
+        let freed = self.free(|serves| self.sql.force(name, seen, serves));
         if let Some(freed) = self.while_queued(freed).await {
             return Ok(freed? == Released::Freed);
         }
         let name = name.as_str();
-        let params = [(&name as _, Type::TEXT)];
-        let rows = self.connection.ask(&self.plain.force, &params).await;
+        let rows = match seen {
+            None => {
+                let params = [(&name as _, Type::TEXT)];
+                self.connection.ask(&self.plain.force, &params).await
+            }
+            Some(seen) => {
+                let owners: Vec<&str> = seen.owners().collect();
+                let token = seen.token.map(newest);
+                let params = [
+                    (&name as _, Type::TEXT),
+                    (&owners as _, Type::TEXT_ARRAY),
+                    (&token as _, Type::INT8),
+                ];
+                self.connection.ask(&self.plain.force_if, &params).await
+            }
+        };
         Ok(!rows.map_err(RequestError::error)?.is_empty())
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Sql {
     /// The third column as in `release`.
     pub(crate) withdraw: String,
     pub(crate) force: String,
+    /// As `force`, for the owners in `$2` and, unless it is null, the newest token in `$3`.
+    pub(crate) force_if: String,
     pub(crate) inspect: String,
     /// The second column: whether the name is a semaphore, which need not be held.
     pub(crate) list: String,
@@ -69,7 +71,6 @@ impl Sql {
     /// `table` was validated: letters, digits, underscores, and optionally a schema before a dot.
     pub(crate) fn new(table: &str) -> Self {
         let channel = channel(table);
-        let free = free(table);
         Self {
             there: format!(
                 "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL, \
@@ -91,10 +92,10 @@ impl Sql {
                 ),
             ),
             withdraw: withdraw(table),
-            force: format!(
-                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
-                   WHERE name = $1 AND owner <> '{SEMAPHORE}' AND expires > {NOW} RETURNING name) \
-                 SELECT true, {free}::text FROM freed"
+            force: force(table, ""),
+            force_if: force(
+                table,
+                "AND owner = ANY ($2::text[]) AND ($3::bigint IS NULL OR token = $3)",
             ),
             inspect: format!(
                 "SELECT l.token, l.owner, (extract(epoch FROM l.expires - {NOW}) * 1000000)::bigint, \
@@ -124,6 +125,16 @@ impl Sql {
             channel,
         }
     }
+}
+
+/// Frees a lock regardless of its owner, if it meets the condition.
+fn force(table: &str, condition: &str) -> String {
+    let free = free(table);
+    format!(
+        "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
+           WHERE name = $1 AND owner <> '{SEMAPHORE}' AND expires > {NOW} {condition} RETURNING name) \
+         SELECT true, {free}::text FROM freed"
+    )
 }
 
 /// Stores the details of a client.

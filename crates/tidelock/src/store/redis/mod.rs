@@ -134,8 +134,12 @@ impl Operate for Redis {
         ))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.free(name)
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.free(name, seen)
     }
 
     fn announce<'a>(

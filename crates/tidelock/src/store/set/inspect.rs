@@ -67,12 +67,17 @@ fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
     whole
 }
 
-/// Frees the lock at every member. Returns whether enough members were held to block others.
-pub(crate) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
+/// Frees the lock at every member. Returns whether enough members were held to block others. With `seen`, each member decides
+/// by itself. A part that one of the seen holders has left behind is freed even if somebody else has the set by now.
+pub(crate) async fn force_release(
+    set: &Shared,
+    name: &Name,
+    seen: Option<&Snapshot>,
+) -> Result<bool> {
     let asked = set
         .members
         .iter()
-        .map(|member| member.store.front.force_release(member.name(name)));
+        .map(|member| member.store.front.force_release(member.name(name), seen));
     let (mut held, mut failed) = (0, Vec::new());
     for (part, answer) in join_all(asked).await.into_iter().enumerate() {
         match answer {

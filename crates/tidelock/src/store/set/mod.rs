@@ -144,8 +144,12 @@ impl Backend for Set {
 }
 
 impl Operate for Set {
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(inspect::force_release(&self.shared, name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(inspect::force_release(&self.shared, name, seen))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {

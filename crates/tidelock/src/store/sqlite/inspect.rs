@@ -5,7 +5,7 @@ use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
 use crate::store::sqlite::permit_rows::PermitQueue;
 use crate::store::sqlite::records::LockTransaction;
-use crate::store::{OwnerId, Page};
+use crate::store::{Name, OwnerId, Page};
 use crate::types::FencingToken;
 
 /// Bounds the rows that one page of a list reads.
@@ -80,6 +80,21 @@ fn show_permits(
         snapshot.holders.push(one);
     }
     Ok(())
+}
+
+/// Frees a lock regardless of its holder, or only if it is held as in `seen`. Returns whether it was held.
+pub(crate) fn force(
+    view: &LockTransaction<'_>,
+    name: &Name,
+    seen: Option<&Snapshot>,
+) -> rusqlite::Result<bool> {
+    if let Some(seen) = seen {
+        let now = snapshot(view, name.as_str())?;
+        if !seen.is_of(&mut now.owners(), now.token.map(FencingToken::get)) {
+            return Ok(false);
+        }
+    }
+    view.force_release(name)
 }
 
 fn holder(view: &LockTransaction<'_>, owner: &str, mode: Mode) -> rusqlite::Result<Holder> {

@@ -385,13 +385,15 @@ impl Operate for Sqlite {
         Box::pin(self.read(move |view| inspect::page(view, &pattern, after.as_deref())))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        let which = name.clone();
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let (which, seen) = (name.clone(), seen.cloned());
         Box::pin(async move {
-            let free = move |database: &mut Database| {
-                queued::free(database, which.as_str(), |view| view.force_release(&which))
-            };
-            let (held, next) = self.worker.call(free).await?;
+            let force = move |from: &mut Database| queued::force(from, &which, seen.as_ref());
+            let (held, next) = self.worker.call(force).await?;
             self.wake(name, &next, held);
             Ok(held)
         })

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::fair_waiters::{FairPosition, QueueLook, QueueTable};
 use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
 use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::inspect;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::worker::Worker;
 use crate::store::{LockKind, Name, OwnerId, Ticket};
@@ -122,6 +124,17 @@ pub(crate) fn free<T>(
             Vec::new()
         };
         Ok((freed, next))
+    })
+}
+
+/// As [`free`], regardless of the holder, or if the lock is held as in `seen`. Returns whether it was held.
+pub(crate) fn force(
+    database: &mut Database,
+    name: &Name,
+    seen: Option<&Snapshot>,
+) -> Result<(bool, Vec<String>)> {
+    free(database, name.as_str(), |view| {
+        inspect::force(view, name, seen)
     })
 }
 

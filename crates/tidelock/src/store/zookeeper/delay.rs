@@ -22,7 +22,7 @@ use crate::store::zookeeper::delay_node::{DELAYS_PARENT, DelayMark};
 use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay_node, errors};
-use crate::store::{AttemptRequest, BootInstant, Name, Ticket};
+use crate::store::{AttemptRequest, BootInstant, Name};
 
 /// Whether the first ticket of a queue may take the lock.
 #[derive(Debug)]
@@ -183,11 +183,11 @@ impl FirstInQueue<'_> {
 pub(crate) async fn release(
     shared: &Shared,
     session: &ZooKeeperSession,
-    ticket: &Ticket,
+    name: &Name,
     node: &QueueNode,
     deadline: BootInstant,
 ) -> Result<Option<bool>> {
-    let path = shared.delay_path(&ticket.name);
+    let path = shared.delay_path(name);
     let answer = shared
         .timers
         .until(deadline, session.client.get_data(&path));
@@ -196,7 +196,7 @@ pub(crate) async fn release(
     let Some(mark) = mark.filter(|mark| mark.generation == node.zxid) else {
         return Ok(None);
     };
-    let own = format!("{}/{}", shared.path(&ticket.name), node.name);
+    let own = format!("{}/{}", shared.path(name), node.name);
     let both = {
         let mut both = session.client.new_multi_writer();
         let added = both.add_delete(&own, None);

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Holder, Snapshot};
 use crate::store::glob::matches_glob;
+use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::delay_node::DelayMark;
+use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{errors, note};
@@ -21,36 +24,17 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     loop {
         let (nodes, mark) = shared.queue(&session, name, deadline).await?;
         let queue = keys::in_order(nodes);
-        let nodes = keys::holders(&queue);
-        let asked: Vec<_> = nodes
-            .iter()
-            .map(|node| session.client.get_data(&format!("{parent}/{node}")))
-            .collect();
+        let held = HeldNodes::read(shared, &session, &parent, &queue, mark.as_ref(), deadline);
+        let HeldNodes { nodes, barred } = held.await?;
         let mut snapshot = Snapshot::free(name.as_str());
         let mut ends = Vec::new();
-        let mut barred = 0;
-        for (node, asked) in nodes.iter().zip(asked) {
-            let data = shared.timers.until(deadline, asked).await;
-            let data = data.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-            let Some((data, stat)) = errors::unless_missing(data)? else {
-                continue; // it has just gone
-            };
-            let holder = note::read(node, &data);
-            let delayed = mark
-                .as_ref()
-                .is_some_and(|mark| mark.generation != stat.czxid);
-            // A delay is running, and our own nodes wait for its end. Nodes of other clients know no delays: they
-            // hold the lock.
-            if delayed && holder.owner != *node {
-                barred += 1;
-                continue;
-            }
-            let token = FencingToken::new(stat.czxid.unsigned_abs());
+        for (node, holder) in nodes {
+            let token = FencingToken::new(node.zxid.unsigned_abs());
             snapshot.token = snapshot.token.max(Some(token));
             snapshot.holders.push(holder);
-            ends.push(shared.registry.ends(&parent, node));
+            ends.push(shared.registry.ends(&parent, &node.name));
         }
-        snapshot.waiters = Some((queue.len() - nodes.len() + barred) as u64);
+        snapshot.waiters = Some((queue.len() - keys::holders(&queue).len() + barred) as u64);
         if snapshot.is_locked() {
             snapshot.expires_in = at_the_least(&ends, shared.timers.now());
         }
@@ -58,6 +42,49 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
         if snapshot.is_locked() || barred > 0 || queue.is_empty() {
             return Ok(snapshot);
         }
+    }
+}
+
+/// The nodes of a queue that hold the lock.
+pub(crate) struct HeldNodes {
+    pub(crate) nodes: Vec<(QueueNode, Holder)>,
+    /// How many more would hold it if no lock-delay were running.
+    pub(crate) barred: usize,
+}
+
+impl HeldNodes {
+    /// Reads them. Nodes that have gone since the queue was read are left out.
+    pub(crate) async fn read(
+        shared: &Shared,
+        session: &ZooKeeperSession,
+        parent: &str,
+        queue: &[String],
+        mark: Option<&DelayMark>,
+        deadline: BootInstant,
+    ) -> Result<Self> {
+        let first = keys::holders(queue).iter();
+        let asked: Vec<_> = first
+            .map(|node| (node, session.client.get_data(&format!("{parent}/{node}"))))
+            .collect();
+        let (mut nodes, mut barred) = (Vec::new(), 0);
+        for (node, asked) in asked {
+            let data = shared.timers.until(deadline, asked).await;
+            let data = data.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
+            let Some((data, stat)) = errors::unless_missing(data)? else {
+                continue;
+            };
+            let holder = note::read(node, &data);
+            let delayed = mark.is_some_and(|mark| mark.generation != stat.czxid);
+            // A delay is running, and our own nodes wait for its end. Nodes of other clients know no delays: they
+            // hold the lock.
+            if delayed && holder.owner != *node {
+                barred += 1;
+                continue;
+            }
+            let (name, zxid) = (node.clone(), stat.czxid);
+            nodes.push((QueueNode { name, zxid }, holder));
+        }
+        Ok(Self { nodes, barred })
     }
 }
 

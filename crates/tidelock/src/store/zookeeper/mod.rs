@@ -198,8 +198,12 @@ impl Operate for ZooKeeper {
         Box::pin(inspect::list(&self.0, pattern, after))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(release::force(&self.0, name))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(release::force(&self.0, name, seen))
     }
 
     /// Sends no request: each node created from now on carries the details, and disappears with its session.

@@ -4,8 +4,10 @@ use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
+use crate::snapshot::Snapshot;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
+use crate::store::zookeeper::inspect::HeldNodes;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay, errors, keys};
 use crate::store::{BootInstant, Name, Released, Ticket};
@@ -20,7 +22,7 @@ pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
     let session = left.connection.session(deadline).await?;
     let parent = shared.path(&ticket.name);
     let marked = match left.node.as_ref().filter(|_| left.marked) {
-        Some(node) => delay::release(shared, &session, ticket, node, deadline).await?,
+        Some(node) => delay::release(shared, &session, &ticket.name, node, deadline).await?,
         None => None,
     };
     let removed = match (marked, &left.node) {
@@ -83,10 +85,13 @@ async fn remove(
 }
 
 /// Deletes the nodes that hold the lock, also those of other clients, and the delay node. False: there was nothing to
-/// delete.
-pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
+/// delete. `seen`: only if they are the nodes of its holders.
+pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
+    if let Some(seen) = seen {
+        return force_if(shared, &session, name, seen, deadline).await;
+    }
     let parent = shared.path(name);
     let (nodes, mark) = shared.queue(&session, name, deadline).await?;
     let queue = keys::in_order(nodes);
@@ -114,4 +119,39 @@ pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
         .map(|node| remove(shared, &session, &parent, node, deadline));
     try_join_all(removed).await?;
     Ok(true)
+}
+
+/// Deletes the nodes of these holders if nobody else holds the lock. The name of a node is never used again, so a node
+/// that enters after the look is not touched.
+async fn force_if(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    name: &Name,
+    seen: &Snapshot,
+    deadline: BootInstant,
+) -> Result<bool> {
+    let parent = shared.path(name);
+    let (nodes, mark) = shared.queue(session, name, deadline).await?;
+    let queue = keys::in_order(nodes);
+    let held = HeldNodes::read(shared, session, &parent, &queue, mark.as_ref(), deadline).await?;
+    let token = held.nodes.iter().map(|(node, _)| node.zxid.unsigned_abs());
+    let mut owners = held.nodes.iter().map(|(_, holder)| &*holder.owner);
+    if !seen.is_of(&mut owners, token.max()) {
+        return Ok(false);
+    }
+    let mut any = false;
+    for (node, _) in &held.nodes {
+        // A forced release ends the lock-delay of this hold too.
+        let marked = match &mark {
+            Some(mark) if mark.generation == node.zxid => {
+                delay::release(shared, session, name, node, deadline).await?
+            }
+            _ => None,
+        };
+        any |= match marked {
+            Some(removed) => removed,
+            None => remove(shared, session, &parent, &node.name, deadline).await?,
+        };
+    }
+    Ok(any)
 }

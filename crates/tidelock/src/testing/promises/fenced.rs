@@ -10,7 +10,7 @@ use crate::owner::Owner;
 use crate::store::LockKind;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::history::History;
-use crate::types::FencingToken;
+use crate::types::{FencingToken, LostReason};
 
 /// Every grant has a larger token than all grants before it, across clients. A store without tokens returns
 /// `Unsupported`.
@@ -260,4 +260,29 @@ async fn raised(lock: &FencedLock, at_least: FencingToken) -> Result<FencingToke
             done => return done,
         }
     }
+}
+
+/// A forced release of a hold that was seen needs the token that was seen too.
+pub async fn a_forced_release_needs_the_token_that_was_seen(fixture: &Fixture) {
+    if !fixture.capabilities().await.has(LockKind::Fenced) {
+        return tokens_only_grow(fixture).await;
+    }
+    let (name, a) = (unique("ledger"), fixture.party().await);
+    let lock = a.lock(&name);
+    let operator = lock.lock();
+    let held = lock.clone().fenced().acquire().await.expect("free");
+    let seen = operator.inspect().await.expect("answered");
+    let mut earlier = seen.clone();
+    let token = seen.token.expect("inspect shows it").get();
+    earlier.token = Some(FencingToken::new(token - 1));
+    assert!(!operator.force_release_if(&earlier).await.expect("done"));
+    assert!(held.is_held().await);
+    assert!(operator.inspect().await.expect("answered").is_locked());
+    assert!(operator.force_release_if(&seen).await.expect("done"));
+    let told = within(
+        "the loss",
+        fixture.lease() / 2 + fixture.soon(),
+        held.lost(),
+    );
+    assert_eq!(told.await, LostReason::Taken);
 }

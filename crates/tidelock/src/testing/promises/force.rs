@@ -65,3 +65,63 @@ pub async fn a_loss_is_told_also_after_a_lost_reply(fixture: &Fixture) {
     drop(held);
     next.release().await.expect("untouched");
 }
+
+/// A forced release of a hold that was seen frees this hold only. The next owner keeps the lock.
+pub async fn a_forced_release_of_what_was_seen_spares_the_next_owner(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b, c) = (
+        fixture.party().await,
+        fixture.party().await,
+        fixture.party().await,
+    );
+    let (lock, operator) = (a.lock(&name), c.lock(&name));
+    let operator = operator.lock();
+    let first = lock.acquire().await.expect("free");
+    let seen = operator.inspect().await.expect("answered");
+    assert_eq!(seen.holders.len(), 1, "{seen:?}");
+    first.release().await.expect("held");
+    assert!(
+        !operator.force_release_if(&seen).await.expect("done"),
+        "it is free"
+    );
+    let next = b.lock(&name).acquire().await.expect("free");
+    assert!(
+        !operator.force_release_if(&seen).await.expect("done"),
+        "another owner"
+    );
+    assert!(operator.inspect().await.expect("answered").is_locked());
+    let now = operator.inspect().await.expect("answered");
+    assert!(
+        operator.force_release_if(&now).await.expect("done"),
+        "the owner that was seen"
+    );
+    let told = within(
+        "the loss",
+        fixture.lease() / 2 + fixture.soon(),
+        next.lost(),
+    )
+    .await;
+    assert_eq!(told, LostReason::Taken);
+    lock.acquire()
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
+}
+
+/// A forced release takes a snapshot of this lock, and no other.
+pub async fn a_forced_release_refuses_the_snapshot_of_another_lock(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let other = a
+        .lock(&unique("other"))
+        .lock()
+        .inspect()
+        .await
+        .expect("answered");
+    let refused = a.lock(&name).lock().force_release_if(&other).await;
+    assert_eq!(
+        refused.expect_err("refused").kind(),
+        ErrorKind::InvalidOptions
+    );
+}

@@ -12,6 +12,7 @@ pub mod every_await;
 pub mod fair;
 pub mod fenced;
 pub mod force;
+pub mod force_sides;
 pub mod latch;
 pub mod lease;
 pub mod mutex;

@@ -66,7 +66,7 @@ pub async fn no_request_makes_a_permit_too_many(fixture: &Fixture) {
     }
     let forced = ask(3, fixture.lease() * 9);
     assert!(took(store, &forced).await);
-    assert!(store.force_release(&name).await.expect("answered"));
+    assert!(store.force_release(&name, None).await.expect("answered"));
     let answer = store.release(&forced.ticket).await.expect("answered");
     assert_eq!((answer, left().await), (Released::NotHeld, 5));
 }

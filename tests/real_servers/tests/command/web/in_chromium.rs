@@ -10,7 +10,7 @@ use super::chromium::Chromium;
 use crate::{run, tidelock};
 
 /// What a page says while it follows the store.
-const LIVE: &str = "document.querySelector('#stream').textContent.startsWith('live')";
+pub(super) const LIVE: &str = "document.querySelector('#stream').textContent.startsWith('live')";
 
 /// The text of the row of a lock.
 fn row(lock: &str) -> String {
@@ -20,18 +20,23 @@ fn row(lock: &str) -> String {
 }
 
 /// A browser at a page, a Redis with a held lock `job`, and its holder.
-struct Stage {
-    server: RedisServer,
-    holder: Spawned,
+pub(super) struct Stage {
+    pub(super) server: RedisServer,
+    pub(super) holder: Spawned,
     web: Web,
-    chromium: Chromium,
+    pub(super) chromium: Chromium,
 }
 
 impl Stage {
     async fn new() -> Result<Self> {
+        Self::with(&[]).await
+    }
+
+    /// With more flags of `tidelock web`.
+    pub(super) async fn with(flags: &[&str]) -> Result<Self> {
         let server = RedisServer::start()?;
         let holder = run(&server, &[], "echo in; read line")?;
-        let web = Web::start(&server.url(), &[])?;
+        let web = Web::start(&server.url(), flags)?;
         let chromium = Chromium::start(&[]).await?;
         let stage = Self {
             server,
@@ -49,7 +54,7 @@ impl Stage {
         format!("http://{}{path}", self.web.at)
     }
 
-    async fn goto(&self, path: &str) -> Result<()> {
+    pub(super) async fn goto(&self, path: &str) -> Result<()> {
         Ok(self.chromium.tab.goto(&self.url(path)).await?)
     }
 

@@ -26,6 +26,9 @@ macro_rules! holders {
     };
 }
 
+/// What the owner begins with that a session of somebody else is shown as.
+const SESSION: &str = "session ";
+
 /// Selects the process ids of the sessions that hold the key, except our own.
 pub(crate) const HOLDER: &str = holders!("l.pid");
 
@@ -34,6 +37,29 @@ pub(crate) const END: &str = concat!(
     holders!("array_agg(l.pid) FILTER (WHERE pg_terminate_backend(l.pid))"),
     " GROUP BY o.ours"
 );
+
+/// As [`END`], for the sessions in an earlier look. The system may give the process id of an ended session to a new one, but
+/// only after all others.
+pub(crate) fn end_seen(seen: &Snapshot) -> String {
+    let sessions = seen.owners().filter_map(session);
+    // `NULL` equals nothing, so without a session the list is valid and fits nobody.
+    let list = sessions.fold("NULL".to_owned(), |list, pid| format!("{list}, {pid}"));
+    // `CASE` has an order of evaluation; `AND` has none.
+    END.replace(
+        "pg_terminate_backend(l.pid)",
+        &format!("CASE WHEN l.pid IN ({list}) THEN pg_terminate_backend(l.pid) END"),
+    )
+}
+
+/// The owner that a session of somebody else is shown as.
+fn shown(pid: i32) -> String {
+    format!("{SESSION}{pid}")
+}
+
+/// The process id in such an owner.
+fn session(owner: &str) -> Option<i32> {
+    owner.strip_prefix(SESSION)?.parse().ok()
+}
 
 const SETTINGS: &str = "SELECT o.ours, current_setting('server_version'), pg_is_in_recovery(), \
     coalesce(current_setting('idle_session_timeout', true), '') \
@@ -59,9 +85,7 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     let rows = asked.await.map_err(RequestError::error)?;
     let pid: Option<i32> = rows.first().and_then(|row| row.get(1));
     if let Some(pid) = pid {
-        snapshot
-            .holders
-            .push(Holder::new(format!("session {pid}"), 1));
+        snapshot.holders.push(Holder::new(shown(pid), 1));
     }
     Ok(snapshot)
 }

@@ -133,11 +133,15 @@ impl Operate for Sessions {
         Box::pin(std::future::ready(Ok(inspect::list(&self.0, pattern))))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        let (shared, name) = (Arc::clone(&self.0), name.clone());
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let (shared, name, seen) = (Arc::clone(&self.0), name.clone(), seen.cloned());
         Box::pin(
             self.0
-                .run(async move { verbs::force(&shared, &name).await }),
+                .run(async move { verbs::force(&shared, &name, seen.as_ref()).await }),
         )
     }
 

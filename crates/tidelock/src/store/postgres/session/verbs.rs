@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::Snapshot;
 use crate::store::errors::{cannot_have_run, unanswered};
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::session::inspect;
@@ -206,19 +207,23 @@ pub(crate) async fn give_back(
     }
 }
 
-/// Force release. Terminates the session that holds the lock: no other session can release it.
-pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
+/// Force release. Terminates the session that holds the lock: no other session can release it. `seen`: only if it is the
+/// session in it.
+pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
     let deadline = shared.deadline();
     let session = shared.session(deadline).await?;
     let key = session.key(name.as_str(), deadline).await;
     let key = key.map_err(RequestError::error)?;
-    let held = |state: &ServerLockState| matches!(state, ServerLockState::Held { ticket, .. } if ticket.name == *name);
+    let is_seen = |ticket: &Ticket| seen.is_none_or(|seen| seen.has_owner(ticket.owner.text()));
+    let held = |state: &ServerLockState| matches!(state, ServerLockState::Held { ticket, .. } if ticket.name == *name && is_seen(ticket));
     if give_back(shared, &session, key, held, deadline).await? {
         return Ok(true);
     }
-    let rows = session
-        .ask(inspect::END, Some((&key, Type::INT8)), deadline)
-        .await;
+    let end = match seen {
+        None => inspect::END.to_owned(),
+        Some(seen) => inspect::end_seen(seen),
+    };
+    let rows = session.ask(&end, Some((&key, Type::INT8)), deadline).await;
     let rows = rows.map_err(RequestError::error)?;
     let told: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
     let Some(told) = told else {

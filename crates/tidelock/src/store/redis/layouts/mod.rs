@@ -16,6 +16,7 @@ pub(crate) mod tokens;
 pub(crate) use crate::store::redis::handle::Layout;
 
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::redis::Redis;
 use crate::store::{
     AttemptReply, AttemptRequest, BoxFuture, Capabilities, LockKind, Name, Released, Renewal,
@@ -106,10 +107,14 @@ impl Redis {
         }
     }
 
-    pub(crate) fn free<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+    pub(crate) fn free<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
         match self.layout {
-            Layout::Redisson => Box::pin(self.force_release_redisson(name)),
-            Layout::Plain => Box::pin(self.force_release_plain(name)),
+            Layout::Redisson => Box::pin(self.force_release_redisson(name, seen)),
+            Layout::Plain => Box::pin(self.force_release_plain(name, seen)),
         }
     }
 }

@@ -32,7 +32,7 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/number.lua", "lua/permits.lua", "lua/hand_over.lua", "lua/others.lua", "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/number.lua", "lua/permits.lua", "lua/hand_over.lua", "lua/others.lua", "lua/seen.lua", "lua/force_release.lua"
 );
 script!(
     /// Redisson: `RedissonReadLock.tryLockInnerAsync`, `RedissonWriteLock.tryLockInnerAsync`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::redis::layouts::plain::{PlainLockWords, without_lua};
 use crate::store::redis::layouts::{answer, scripts};
 use crate::store::redis::topology::job::ScriptJob;
@@ -63,20 +64,44 @@ impl Redis {
         });
     }
 
-    pub(crate) async fn force_release_plain(&self, name: &Name) -> Result<bool> {
+    pub(crate) async fn force_release_plain(
+        &self,
+        name: &Name,
+        seen: Option<&Snapshot>,
+    ) -> Result<bool> {
         self.router.check(name)?;
-        let name = name.as_str();
+        let (counter, name) = (&*keys::plain_token(name), name.as_str());
+        let owner = match seen.map(|seen| &seen.holders[..]) {
+            None => None,
+            // A plain lock has one holder.
+            Some([holder]) => Some(&*holder.owner),
+            Some(_) => return Ok(false),
+        };
+        let token = seen.and_then(|seen| seen.token);
+        let token = token.map(|token| token.to_string());
+        let args = owner.into_iter();
+        let args: Vec<&str> = match &token {
+            Some(token) => args.chain([counter, token]).collect(),
+            None => args.collect(),
+        };
         let script = ScriptJob {
             script: &scripts::PLAIN_FORCE_RELEASE,
             keys: &[name],
-            args: &[],
+            args: &args,
             deadline: self.router.deadline(),
         };
         let words = PlainLockWords {
             name,
+            owner: owner.unwrap_or_default(),
+            counter: token.is_some().then_some(counter),
+            newest: token.as_deref().unwrap_or_default(),
             ..PlainLockWords::default()
         };
-        let table = &without_lua::FORCE_RELEASE;
+        let table = match (owner, &token) {
+            (None, _) => &without_lua::FORCE_RELEASE,
+            (Some(_), None) => &without_lua::FORCE_RELEASE_IF_OWNED,
+            (Some(_), Some(_)) => &without_lua::FORCE_RELEASE_IF_GRANTED,
+        };
         match self.run_either(script, table, words).await? {
             Reply::Int(0) => Ok(false),
             Reply::Int(1) => Ok(true),

@@ -126,6 +126,7 @@ impl TableRun<'_> {
             ("WRONGTYPE", Some(Err(server_error))) => is_wrong_type(server_error),
             ("nil", Some(Ok(reply))) => *reply == Reply::Nil,
             ("$owner", Some(Ok(reply))) => is_word(reply, self.words.owner),
+            ("$newest", Some(Ok(reply))) => is_word(reply, self.words.newest),
             (word, Some(Ok(reply))) => is_word(reply, word),
             _ => false,
         }

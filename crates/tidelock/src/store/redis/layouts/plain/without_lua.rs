@@ -96,6 +96,28 @@ pub(crate) static FORCE_RELEASE: Table = Table {
     cases: &[("0=none", &[], "0"), ("0=string", &["DEL $name"], "w0")],
 };
 
+/// `plain_force_release.lua` with an owner.
+pub(crate) static FORCE_RELEASE_IF_OWNED: Table = Table {
+    watch: "$name",
+    reads: &["TYPE $name", "GET $name"],
+    cases: &[
+        ("0=none", &[], "0"),
+        ("0=string 1=$owner", &["DEL $name"], "w0"),
+        ("0=string", &[], "0"),
+    ],
+};
+
+/// `plain_force_release.lua` with an owner and a token.
+pub(crate) static FORCE_RELEASE_IF_GRANTED: Table = Table {
+    watch: "$name $counter",
+    reads: &["TYPE $name", "GET $name", "GET $counter ?"],
+    cases: &[
+        ("0=none", &[], "0"),
+        ("0=string 1=$owner 2=$newest", &["DEL $name"], "w0"),
+        ("0=string", &[], "0"),
+    ],
+};
+
 /// `plain_inspect.lua`. The reads are not atomic: nothing depends on that.
 pub(crate) static INSPECT: Table = Table {
     watch: "$name",
@@ -133,6 +155,8 @@ mod tests {
             &WITHDRAW,
             &RENEW,
             &FORCE_RELEASE,
+            &FORCE_RELEASE_IF_OWNED,
+            &FORCE_RELEASE_IF_GRANTED,
             &INSPECT,
             &RAISE_TOKEN,
         ] {

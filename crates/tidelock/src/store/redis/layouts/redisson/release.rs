@@ -1,6 +1,7 @@
 //! Release, withdrawal and forced release of Redisson locks, and the message to their waiters.
 
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::{answer, scripts};
 use crate::store::redis::pubsub::subscriber::Listeners;
@@ -59,19 +60,23 @@ impl Redis {
         Ok(self.beside_spinners(ticket, released))
     }
 
-    pub(crate) async fn force_release_redisson(&self, name: &Name) -> Result<bool> {
+    pub(crate) async fn force_release_redisson(
+        &self,
+        name: &Name,
+        seen: Option<&Snapshot>,
+    ) -> Result<bool> {
         self.router.check(name)?;
-        let channel = keys::channel(name);
-        let reply = self
-            .router
-            .eval(
-                &scripts::FORCE_RELEASE,
-                &[name.as_str()],
-                &[&channel, self.how()],
-                self.router.deadline(),
-            )
-            .await
-            .map_err(|error| error.on_lock(name))?;
+        let (channel, counter) = (keys::channel(name), keys::token(name));
+        let token = seen.and_then(|seen| seen.token);
+        let token = token.map_or_else(String::new, |token| token.to_string());
+        let mut args = vec![&*channel, self.how()];
+        if let Some(seen) = seen {
+            args.extend([&*counter, &*token].into_iter().chain(seen.owners()));
+        }
+        let (script, deadline) = (&scripts::FORCE_RELEASE, self.router.deadline());
+        let keys = [name.as_str()];
+        let asked = self.router.eval(script, &keys, &args, deadline);
+        let reply = asked.await.map_err(|error| error.on_lock(name))?;
         match reply.list().unwrap_or_default() {
             [Reply::Int(0)] => Ok(false),
             [Reply::Int(1)] => Ok(true),

@@ -1,0 +1,170 @@
+//! Pictures in a file: `top --record` writes each as the line that `--json` prints, and `--replay` reads them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, LineWriter, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::covers::Shown;
+use crate::exit::{Failure, Outcome};
+use crate::inspect::with_store;
+use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
+
+/// Writes pictures to a file.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    file: LineWriter<File>,
+    shown: String,
+}
+
+impl Recorder {
+    /// Adds to the file, or makes it.
+    pub(super) fn open(path: &Path) -> Outcome<Self> {
+        let file = File::options().append(true).create(true).open(path);
+        let shown = path.display().to_string();
+        match file {
+            Ok(file) => Ok(Self {
+                file: LineWriter::new(file),
+                shown,
+            }),
+            Err(error) => Err(Failure::usage(format!("cannot write {shown}: {error}"))),
+        }
+    }
+
+    pub(super) fn add(&mut self, store: &Shown, picture: &Picture) -> Outcome<()> {
+        let line = with_store(store, picture.as_json());
+        let written = writeln!(self.file, "{line}");
+        written.map_err(|error| Failure::internal(format!("cannot write {}: {error}", self.shown)))
+    }
+}
+
+/// A picture of a file, and the store that it is of.
+pub(super) type Recorded = (String, Picture);
+
+/// Reads a file of pictures. A line that is none is an error: the file is another one.
+pub(super) fn read(path: &Path) -> Outcome<Vec<Recorded>> {
+    let shown = path.display();
+    let cannot = |error| Failure::usage(format!("cannot read {shown}: {error}"));
+    let file = BufReader::new(File::open(path).map_err(cannot)?);
+    let mut pictures = Vec::new();
+    for (number, line) in (1..).zip(file.lines()) {
+        let line = line.map_err(cannot)?;
+        let picture = serde_json::from_str(&line)
+            .ok()
+            .and_then(|line| picture_of(&line));
+        let none = || {
+            Failure::usage(format!(
+                "{shown}, line {number}: this is no picture of tidelock top"
+            ))
+        };
+        pictures.push(picture.ok_or_else(none)?);
+    }
+    Ok(pictures)
+}
+
+fn picture_of(line: &Value) -> Option<Recorded> {
+    let store = &line["store"];
+    let store = format!("{} ({})", store["url"].as_str()?, store["covers"].as_str()?);
+    let locks = line["locks"].as_array()?.iter().map(lock_of);
+    let processes = line["processes"].as_array()?.iter().map(process_of);
+    let picture = Picture {
+        at: time(&line["at"])?,
+        latency: Duration::try_from_secs_f64(line["latency_ms"].as_f64()? / 1000.0).ok()?,
+        share: line["viewer_share_of_a_core"].as_f64(),
+        locks: locks.collect::<Option<_>>()?,
+        processes: processes.collect::<Option<_>>()?,
+    };
+    Some((store, picture))
+}
+
+fn lock_of(lock: &Value) -> Option<LockRow> {
+    let holders = lock["holders"].as_array()?.iter().map(|holder| {
+        Some(HolderCell {
+            who: text(&holder["who"])?,
+            owner: text(&holder["owner"]),
+            is_gone: holder["gone"].as_bool()?,
+        })
+    });
+    let waiting = lock["waiting"].as_array()?.iter().map(|one| {
+        Some(WaiterCell {
+            who: text(&one["who"])?,
+            client: text(&one["client"])?,
+            waiters: one["waiters"].as_u64()?,
+            longest: millis(&one["longest_ms"])?,
+        })
+    });
+    Some(LockRow {
+        name: text(&lock["name"])?,
+        kind: text(&lock["kind"])?,
+        holders: holders.collect::<Option<_>>()?,
+        held_for: millis(&lock["held_for_ms"]),
+        expires_in: millis(&lock["expires_in_ms"]),
+        token: lock["token"].as_u64(),
+        waiters: lock["waiters"].as_u64()?,
+        is_lower_bound: lock["waiters_is_lower_bound"].as_bool()?,
+        longest: millis(&lock["longest_ms"]),
+        waiting: waiting.collect::<Option<_>>()?,
+    })
+}
+
+fn process_of(process: &Value) -> Option<ProcessRow> {
+    let number = |key: &str| process[key].as_u64();
+    Some(ProcessRow {
+        who: text(&process["who"])?,
+        client: text(&process["client"])?,
+        since: time(&process["since"])?,
+        age: millis(&process["age_ms"])?,
+        is_gone: process["gone"].as_bool()?,
+        latency: Duration::try_from_secs_f64(process["latency_ms"].as_f64()? / 1000.0).ok()?,
+        held: number("held")?,
+        waiting: number("waiting")?,
+        acquired: number("acquired")?,
+        timed_out: number("timed_out")?,
+        failed: number("failed")?,
+        lost: number("lost")?,
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn millis(value: &Value) -> Option<Duration> {
+    value.as_u64().map(Duration::from_millis)
+}
+
+fn time(value: &Value) -> Option<SystemTime> {
+    humantime::parse_rfc3339(value.as_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::sample::{evil, picture};
+
+    #[test]
+    fn a_picture_comes_back_as_it_was_recorded() {
+        for picture in [picture(), evil()] {
+            let mut line = picture.as_json();
+            line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });
+            let line = serde_json::from_str(&line.to_string()).unwrap();
+            let (store, back) = picture_of(&line).unwrap();
+            assert_eq!(store, "redis://cache-1 (all)");
+            assert_eq!(back.as_json(), picture.as_json());
+        }
+    }
+
+    #[test]
+    fn another_file_is_no_recording() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in ["{}\n", "hello\n", "{\"locks\": 7}\n"] {
+            std::fs::write(file.path(), text).unwrap();
+            let failed = read(file.path()).unwrap_err();
+            assert!(failed.message.contains("line 1"), "{}", failed.message);
+        }
+        std::fs::write(file.path(), "").unwrap();
+        assert!(read(file.path()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,253 @@
+//! What the page can change: it unlocks a lock, for who knows the token, if the lock is held as they saw it. Every attempt
+//! leaves a line on stderr.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{ConnectInfo, RawQuery, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidelock::{Escaped, FencingToken};
+
+use crate::exit::{Failure, Outcome, say};
+use crate::inspect::as_text;
+use crate::unlock::{Expected, Unlocked, WriteGate, audited, told};
+use crate::web::server::Shared;
+use crate::web::view::View;
+
+/// The header that has the token. A page of another site cannot send it: a browser would first ask this server whether it
+/// may, and gets no yes.
+const HEADER: &str = "x-tidelock-write";
+
+/// A shorter token could be guessed.
+const SHORTEST: usize = 16;
+
+/// Bounds the body of a write.
+pub(super) const LONGEST_BODY: usize = 64 * 1024;
+
+/// The secret of who may write.
+pub(super) struct WriteToken(String);
+
+impl WriteToken {
+    /// A random one.
+    pub(super) fn random() -> Self {
+        Self(uuid::Uuid::new_v4().simple().to_string())
+    }
+
+    /// The first line of a file.
+    pub(super) fn read(path: &Path) -> Outcome<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!(
+                "cannot read the token in {}: {error}",
+                path.display()
+            ))
+        })?;
+        let token = text.lines().next().unwrap_or_default().trim();
+        if token.len() < SHORTEST {
+            return Err(Failure::usage(format!(
+                "the token in {} is too short: it needs at least {SHORTEST} characters",
+                path.display()
+            )));
+        }
+        Ok(Self(token.to_owned()))
+    }
+
+    /// For who has started the server.
+    pub(super) fn shown(&self) -> &str {
+        &self.0
+    }
+
+    /// It takes as long for any text of the same length: the time would tell how far a guess is right.
+    fn is(&self, text: &[u8]) -> bool {
+        let pairs = self.0.bytes().zip(text);
+        let differs = pairs.fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
+        differs == 0 && self.0.len() == text.len()
+    }
+}
+
+impl fmt::Debug for WriteToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WriteToken(***)")
+    }
+}
+
+/// Who may write, and the way to the store.
+#[derive(Debug)]
+pub(super) struct Writes {
+    pub(super) gate: WriteGate,
+    /// `None`: nobody may.
+    pub(super) token: Option<WriteToken>,
+}
+
+impl Writes {
+    pub(super) fn are_allowed(&self) -> bool {
+        self.token.is_some() && self.gate.is_open()
+    }
+
+    /// `Err`: the answer to who may not write.
+    fn check(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<(), Box<Response>> {
+        let Some(token) = self.token.as_ref().filter(|_| self.gate.is_open()) else {
+            let why = "read-only: start tidelock web with --write to unlock";
+            return Err(Box::new(error(StatusCode::FORBIDDEN, why)));
+        };
+        let mut given = headers.get_all(HEADER).iter();
+        match (given.next(), given.next()) {
+            (Some(given), None) if token.is(given.as_bytes()) => Ok(()),
+            (given, _) => {
+                let what = if given.is_some() {
+                    "wrong token"
+                } else {
+                    "no token"
+                };
+                say(format!("{peer}: a write was refused: {what}"));
+                let why = "this is not the token that tidelock web was started with";
+                Err(Box::new(error(StatusCode::FORBIDDEN, why)))
+            }
+        }
+    }
+}
+
+/// The body of a request to unlock.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnlockRequest {
+    /// The prefix included.
+    name: String,
+    owners: Vec<String>,
+    /// As text: a script has no numbers of 64 bits.
+    token: Option<String>,
+}
+
+/// Who holds a lock now, for the operator who wants to unlock it.
+pub(super) async fn holder(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if let Err(refused) = shared.writes.check(&headers, peer) {
+        return *refused;
+    }
+    let View::Lock(name) = View::of(query.as_deref()) else {
+        return error(StatusCode::BAD_REQUEST, "name a lock: ?lock=NAME");
+    };
+    let seen = match shared.writes.gate.look(&name).await {
+        Ok(seen) => seen,
+        Err(failure) => return error(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
+    };
+    let owners: Vec<&String> = seen.holders.iter().map(|holder| &holder.owner).collect();
+    let token = seen.token.map(FencingToken::get);
+    let object = json!({
+        "name": seen.name,
+        "shown": Escaped(&seen.name).to_string(),
+        "held": seen.is_locked(),
+        "text": as_text(&seen),
+        "owners": owners,
+        "token": token.map(|token| token.to_string()),
+    });
+    answer(StatusCode::OK, &object)
+}
+
+/// Unlocks a lock if it is held as expected.
+pub(super) async fn unlock(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Err(refused) = shared.writes.check(&headers, peer) {
+        return *refused;
+    }
+    let (name, expected) = match read(&body) {
+        Ok(request) => request,
+        Err(why) => return error(StatusCode::BAD_REQUEST, &why),
+    };
+    let name_of_task = name.clone();
+    // A task of its own: a browser that leaves would end this one, and the write would get no line.
+    let task = tokio::spawn(async move {
+        let outcome = shared.writes.gate.unlock(&name_of_task, &expected).await;
+        say(format!(
+            "{peer}: {}",
+            audited(&name_of_task, &expected, &outcome)
+        ));
+        outcome
+    });
+    match task.await {
+        Ok(Ok(unlocked)) => {
+            let status = match &unlocked {
+                Unlocked::Freed => StatusCode::OK,
+                Unlocked::WasFree | Unlocked::Changed(_) => StatusCode::CONFLICT,
+            };
+            let told = Escaped(told(&name, &unlocked)).to_string();
+            answer(status, &json!({ "told": told }))
+        }
+        Ok(Err(failure)) => error(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
+        Err(failed) => error(StatusCode::INTERNAL_SERVER_ERROR, &failed.to_string()),
+    }
+}
+
+fn read(body: &[u8]) -> Result<(String, Expected), String> {
+    let request: UnlockRequest = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let token = request.token.map(|token| token.parse::<u64>()).transpose();
+    let token = token.map_err(|error| format!("token: {error}"))?;
+    if request.owners.is_empty() {
+        return Err("owners: name those that are expected to hold the lock".to_owned());
+    }
+    let owners = request.owners;
+    Ok((request.name, Expected { owners, token }))
+}
+
+fn error(status: StatusCode, why: &str) -> Response {
+    answer(status, &json!({ "error": Escaped(why).to_string() }))
+}
+
+fn answer(status: StatusCode, object: &Value) -> Response {
+    (
+        status,
+        [(CONTENT_TYPE, "application/json")],
+        format!("{object}\n"),
+    )
+        .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let token = WriteToken::random();
+        let text = token.shown().to_owned();
+        assert!(token.is(text.as_bytes()));
+        let mut wrong = vec![String::new(), format!("{text}0"), text[1..].to_owned()];
+        wrong.push(text.replace(&text[..1], "-"));
+        for wrong in wrong {
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(!format!("{token:?}").contains(&text));
+    }
+
+    #[test]
+    fn a_request_names_whom_it_expects() {
+        let good = r#"{"name":"job","owners":["a:1"],"token":"18446744073709551615"}"#;
+        let (name, expected) = read(good.as_bytes()).unwrap();
+        assert_eq!((&*name, expected.token), ("job", Some(u64::MAX)));
+        for bad in [
+            "",
+            "{}",
+            r#"{"name":"job"}"#,
+            r#"{"name":"job","owners":[]}"#,
+            r#"{"name":"job","owners":["a:1"],"token":7}"#,
+            r#"{"name":"job","owners":["a:1"],"token":"x"}"#,
+            r#"{"name":"job","owners":["a:1"],"force":true}"#,
+        ] {
+            assert!(read(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}
