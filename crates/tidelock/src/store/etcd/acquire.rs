@@ -258,13 +258,18 @@ impl Etcd {
         Ok(answer.succeeded.then(position))
     }
 
-    /// A token that is larger than all before, for a key that was created at this revision. `None`: it has gone.
-    async fn next_token(
+    /// The token of a ticket that holds the lock. `None`: its key has gone.
+    async fn token(
         &self,
         queue_keys: &QueueKeys,
-        revision: i64,
+        position: &QueuePosition,
         deadline: BootInstant,
     ) -> Result<Option<i64>> {
+        let revision = match position {
+            QueuePosition::First(revision) => return Ok(Some(*revision)),
+            QueuePosition::Passed(revision) => *revision,
+            _ => return Ok(None),
+        };
         let txn = TxnRequest {
             compare: vec![created(queue_keys.key.as_bytes(), revision)],
             success: ops([put(&queue_keys.tokens, "", 0)]),
@@ -313,16 +318,10 @@ impl Etcd {
                 if !ask.delay.is_zero() || queue_keys.place.is_some() {
                     ticket_leases.holds(&ask.ticket);
                 }
-                let token = if let QueuePosition::Passed(_) = position {
-                    self.next_token(queue_keys, revision, deadline).await?
-                } else {
-                    Some(revision)
+                let Some(token) = self.token(queue_keys, &position, deadline).await? else {
+                    return Ok(Attempt::held(wake, Duration::ZERO)); // our key has gone meanwhile
                 };
-                // Without a token our key has gone meanwhile.
-                Ok(token.map_or_else(
-                    || Attempt::held(wake, Duration::ZERO),
-                    |token| Attempt::Acquired(granted(token)),
-                ))
+                Ok(Attempt::Acquired(granted(token)))
             }
             QueuePosition::Behind(before, revision) => {
                 ticket_leases.taken(&ask.ticket.name);

@@ -239,18 +239,17 @@ pub(crate) fn decide(
             .because("a key of another client has the name of this ticket's key"));
     }
     let known = known == Some(own.create_revision);
-    let tokens = range(1);
     if queue_keys.reads {
         let ahead = latest(answer.responses.get(2..).unwrap_or_default());
         return Ok(if known {
-            waited(ahead, tokens, own.create_revision, now)
+            waited(ahead, range(1), own.create_revision, now)
         } else {
             QueuePosition::Somewhere(own.create_revision)
         });
     }
     let first = range(2).and_then(|first| first.kvs.first());
     if first.as_ref().is_some_and(is_own) {
-        return Ok(waited(None, tokens, own.create_revision, now));
+        return Ok(waited(None, range(1), own.create_revision, now));
     }
     match range(3).and_then(|before| before.kvs.first()) {
         Some(before) if known => Ok(QueuePosition::Behind(before.clone(), now)),
