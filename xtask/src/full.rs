@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Runs only this part, by its name on the page, and updates only its row; may be given more than once
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
+    /// How long the part `growth in names` runs
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=600))]
+    minutes: u32,
 }
 
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
@@ -37,13 +40,16 @@ const FLEETS: [&str; 4] = [
     "a_process_that_was_frozen_drops_its_work",
 ];
 
-/// Bounds a run of them.
+/// The long tests that use millions of names.
+const NAMES: &str = "names_leave_nothing_for_an_hour";
+
+/// Bounds a run of the fleets.
 const LONGEST_FLEETS: Duration = Duration::from_secs(3 * 3600);
 
 type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut parts = parts();
+    let mut parts = parts(args.minutes);
     for name in &args.only {
         ensure!(
             parts.iter().any(|(part, _)| part == name),
@@ -65,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     test::finish(&outcomes)
 }
 
-fn parts() -> Vec<(String, Run)> {
+fn parts(minutes: u32) -> Vec<(String, Run)> {
     let install = |_: &mut Tally| servers::run(servers::Args { full: true });
     let mut parts: Vec<(String, Run)> = vec![("servers --full".to_owned(), Box::new(install))];
     for part in PARTS.iter().filter(|part| part.name != "servers") {
@@ -96,6 +102,8 @@ fn parts() -> Vec<(String, Run)> {
     // One after the other: two on one machine would measure each other.
     let run: Run = Box::new(|tally| fleets(tally, &["--skip", SLOTS, "--test-threads", "1"]));
     parts.push(("fleets".to_owned(), run));
+    let run: Run = Box::new(move |tally| names(tally, minutes));
+    parts.push(("growth in names".to_owned(), run));
     parts
 }
 
@@ -112,6 +120,22 @@ fn fleets(tally: &mut Tally, more: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Millions of names through one client. In a release build, and one store after the other: the memory of the process is
+/// measured.
+fn names(tally: &mut Tally, minutes: u32) -> Result<()> {
+    let mut command = cargo(&["test", "--release", "--no-fail-fast", "-p", "real_servers"]);
+    command
+        .args(["--test", "names", "--", "--ignored", "--nocapture"])
+        .args(["--test-threads", "1", NAMES])
+        .env("TIDELOCK_MINUTES", minutes.to_string());
+    let shown = show(&command);
+    // Each store takes that long, and some time until its names are gone.
+    let limit = Duration::from_secs(u64::from(minutes) * 60 * 3 + 1800);
+    let passed = tee_within(limit, command, |line| tally.read(line))?;
+    ensure!(passed, "{shown}");
+    Ok(())
+}
+
 /// Without those beside Redisson, which write a page of their own.
 fn long_tests(tally: &mut Tally) -> Result<()> {
     let mut binaries = test::binaries()?;
@@ -120,6 +144,7 @@ fn long_tests(tally: &mut Tally) -> Result<()> {
     args.extend(binaries.iter().flat_map(|name| ["--test", name]));
     args.extend(["--", "--ignored"]);
     args.extend(FLEETS.iter().flat_map(|test| ["--skip", test]));
+    args.extend(["--skip", NAMES]);
     tests_with(tally, &args, None)
 }
 

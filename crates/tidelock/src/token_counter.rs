@@ -71,7 +71,7 @@ impl FencedLock {
 
     /// The newest fencing token: no grant of this lock so far has a larger one, and every later grant has. `None`: there
     /// was no grant with a token. On `sqlite:`, PostgreSQL and MySQL it may be the token of another lock, because the
-    /// locks share a counter; on Redis it may be a reserved token that nobody got. On a store whose counter cannot be
+    /// locks share a counter, and on `memory:` if this lock was not used for long; on Redis it may be a reserved token that nobody got. On a store whose counter cannot be
     /// read (etcd, ZooKeeper) it is the token of the hold that has the lock now.
     ///
     /// # Errors

@@ -65,7 +65,8 @@ impl StoreHandle {
 
     /// A request for this lock has ended.
     pub(crate) fn heard<T>(&self, name: &Name, result: &Result<T>) {
-        self.health.heard(|| self.back().lane(name), result);
+        self.health
+            .heard(name, |name| self.back().lane(name), result);
     }
 
     /// The releases of this lock that this client has noticed. `None`: the store does not tell, or nobody listens.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{BootInstant, Clock, NotYet};
+use crate::store::{BootInstant, Clock, Name, NotYet};
 
 /// What the requests of a client show of its store. It sends nothing.
 #[derive(Debug)]
@@ -20,8 +20,17 @@ pub(crate) struct StoreHealth {
     last_answer: AtomicU64,
     /// The number of entries in `outages`. While it is zero, an answer does not take the mutex.
     silent_lanes: AtomicUsize,
-    /// By lane: when its outage began. A lane fails as a whole, so that an answer of another lane does not end it.
-    outages: Mutex<HashMap<u64, BootInstant>>,
+    /// By lane. A lane fails as a whole, so that an answer of another lane does not end its outage.
+    outages: Mutex<HashMap<u64, Outage>>,
+}
+
+/// A lane that does not answer.
+#[derive(Debug)]
+struct Outage {
+    began: BootInstant,
+    /// A lock of the lane. If it is in another lane by now, no request for this lane may ever come, and so no answer that
+    /// would end the outage.
+    of: Name,
 }
 
 impl StoreHealth {
@@ -36,23 +45,29 @@ impl StoreHealth {
         }
     }
 
-    /// A request to this lane has ended. Logs the beginning and the end of an outage, once each: the requests in
-    /// between are repeated, and would fill the log.
-    pub(crate) fn heard<T>(&self, lane: impl FnOnce() -> u64, result: &Result<T>) {
+    /// A request for this lock has ended. Logs the beginning and the end of an outage, once each: the requests in
+    /// between are repeated, and would fill the log. `lane` runs under the lock of the outages.
+    pub(crate) fn heard<T>(&self, name: &Name, lane: impl Fn(&Name) -> u64, result: &Result<T>) {
         match result {
-            Err(error) if is_silence(error) => self.failed(lane(), error),
-            _ => self.answered(lane),
+            Err(error) if is_silence(error) => self.failed(name, lane(name), error),
+            _ => self.answered(name, lane),
         }
     }
 
-    fn answered(&self, lane: impl FnOnce() -> u64) {
+    /// The connect was answered: there is no outage yet.
+    pub(crate) fn connected(&self) {
+        self.last_answer.store(self.clock.now().0, Ordering::SeqCst);
+    }
+
+    fn answered(&self, name: &Name, lane: impl Fn(&Name) -> u64) {
         let now = self.clock.now();
         let before = self.last_answer.swap(now.0, Ordering::SeqCst);
         if self.silent_lanes.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut outages = self.outages.lock();
-        let began = outages.remove(&lane());
+        let began = outages.remove(&lane(name)).map(|outage| outage.began);
+        outages.retain(|known, outage| lane(&outage.of) == *known);
         if self.opened.is_some() && before == BootInstant::FAR.0 {
             // While the client connects, every lane fails with the connect.
             outages.clear();
@@ -64,15 +79,16 @@ impl StoreHealth {
         }
     }
 
-    fn failed(&self, lane: u64, error: &Error) {
+    fn failed(&self, name: &Name, lane: u64, error: &Error) {
         let mut outages = self.outages.lock();
-        let known = outages.insert(lane, self.clock.now());
-        if let Some(began) = known {
-            outages.insert(lane, began);
-        }
+        let known = outages.contains_key(&lane);
+        outages.entry(lane).or_insert_with(|| Outage {
+            began: self.clock.now(),
+            of: name.clone(),
+        });
         self.silent_lanes.store(outages.len(), Ordering::SeqCst);
         drop(outages);
-        if known.is_none() {
+        if !known {
             tracing::warn!(%error, "the store does not answer; the client repeats its requests");
         }
     }
@@ -102,4 +118,50 @@ fn is_silence(error: &Error) -> bool {
         error.kind(),
         ErrorKind::Unavailable | ErrorKind::OutcomeUnknown
     ) && NotYet::of(error).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn health() -> StoreHealth {
+        let health = StoreHealth::new(Clock::Boot, None);
+        health.connected();
+        health
+    }
+
+    fn silent() -> Result<()> {
+        Err(Error::new(ErrorKind::OutcomeUnknown))
+    }
+
+    #[test]
+    fn an_answer_of_another_lane_does_not_end_an_outage() {
+        let (health, one, two) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());
+        let lane = |name: &Name| if *name == one { 1 } else { 2 };
+        health.heard(&one, lane, &silent());
+        health.heard(&two, lane, &Ok(()));
+        assert!(!health.is_answering());
+        health.heard(&one, lane, &Ok(()));
+        assert!(health.is_answering());
+    }
+
+    /// A slot of a cluster has moved to another node, and the first one has gone.
+    #[test]
+    fn an_outage_ends_when_its_lane_has_no_locks_any_more() {
+        let (health, moved, other) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());
+        let node = Cell::new(1);
+        let lane = |name: &Name| if *name == moved { node.get() } else { 2 };
+        health.heard(&moved, lane, &silent());
+        node.set(3);
+        health.heard(&moved, lane, &silent());
+        health.heard(&other, lane, &Ok(()));
+        assert!(
+            !health.is_answering(),
+            "the new node does not answer either"
+        );
+        health.heard(&moved, lane, &Ok(()));
+        assert!(health.is_answering(), "nobody asks the first node any more");
+    }
 }

@@ -59,7 +59,8 @@ pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
     /// Renews a batch of one lane. The results are in the order of the batch.
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>>;
     /// The lane of a lock. Lanes fail independently: a batch of renewals never mixes lanes, and a lane that hangs does
-    /// not delay another.
+    /// not delay another. A lock may change its lane, for example with the server that has it; a batch that was formed
+    /// before that must still be answered. It must not wait.
     fn lane(&self, name: &Name) -> u64;
     /// Releases the lock of the ticket.
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;

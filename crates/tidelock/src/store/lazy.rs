@@ -1,6 +1,6 @@
 //! A store that is opened by its first request.
 //!
-//! 1. Its abilities and lanes follow from the URL, so they are known before anything is sent.
+//! 1. Its abilities follow from the URL, so they are known before anything is sent.
 //! 2. Callers that need the store at the same time share one attempt to open it. Each waits for it at most a little
 //!    longer than a response timeout. A caller that leaves does not cancel the attempt, and the store of a slow attempt
 //!    is there for the next caller.
@@ -44,8 +44,6 @@ pub(crate) struct StoreOutline {
     pub(crate) can: Capabilities,
     /// What its plain locks can do, if it has such locks.
     pub(crate) plain: Option<Capabilities>,
-    /// See [`Backend::lane`].
-    pub(crate) lane: fn(&Name) -> u64,
 }
 
 /// The place of the store, and the attempt to open it.
@@ -89,11 +87,10 @@ impl LazyStore {
             limit: env.response_timeout + env.response_timeout / 4,
         });
         let side = |can, is_front, is_plain| {
-            let (shared, lane) = (Arc::clone(&shared), outline.lane);
+            let shared = Arc::clone(&shared);
             Arc::new(LazySide {
                 shared,
                 can,
-                lane,
                 is_front,
                 is_plain,
             }) as Arc<dyn Backend>
@@ -173,7 +170,6 @@ impl Drop for LazyStore {
 struct LazySide {
     shared: Arc<LazyStore>,
     can: Capabilities,
-    lane: fn(&Name) -> u64,
     is_front: bool,
     is_plain: bool,
 }
@@ -248,7 +244,8 @@ impl Backend for LazySide {
     }
 
     fn lane(&self, name: &Name) -> u64 {
-        (self.lane)(name)
+        // Before the store is open, all requests fail together, with the connect.
+        self.inner().map_or(0, |inner| inner.lane(name))
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {

@@ -173,13 +173,11 @@ impl Memory {
         // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
         let first_end = way.or_else(|| records.barred(name, now));
         let (ends, token) = match first_end {
-            None => (
-                now + ask.lease,
-                Some(counter::next(&mut records.tokens, name, ask.spare)),
-            ),
+            None => (now + ask.lease, Some(records.tokens.next(name, ask.spare))),
             Some(_) => (now + self.lease * STATE_TTL_LEASES, None),
         };
         if token.is_some() || queued && waits {
+            records.make_room(now);
             let queue = records.locks.entry(name.clone()).or_default();
             queue.put(QueuedHold {
                 kind: *kind,
@@ -245,7 +243,7 @@ impl Memory {
             semaphore.show(&mut snapshot, now);
         }
         snapshot.latch = records.latches.get(name).copied().map(u64::from);
-        snapshot.token = records.tokens.get(name).copied().map(FencingToken::new);
+        snapshot.token = records.tokens.get(name).map(FencingToken::new);
         if let Some(queue) = records.queue(name, now) {
             waiting += queue.waiters().count();
             let fair = queue.waiters().filter(|place| !place.kind.is_read_write());
@@ -309,7 +307,7 @@ impl Backend for Memory {
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let now = self.timers.now();
         let mut records = self.world.lock();
-        records.withdrawn.retain(|_, until| *until > now);
+        records.make_room(now);
         records
             .withdrawn
             .insert(ticket.owner.clone(), now + Duration::from_secs(300));
@@ -324,8 +322,7 @@ impl Backend for Memory {
 
 impl TokenCounter for Memory {
     fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
-        let tokens = &mut self.world.lock().tokens;
-        ready(Ok(counter::raise(tokens, name, newest)))
+        ready(Ok(self.world.lock().tokens.raise(name, newest)))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::lazy::StoreOutline;
 #[cfg(feature = "testing")]
 use crate::store::url;
-use crate::store::{Env, Name, Store, abilities, memory};
+use crate::store::{Env, Store, abilities, memory};
 
 /// The URLs of the stores in this build, with their options.
 #[cfg(feature = "testing")]
@@ -143,21 +143,12 @@ pub(crate) fn outline_topology(
 
 #[cfg(feature = "redis")]
 fn outline_of_redis(target: &crate::store::redis::address::Address) -> Result<StoreOutline> {
-    use crate::store::redis::address::ServerAddress;
-
     let layout = if target.plain_locks {
         "redis-plain"
     } else {
         "redis"
     };
-    let outline = outline_of(layout)?;
-    Ok(match target.way {
-        ServerAddress::Cluster(_) => StoreOutline {
-            lane: crate::store::redis::slots::lane,
-            ..outline
-        },
-        _ => outline,
-    })
+    outline_of(layout)
 }
 
 /// The outline of a store with this name or scheme.
@@ -167,7 +158,6 @@ fn outline_of(name: &str) -> Result<StoreOutline> {
         label: abilities.name,
         can: abilities.can,
         plain: abilities.plain,
-        lane: |_: &Name| 0,
     })
 }
 

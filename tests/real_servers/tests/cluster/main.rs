@@ -11,6 +11,7 @@ mod forms;
 mod ipv6;
 mod messages;
 mod migration;
+mod renewals;
 mod secured;
 mod shards;
 mod single;

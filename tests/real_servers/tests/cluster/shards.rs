@@ -138,7 +138,7 @@ async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
 }
 
 /// The slots of a node, as ranges from first to last.
-fn slots(node: &RedisServer) -> Result<Vec<(u16, u16)>> {
+pub(crate) fn slots(node: &RedisServer) -> Result<Vec<(u16, u16)>> {
     let text: String = node.query(&["CLUSTER", "NODES"])?;
     let own = text
         .lines()
@@ -151,14 +151,14 @@ fn slots(node: &RedisServer) -> Result<Vec<(u16, u16)>> {
     ranges.collect()
 }
 
-fn has(ranges: &[(u16, u16)], slot: u16) -> bool {
+pub(crate) fn has(ranges: &[(u16, u16)], slot: u16) -> bool {
     ranges
         .iter()
         .any(|(first, last)| (*first..=*last).contains(&slot))
 }
 
 /// The slot of a name without braces, by CRC-16/XMODEM.
-fn slot(name: &str) -> u16 {
+pub(crate) fn slot(name: &str) -> u16 {
     let crc = name.bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
             let shifted = crc << 1;

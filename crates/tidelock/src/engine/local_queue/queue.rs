@@ -333,8 +333,14 @@ impl LocalQueues {
     /// The token counter was raised: hands no smaller token to a waiter.
     pub(crate) fn raised(&self, name: &Name, least: FencingToken) {
         let mut inner = self.lock();
-        let known = inner.raised.entry(name.clone()).or_insert(least);
-        *known = least.max(*known);
+        // Only a leader term has reserved tokens, and it belongs to a queue. Otherwise every name whose counter was ever
+        // raised would stay in memory.
+        let LocalQueuesState { queues, raised, .. } = &mut *inner;
+        raised.retain(|known, _| queues.contains_key(known));
+        if queues.contains_key(name) {
+            let known = raised.entry(name.clone()).or_insert(least);
+            *known = least.max(*known);
+        }
     }
 
     /// The lock was released by force: ends the leader term, because its hold does not have the lock any more.

@@ -28,7 +28,7 @@ impl QueuedStore {
         let is_open = opened.is_none();
         let health = Arc::new(StoreHealth::new(settings.timers.clock(), opened));
         if is_open {
-            health.heard(|| 0, &Ok(()));
+            health.connected();
         }
         let plain = store.plain.as_deref().cloned();
         let plain = plain.map(|plain| Self::new(plain, Some("plain".into()), settings, &health));

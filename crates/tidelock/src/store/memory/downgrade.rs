@@ -19,7 +19,7 @@ pub(crate) fn join(
     if !queue.is_some_and(|queue| queue.is_written_by(writer)) {
         return Err(Error::lost(LostReason::Taken));
     }
-    let token = counter::next(&mut records.tokens, name, 0);
+    let token = records.tokens.next(name, 0);
     let reader = QueuedHold {
         kind: *kind,
         owner: owner.clone(),

@@ -23,6 +23,10 @@ impl SlotMarks {
         self.slots.retain(|_, mark| mark.until > now);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     pub(crate) fn get(&self, slot: &str) -> Option<&KeptMark> {
         self.slots.get(slot)
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::counter::LastTokens;
 use super::permits::PermitRecord;
 use super::queue::LockQueue;
 use super::slot_marks::SlotMarks;
@@ -16,6 +17,9 @@ use crate::store::{
     BootInstant, Capabilities, ClientId, Clock, CountChanged, Env, Name, OwnerId, Timers,
     WakeChannels,
 };
+
+/// The number of entries at which we remove those that nobody needs for the first time.
+const MANY_ENTRIES: usize = 1024;
 
 /// The shared stores, by name. They live until the process ends.
 static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
@@ -40,11 +44,13 @@ pub(crate) struct Records {
     /// Locks that nobody can acquire until then, because of a lock-delay.
     pub(crate) barred: HashMap<Name, BootInstant>,
     /// The newest token of each lock.
-    pub(crate) tokens: HashMap<Name, u64>,
+    pub(crate) tokens: LastTokens,
     /// Withdrawn owners, and until when they are remembered.
     pub(crate) withdrawn: HashMap<OwnerId, BootInstant>,
     pub(crate) clients: HashMap<ClientId, ClientInfo>,
     pub(crate) marks: HashMap<Name, SlotMarks>,
+    /// The number of entries at which those that nobody needs any more are removed.
+    many: usize,
     /// The waiters of each client.
     pub(crate) listeners: Vec<WakeChannels>,
 }
@@ -89,9 +95,36 @@ fn wall_time(clock: Clock) -> SystemTime {
 impl Records {
     /// The marks of a name, without expired ones.
     pub(crate) fn marks(&mut self, name: &Name, now: BootInstant) -> &mut SlotMarks {
+        self.make_room(now);
         let marks = self.marks.entry(name.clone()).or_default();
         marks.drop_expired(now);
         marks
+    }
+
+    /// Removes what locks without a holder have left, once the number of entries has doubled. Otherwise every name ever
+    /// used would stay in memory.
+    pub(crate) fn make_room(&mut self, now: BootInstant) {
+        if self.entries() < self.many.max(MANY_ENTRIES) {
+            return;
+        }
+        let names: Vec<Name> = self.locks.keys().cloned().collect();
+        for name in names {
+            self.queue(&name, now);
+        }
+        self.barred.retain(|_, until| *until > now);
+        self.withdrawn.retain(|_, until| *until > now);
+        self.marks.retain(|_, marks| {
+            marks.drop_expired(now);
+            !marks.is_empty()
+        });
+        let locks = &self.locks;
+        self.tokens.keep(|name| locks.contains_key(name));
+        self.many = self.entries() * 2;
+    }
+
+    fn entries(&self) -> usize {
+        let locks = self.locks.len() + self.tokens.len() + self.barred.len();
+        locks + self.withdrawn.len() + self.marks.len()
     }
 
     pub(crate) fn refuse_withdrawn(&self, owner: &OwnerId) -> Result<()> {
@@ -189,5 +222,63 @@ impl Records {
 pub(crate) fn tell(told: &[(WakeChannels, Box<str>)]) {
     for (signals, channel) in told {
         signals.wake_one(channel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::memory::queue::QueuedHold;
+    use crate::types::OwnerMint;
+
+    fn name(number: usize) -> Name {
+        Name::new(format!("{number}")).unwrap()
+    }
+
+    fn hold(ends: BootInstant) -> QueuedHold {
+        QueuedHold {
+            kind: LockKind::Mutex,
+            owner: OwnerMint::new().fresh(),
+            ends,
+            token: Some(1),
+            delay: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn names_that_nobody_uses_are_forgotten() {
+        let (second, begun) = (Duration::from_secs(1), BootInstant(0));
+        let mut records = Records::default();
+        for number in 0..100 * MANY_ENTRIES {
+            let (name, now) = (
+                name(number),
+                begun + second * u32::try_from(number).unwrap(),
+            );
+            records.make_room(now);
+            records.tokens.next(&name, 0);
+            records.marks(&name, now).put("slot", "text", now + second);
+            records.barred.insert(name.clone(), now + second);
+            let owner = OwnerMint::new().fresh();
+            records.withdrawn.insert(owner, now + second);
+            let queue = records.locks.entry(name).or_default();
+            queue.put(hold(now + second));
+        }
+        let most = MANY_ENTRIES + 10;
+        assert!(records.entries() <= most, "{} entries", records.entries());
+    }
+
+    #[test]
+    fn what_is_held_is_not_forgotten() {
+        let (begun, far) = (BootInstant(0), BootInstant(0) + Duration::from_secs(60));
+        let mut records = Records::default();
+        for number in 0..10 * MANY_ENTRIES {
+            records.make_room(begun);
+            assert_eq!(records.tokens.next(&name(number), 0), 1);
+            let queue = records.locks.entry(name(number)).or_default();
+            queue.put(hold(far));
+        }
+        assert_eq!(records.locks.len(), 10 * MANY_ENTRIES);
+        assert_eq!(records.tokens.get(&name(0)), Some(1));
     }
 }

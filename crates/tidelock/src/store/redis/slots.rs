@@ -1,6 +1,5 @@
 //! The slots of a cluster: computes the slot of a key, and parses redirections.
 
-use crate::store::Name;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
 
@@ -10,11 +9,6 @@ pub(crate) const SLOTS: u16 = 16384;
 /// The slot of a key: the hash of its hash tag, or else of the whole key.
 pub(crate) fn of(key: &str) -> u16 {
     crc16(keys::hashed(key).as_bytes()) % SLOTS
-}
-
-/// The lane of a lock in a cluster.
-pub(crate) fn lane(name: &Name) -> u64 {
-    u64::from(of(name.as_str()))
 }
 
 /// CRC-16/XMODEM, which clusters use. Bit by bit: keys are short, and each request hashes one.

@@ -10,6 +10,7 @@ pub(crate) mod plain;
 mod raise;
 mod redisson;
 pub(crate) mod renew;
+mod renew_slots;
 pub(crate) mod scripts;
 pub(crate) mod tokens;
 
@@ -18,6 +19,7 @@ pub(crate) use crate::store::redis::handle::Layout;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::store::redis::Redis;
+use crate::store::redis::topology::router::Router;
 use crate::store::{
     AttemptReply, AttemptRequest, BoxFuture, Capabilities, LockKind, Name, Released, Renewal,
     Renewed, Ticket,
@@ -78,6 +80,17 @@ impl Redis {
     }
 
     pub(crate) fn keep_each<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+    ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        match &self.router {
+            Router::One(_) => self.renew_slot(batch),
+            Router::Cluster(cluster, _) => Box::pin(self.renew_slots(cluster, batch)),
+        }
+    }
+
+    /// Renews locks whose keys may be in one script.
+    pub(crate) fn renew_slot<'a>(
         &'a self,
         batch: &'a [Renewal],
     ) -> BoxFuture<'a, Result<Vec<Renewed>>> {

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::layouts::job::LockJob;
 use crate::store::redis::replicas::Purpose;
+use crate::store::redis::topology::cluster::ClusterNode;
 use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::errors::{ServerError, server_error, unexpected};
 use crate::store::redis::wire::reply::Reply;
@@ -16,13 +17,13 @@ use crate::store::{Renewal, Renewed, ReplicaAck};
 
 impl Redis {
     /// Runs the script of a batch. Its keys are the locks and `more_keys`; its arguments are the lease and the owner
-    /// of each lock, and `last_arg`.
+    /// of each lock, and `more_args`.
     pub(crate) async fn renew_batch(
         &self,
         script: &'static Script,
         batch: &[Renewal],
         more_keys: Vec<String>,
-        last_arg: Option<&str>,
+        more_args: &[&str],
     ) -> Result<Vec<Renewed>> {
         let names = batch.iter().map(|renewal| renewal.ticket.name.as_str());
         let keys: Vec<&str> = names.chain(more_keys.iter().map(String::as_str)).collect();
@@ -36,15 +37,27 @@ impl Redis {
             let lease = text.format(millis(renewal.lease));
             [lease, &**owner]
         });
-        let args: Vec<&str> = each.chain(last_arg).collect();
+        let args: Vec<&str> = each.chain(more_args.iter().copied()).collect();
+        self.run_renewal(script, &keys, &args, batch, None).await
+    }
+
+    /// Runs the script of a renewal: on the server of its keys, or on this node.
+    pub(crate) async fn run_renewal(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[&str],
+        batch: &[Renewal],
+        node: Option<&ClusterNode>,
+    ) -> Result<Vec<Renewed>> {
         // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.
         let strictest = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();
         let job = LockJob {
             script: ScriptJob {
                 script,
-                keys: &keys,
-                args: &args,
+                keys,
+                args,
                 deadline: self.router.deadline(),
             },
             purpose: Purpose::Renew,
@@ -52,7 +65,10 @@ impl Redis {
             lease: shortest.unwrap_or(Duration::ZERO),
             policy: &self.shared.ack_policy,
         };
-        let (reply, pending) = self.router.run(&job).await?;
+        let (reply, pending) = match node {
+            Some(node) => self.router.run_on(node, &job).await?,
+            None => self.router.run(&job).await?,
+        };
         let answers = match reply.list() {
             Some(answers) if answers.len() == batch.len() => answers,
             _ => return Err(unexpected(&reply)),

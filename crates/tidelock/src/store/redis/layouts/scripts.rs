@@ -31,6 +31,10 @@ script!(
     RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/renew.lua"
 );
 script!(
+    /// Renews locks in many slots of one cluster node.
+    RENEW_SLOTS, "lua/renew_slots.lua"
+);
+script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
     FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/sides.lua", "lua/number.lua", "lua/permits.lua", "lua/hand_over.lua", "lua/others.lua", "lua/seen.lua", "lua/force_release.lua"
 );
@@ -137,6 +141,10 @@ script!(
     PLAIN_RENEW, "lua/plain_renew.lua"
 );
 script!(
+    /// The plain lock: compare and expire, in many slots of one cluster node.
+    PLAIN_RENEW_SLOTS, "lua/plain_renew_slots.lua"
+);
+script!(
     /// The plain lock: delete, regardless of the owner.
     PLAIN_FORCE_RELEASE, "lua/plain_force_release.lua"
 );
@@ -149,7 +157,9 @@ script!(
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 30] = [
+    const ALL: [&Script; 32] = [
+        &RENEW_SLOTS,
+        &PLAIN_RENEW_SLOTS,
         &CHANGE_SEMAPHORE,
         &SEMAPHORE_COUNT,
         &CHANGE_LATCH,

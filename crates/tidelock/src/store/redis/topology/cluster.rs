@@ -3,15 +3,17 @@
 //! The callers' requests, the background requests and the subscriptions share one map. It changes in two ways: a
 //! `MOVED` redirect changes one slot at once, and a periodic refresh replaces the whole map.
 //!
-//! Lock order: the map's lock and the lock of `doubtful_until` are never held together, and no other lock of this
-//! client is taken under them.
+//! Lock order: the map's lock and the locks of `doubtful_until` and `migrating` are never held together, and no other
+//! lock of this client is taken under them.
 
 mod discovery;
+mod migrating;
 pub(crate) mod slot_ranges;
 
 pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +24,7 @@ use crate::engine::runtime::sync::{Mutex, RwLock};
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots::SLOTS;
+use crate::store::redis::topology::cluster::migrating::MigratingSlots;
 use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
@@ -37,6 +40,9 @@ const SETTLES: Duration = Duration::from_secs(30);
 
 /// The index of a slot without a node.
 const NOBODY: u16 = u16::MAX;
+
+/// Separates the lanes of nodes from those of single slots.
+const NODE_LANE: u64 = 1 << 63;
 
 /// The cluster, shared by the store and the subscriptions.
 pub(crate) struct Cluster {
@@ -56,12 +62,15 @@ pub(crate) struct Cluster {
     refresh: Arc<Notify>,
     /// Until this moment we refresh more often.
     doubtful_until: Mutex<Option<BootInstant>>,
+    migrating: MigratingSlots,
     closed: AtomicBool,
 }
 
 /// A node: its endpoint, a connection for callers and one for background requests.
 pub(crate) struct ClusterNode {
     pub(crate) address: HostAddress,
+    /// Its lane: see [`Cluster::lane`]. A node that is made again for the same address has the same lane.
+    pub(crate) lane: u64,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) front: Connection,
     pub(crate) back: Connection,
@@ -110,6 +119,7 @@ impl Cluster {
             next_node: AtomicUsize::new(0),
             refresh: Arc::default(),
             doubtful_until: Mutex::default(),
+            migrating: MigratingSlots::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -123,6 +133,21 @@ impl Cluster {
         let map = self.map();
         let index = *map.owners.get(usize::from(slot))?;
         map.nodes.get(usize::from(index)).cloned()
+    }
+
+    /// The lane of a slot: its node, because all requests to a node share its connection and fail together. A slot without
+    /// a node has a lane of its own, and so has one that migrates: its requests may end at the other node.
+    pub(crate) fn lane(&self, slot: u16) -> u64 {
+        let alone = u64::from(slot);
+        if self.migrating.has(slot, self.timers.now()) {
+            return alone;
+        }
+        self.owner(slot).map_or(alone, |node| node.lane)
+    }
+
+    /// A node has sent a request for this slot on with `ASK`.
+    pub(crate) fn migrates(&self, slot: u16) {
+        self.migrating.add(slot, self.timers.now());
     }
 
     /// The nodes that have slots, always in the same order.
@@ -155,6 +180,7 @@ impl Cluster {
         let back = ConnectionRuntime::Background(self.background.clone());
         Arc::new(ClusterNode {
             address: address.clone(),
+            lane: node_lane(address),
             front: Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller),
             back: Connection::new(Arc::clone(&endpoint), back),
             endpoint,
@@ -276,6 +302,12 @@ impl Cluster {
             node.back.close();
         }
     }
+}
+
+fn node_lane(address: &HostAddress) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    address.to_string().hash(&mut hasher);
+    hasher.finish() | NODE_LANE
 }
 
 impl fmt::Display for Cluster {

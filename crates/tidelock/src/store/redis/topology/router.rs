@@ -64,12 +64,11 @@ impl Router {
         }
     }
 
-    /// The lane of a lock: locks in the same lane fail together. In a cluster it is the slot, which moves between
-    /// nodes as a whole.
+    /// The lane of a lock: locks in the same lane fail together. In a cluster it is the node that has the slot now.
     pub(crate) fn lane(&self, name: &Name) -> u64 {
         match self {
             Self::One(_) => 0,
-            Self::Cluster(..) => slots::lane(name),
+            Self::Cluster(cluster, _) => cluster.lane(slots::of(name.as_str())),
         }
     }
 
@@ -120,6 +119,22 @@ impl Router {
                 Box::pin(RoutedRequest::new(cluster, *face, job).run(job)).await
             }
         }
+    }
+
+    /// Runs a job once on a node of the cluster, without following a redirection.
+    pub(crate) async fn run_on<J: ServerJob>(
+        &self,
+        node: &ClusterNode,
+        job: &J,
+    ) -> Result<J::Output> {
+        let Self::Cluster(cluster, face) = self else {
+            return self.run(job).await;
+        };
+        let answer = attend(cluster, job.run(&face.connection(node), false)).await;
+        if answer.as_ref().is_err_and(Error::outcome_unknown) {
+            cluster.doubt();
+        }
+        answer
     }
 
     /// Runs a script.
@@ -182,6 +197,18 @@ impl ConnectionFace {
     }
 }
 
+/// Awaits the reply. If the node is slow, another one may have replaced it; we refresh the slot map while we wait, so
+/// that the result is there before the deadline.
+async fn attend<T>(cluster: &Cluster, sent: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut sent = std::pin::pin!(sent);
+    let slow = cluster.limit / 8;
+    if let Some(answer) = cluster.timers.limit(slow, &mut sent).await {
+        return answer;
+    }
+    cluster.doubt();
+    sent.await
+}
+
 /// A routed request: it goes to the node that has the key, and follows that node's redirections. We retry it only if
 /// it certainly did not run.
 struct RoutedRequest<'a> {
@@ -220,7 +247,9 @@ impl<'a> RoutedRequest<'a> {
     async fn run<J: ServerJob>(mut self, job: &J) -> Result<J::Output> {
         loop {
             let answer = match self.step() {
-                Ok((connection, asking)) => self.attend(job.run(&connection, asking)).await,
+                Ok((connection, asking)) => {
+                    attend(self.cluster, job.run(&connection, asking)).await
+                }
                 Err(error) => Err(error),
             };
             if let Some(answer) = self.follow_redirect_or_fail(answer).await {
@@ -244,18 +273,6 @@ impl<'a> RoutedRequest<'a> {
         Ok((self.face.connection(&node), asking))
     }
 
-    /// Awaits the reply. If the node is slow, another one may have replaced it; we refresh the slot map while we
-    /// wait, so that the result is there before the deadline.
-    async fn attend<T>(&self, sent: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut sent = std::pin::pin!(sent);
-        let slow = self.cluster.limit / 8;
-        if let Some(answer) = self.cluster.timers.limit(slow, &mut sent).await {
-            return answer;
-        }
-        self.cluster.doubt();
-        sent.await
-    }
-
     /// Decides about a reply. `None`: the request must be sent again.
     async fn follow_redirect_or_fail<T>(&mut self, answer: Result<T>) -> Option<Result<T>> {
         let error = match answer {
@@ -268,7 +285,10 @@ impl<'a> RoutedRequest<'a> {
         let sent_on = redirection.is_some();
         match redirection {
             Some(Redirect::Moved(slot, to)) => self.cluster.moved(slot, &to),
-            Some(Redirect::Ask(_, to)) => self.asked_for = Some(self.cluster.node_at(&to)),
+            Some(Redirect::Ask(slot, to)) => {
+                self.cluster.migrates(slot);
+                self.asked_for = Some(self.cluster.node_at(&to));
+            }
             // We return these errors: a refused request would be refused again, and one that may have run must not
             // run twice.
             None if error.kind() != ErrorKind::Unavailable

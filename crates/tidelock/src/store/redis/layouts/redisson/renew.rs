@@ -66,17 +66,18 @@ impl Redis {
 
     async fn renew_part(&self, form: RenewalForm, part: &[Renewal]) -> Result<Vec<Renewed>> {
         let tickets = part.iter().map(|renewal| &renewal.ticket);
-        let (script, keys, how) = match form {
-            RenewalForm::Locks => (&scripts::RENEW, Vec::new(), Some(self.how())),
+        let how = [self.how()];
+        let (script, keys, args): (_, _, &[&str]) = match form {
+            RenewalForm::Locks => (&scripts::RENEW, Vec::new(), &how[..]),
             RenewalForm::Sides => {
                 let holds = tickets.map(keys::read_hold).map(Cow::into_owned);
-                (&scripts::RENEW_SIDE, holds.collect(), Some(self.how()))
+                (&scripts::RENEW_SIDE, holds.collect(), &how[..])
             }
             RenewalForm::Permits => {
                 let out = tickets.map(|ticket| keys::permits_out(&ticket.name));
-                (&scripts::RENEW_PERMITS, out.collect(), None)
+                (&scripts::RENEW_PERMITS, out.collect(), &[][..])
             }
         };
-        self.renew_batch(script, part, keys, how).await
+        self.renew_batch(script, part, keys, args).await
     }
 }
