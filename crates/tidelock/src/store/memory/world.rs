@@ -196,7 +196,7 @@ impl Records {
 
     /// Whether nobody holds the lock but holders in `seen`, with the same newest token.
     pub(crate) fn is_held_as(&mut self, name: &Name, seen: &Snapshot, now: BootInstant) -> bool {
-        let token = self.tokens.get(name).copied();
+        let token = self.tokens.get(name);
         let queue = self.queue(name, now);
         let holders = queue.iter().flat_map(|queue| queue.holders());
         seen.is_of(&mut holders.map(|place| place.owner.text()), token)

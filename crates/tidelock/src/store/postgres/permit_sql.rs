@@ -165,12 +165,11 @@ impl PermitSql {
     pub(crate) fn force_permits(&self, name: &Name, owners: Option<&[String]>) -> String {
         let (name, permits) = (literal(name.as_str()), &self.permits);
         let only = owners.map_or_else(String::new, |owners| {
-            let others = owners
-                .iter()
-                .map(|owner| format!(" AND o.owner <> {}", literal(owner)))
-                .collect::<String>();
+            let owners: Vec<String> = owners.iter().map(|owner| literal(owner)).collect();
             format!(
-                " AND NOT EXISTS (SELECT 1 FROM {permits} AS o WHERE o.name = {name} AND o.held AND o.ends > {NOW}{others})"
+                " AND NOT EXISTS (SELECT 1 FROM {permits} AS o WHERE o.name = {name} AND o.held AND o.ends > {NOW} \
+                   AND o.owner <> ALL (ARRAY[{}]::text[]))",
+                owners.join(", ")
             )
         });
         let whose = format!("name = {name} AND held{only}");
