@@ -306,3 +306,27 @@ async fn downgrade_cancelled_at_every_await_leaves_nothing() {
     let fixture = fixture.through(Faults::pending(2));
     every_await::downgrade_cancelled_at_every_await_leaves_nothing(&fixture).await;
 }
+
+/// etcd refuses a transaction with more than 128 operations.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_readers_is_freed_if_it_is_the_one_that_was_seen() {
+    let server = EtcdServer::start().unwrap();
+    let a = client(&server.url()).await;
+    let sides = a.read_write_lock(NAME);
+    let mut readers = Vec::new();
+    for _ in 0..130 {
+        readers.push(sides.read().acquire().await.unwrap());
+    }
+    let operator = client(&server.url()).await;
+    let lock = operator.lock(NAME);
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!(seen.holders.len(), readers.len());
+    readers.push(sides.read().acquire().await.unwrap());
+    assert!(
+        !lock.force_release_if(&seen).await.unwrap(),
+        "one more reads"
+    );
+    let seen = lock.inspect().await.unwrap();
+    assert!(lock.force_release_if(&seen).await.unwrap());
+    assert!(!lock.inspect().await.unwrap().is_locked());
+}

@@ -8,6 +8,8 @@ use crate::store::etcd::keys::{self, Folder};
 
 /// The keys of a queue's holders and waiters, first come, first served. Markers and places are left out.
 pub(crate) struct KeyQueue<'a> {
+    /// All keys of the queue, in no order.
+    all: HashMap<&'a [u8], &'a KeyValue>,
     keys: Vec<&'a KeyValue>,
     /// How many of them hold the lock.
     holders: usize,
@@ -38,6 +40,7 @@ impl<'a> KeyQueue<'a> {
         // A writer, and during its downgrade the reader at the same place.
         let writer = placed.iter().take_while(|(at, ..)| *at == first).count();
         Self {
+            all: by_key,
             keys: placed.into_iter().map(|(.., kv)| kv).collect(),
             holders: if delayed { 0 } else { readers.max(writer) },
         }
@@ -45,6 +48,15 @@ impl<'a> KeyQueue<'a> {
 
     pub(crate) fn holders(&self) -> &[&'a KeyValue] {
         self.keys.get(..self.holders).unwrap_or_default()
+    }
+
+    pub(crate) fn first_waiter(&self) -> Option<&'a KeyValue> {
+        self.keys.get(self.holders).copied()
+    }
+
+    /// Whether the queue has this key. It may be a marker, or a place.
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        self.all.contains_key(key)
     }
 
     pub(crate) fn waiters(&self) -> u64 {

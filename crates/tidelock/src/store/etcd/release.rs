@@ -3,10 +3,10 @@
 //! All of them delete a key under a condition on its creation revision or owner. Otherwise a late request could delete
 //! the key of a later holder.
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Mode, Snapshot};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::api::{Compare, KeyValue, Op, TxnRequest};
+use crate::store::etcd::api::{Compare, KeyValue, Op, RequestOp, TxnRequest};
 use crate::store::etcd::calls::{all, created, delete, found, get, none_since, oldest, ops, says};
 use crate::store::etcd::errors::RequestError;
 use crate::store::etcd::inspect;
@@ -173,16 +173,7 @@ impl Etcd {
             return Ok(None);
         }
         for holder in queue.holders() {
-            let place = folder.place(&holder.key);
-            let place = place.map(|place| delete(&place));
-            let txn = TxnRequest {
-                compare: vec![created(&holder.key, holder.create_revision)],
-                success: ops([delete(&holder.key)].into_iter().chain(place)),
-                failure: Vec::new(),
-            };
-            // A holder that goes meanwhile has released the lock by itself.
-            let answer = self.connection.txn(txn, deadline).await;
-            answer.map_err(RequestError::error)?;
+            self.remove_holder(folder, &queue, holder, deadline).await?;
         }
         Ok(Some(true))
     }
@@ -246,38 +237,85 @@ impl Etcd {
             if !seen.is_of(&mut now, u64::try_from(newest).ok()) {
                 return Ok(false);
             }
-            let removal = removal_of(&folder, queue.holders(), queue::now(&answer));
+            // The first of them decide. Each key of another holder in `seen` may go on its own after that.
+            let (first, rest) = queue.holders().split_at(queue.holders().len().min(AT_ONCE));
+            let removal = removal_of(&folder, &queue, first, queue::now(&answer));
             let removed = self.connection.txn(removal, deadline).await;
             if removed.map_err(RequestError::error)?.succeeded {
+                for holder in rest {
+                    self.remove_holder(&folder, &queue, holder, deadline)
+                        .await?;
+                }
                 return Ok(true);
             }
         }
-        // The queue has changed in each turn, so nobody can tell whether the lock is still held as it was seen.
-        Ok(false)
+        Err(Error::new(ErrorKind::Unavailable).because(
+            "the queue of the lock changed after each look; nothing was released, try again",
+        ))
+    }
+
+    /// Deletes the keys of one holder, unless it has released the lock by itself meanwhile.
+    async fn remove_holder(
+        &self,
+        folder: &Folder,
+        queue: &KeyQueue<'_>,
+        holder: &KeyValue,
+        deadline: BootInstant,
+    ) -> Result<()> {
+        let removal = TxnRequest {
+            compare: vec![created(&holder.key, holder.create_revision)],
+            success: keys_of(folder, queue, holder).collect(),
+            failure: Vec::new(),
+        };
+        let answer = self.connection.txn(removal, deadline).await;
+        answer.map(drop).map_err(RequestError::error)
     }
 }
 
+/// Bounds the holders that one transaction removes: etcd allows 128 comparisons and operations, and a writer has two keys.
+const AT_ONCE: usize = 60;
+
 /// The transaction that deletes the keys of these holders, read at revision `now`, unless one of them has gone since, or
 /// another one may have entered beside them.
-fn removal_of(folder: &Folder, holders: &[&KeyValue], now: i64) -> TxnRequest {
-    let mut compare: Vec<Compare> = { holders.iter() }
-        .map(|holder| created(&holder.key, holder.create_revision))
-        .collect();
-    // Keys enter behind an exclusive holder. But a reader enters beside readers, and by a downgrade beside a writer.
+fn removal_of(
+    folder: &Folder,
+    queue: &KeyQueue<'_>,
+    holders: &[&KeyValue],
+    now: i64,
+) -> TxnRequest {
+    let is_there = |kv: &&KeyValue| created(&kv.key, kv.create_revision);
+    let mut compare: Vec<Compare> = holders.iter().map(is_there).collect();
+    // Keys enter behind an exclusive holder. But a reader enters beside readers: with a new key, also by a downgrade beside
+    // a writer, or when the first waiter, a writer, gives up.
     let shares = |holder: &&KeyValue| folder.mode(&holder.key) != Mode::Exclusive;
     if holders.iter().any(shares) {
         compare.push(none_since(folder, now));
+        compare.extend(queue.first_waiter().as_ref().map(is_there));
     }
-    let each = holders.iter().flat_map(|holder| {
-        let place = folder.place(&holder.key).map(|place| delete(&place));
-        let beside = [delete(&holder.key), delete(&keys::marker_of(&holder.key))];
-        beside.into_iter().chain(place)
-    });
+    let each = holders.iter();
     TxnRequest {
         compare,
-        success: ops(each),
+        success: each
+            .flat_map(|holder| keys_of(folder, queue, holder))
+            .collect(),
         failure: Vec::new(),
     }
+}
+
+/// The operations that delete the keys of a holder: its own, its marker of a lock-delay, which only an exclusive holder has,
+/// and its place for a downgrade.
+fn keys_of(
+    folder: &Folder,
+    queue: &KeyQueue<'_>,
+    holder: &KeyValue,
+) -> impl Iterator<Item = RequestOp> + use<> {
+    let marks = folder.mode(&holder.key) == Mode::Exclusive;
+    let marker = marks.then(|| keys::marker_of(&holder.key));
+    let place = folder
+        .place(&holder.key)
+        .filter(|place| queue.has_key(place));
+    let all = [Some(holder.key.clone()), marker, place];
+    ops(all.into_iter().flatten().map(|key| delete(&key))).into_iter()
 }
 
 fn released(removed: Option<bool>) -> Released {
@@ -285,5 +323,31 @@ fn released(removed: Option<bool>) -> Released {
         Some(true) => Released::Freed,
         // The ticket only had a position in the queue.
         Some(false) | None => Released::NotHeld,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::etcd::keys::Keys;
+
+    #[test]
+    fn readers_go_only_if_nobody_can_have_entered_beside_them() {
+        let folder = Keys::new("").folder(&Name::new("a").unwrap());
+        let kv = |(key, revision): (&str, i64)| KeyValue {
+            key: format!("a/{key}").into_bytes(),
+            create_revision: revision,
+            ..KeyValue::default()
+        };
+        let waits = ("write/2", 4);
+        let place = ("read/2.downgrade", 4);
+        let kvs = [("read/1", 3), waits, place, ("read/3", 5)].map(kv);
+        let queue = KeyQueue::of(&folder, &kvs);
+        let removal = removal_of(&folder, &queue, queue.holders(), 7);
+        let there = |(key, revision)| created(&kv((key, revision)).key, revision);
+        // If the writer gave up, the reader behind it would enter.
+        let compared = [there(("read/1", 3)), none_since(&folder, 7), there(waits)];
+        assert_eq!(removal.compare, compared);
+        assert_eq!(removal.success, ops([delete(b"a/read/1")]));
     }
 }
