@@ -172,12 +172,13 @@ impl Memory {
         let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
         // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
         let first_end = way.or_else(|| records.barred(name, now));
+        // Before the token is drawn: the name has no entry yet, so its counter would be forgotten.
+        records.make_room(now);
         let (ends, token) = match first_end {
             None => (now + ask.lease, Some(records.tokens.next(name, ask.spare))),
             Some(_) => (now + self.lease * STATE_TTL_LEASES, None),
         };
         if token.is_some() || queued && waits {
-            records.make_room(now);
             let queue = records.locks.entry(name.clone()).or_default();
             queue.put(QueuedHold {
                 kind: *kind,

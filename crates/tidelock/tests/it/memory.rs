@@ -1,5 +1,7 @@
 //! The reference store keeps every promise: without faults, with injected faults, and from several threads.
 
+use tidelock::Client;
+
 mod plain {
     use tidelock::testing::Fixture;
 
@@ -114,4 +116,30 @@ mod threads {
     tidelock::conformance!(read_write: Fixture::memory().blocking());
     tidelock::conformance!(shown fair: Fixture::memory().blocking());
     tidelock::conformance!(spin: Fixture::memory().blocking());
+}
+
+/// The sweep of names that nobody uses comes with an acquisition. It keeps the counter of the lock that is acquired.
+#[tokio::test]
+async fn a_look_shows_the_token_of_a_lock_also_after_a_sweep() {
+    let client = Client::connect("memory:").await.unwrap();
+    for number in 0..5_000 {
+        let lock = client.lock(&format!("order:{number}")).fenced();
+        let held = lock.acquire().await.unwrap();
+        let seen = lock.inspect().await.unwrap();
+        assert_eq!(seen.token, Some(held.token()), "{number}");
+        held.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_with_the_name_of_an_earlier_lock_is_freed_if_it_is_held_as_seen() {
+    let client = Client::connect("memory:").await.unwrap();
+    let held = client.lock("stock").acquire().await.unwrap();
+    held.release().await.unwrap();
+    let semaphore = client.semaphore("stock");
+    semaphore.set_permits_if_new(1).await.unwrap();
+    let _permit = semaphore.acquire().await.unwrap();
+    let lock = client.lock("stock");
+    let seen = lock.inspect().await.unwrap();
+    assert!(lock.force_release_if(&seen).await.unwrap(), "{seen:?}");
 }

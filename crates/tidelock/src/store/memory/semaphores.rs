@@ -92,11 +92,13 @@ impl Semaphores {
     pub(crate) fn force(&self, name: &Name, seen: Option<&Snapshot>) -> Option<bool> {
         let now = self.timers.now();
         let mut records = self.world.lock();
+        // Of a lock that had this name before. A look shows it.
+        let token = records.tokens.get(name);
         let semaphore = records.semaphores.get_mut(name)?;
         if let Some(seen) = seen {
             let mut shown = Snapshot::free(name.as_str());
             semaphore.show(&mut shown, now);
-            if !seen.is_of(&mut shown.owners(), None) {
+            if !seen.is_of(&mut shown.owners(), token) {
                 return Some(false);
             }
         }
