@@ -141,14 +141,17 @@ pub(super) async fn holder(
         Ok(seen) => seen,
         Err(failure) => return error(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
     };
-    let owners: Vec<&String> = seen.holders.iter().map(|holder| &holder.owner).collect();
+    let owners: Vec<&str> = { seen.holders.iter() }
+        .map(|holder| &*holder.owner)
+        .collect();
     let token = seen.token.map(FencingToken::get);
     let object = json!({
         "name": seen.name,
         "shown": Escaped(&seen.name).to_string(),
         "held": seen.is_locked(),
-        "text": as_text(&seen),
+        "text": Escaped(as_text(&seen)).to_string(),
         "owners": owners,
+        "owners_shown": Escaped(owners.join(" and ")).to_string(),
         "token": token.map(|token| token.to_string()),
     });
     answer(StatusCode::OK, &object)

@@ -74,6 +74,10 @@ pub(super) async fn run(
             ended = ended => Ok(ended),
         }
     };
+    // A signal or an error ends the screen without waiting for the answer of an unlock that is on its way.
+    if let Some(unlocking) = &mut screen.unlocking {
+        unlocking.give_up();
+    }
     // Also if the terminal is gone: stderr may lead elsewhere.
     for line in screen.unlocking.iter().flat_map(|one| &one.log) {
         say(line);

@@ -113,11 +113,13 @@ impl Unlocking {
         }
     }
 
-    fn give_up(&mut self) {
+    /// Nobody waits for the answer any more.
+    pub(super) fn give_up(&mut self) {
         if let Dialog::Sent(name) = &self.dialog {
             let line =
                 format!("{name}: the store does not answer; it may have been unlocked or not");
             self.log.push(line);
+            self.dialog = Dialog::Closed;
         }
     }
 
