@@ -43,7 +43,7 @@ pub(crate) const PARTS: [Part; 20] = [
     Part {
         name: "tests",
         about: "library and command, without servers",
-        run: |tally| tests(tally, &["--lib", "--bins", "--tests"]),
+        run: tests_without_servers,
     },
     Part {
         name: "model",
@@ -189,6 +189,15 @@ pub(crate) fn feature_names(manifest: &str) -> Vec<&str> {
     keys.map(|(name, _)| name.trim())
         .filter(|name| *name != "default")
         .collect()
+}
+
+/// The default build of the command has neither the screen nor the page, so their tests need another one.
+fn tests_without_servers(tally: &mut Tally) -> Result<()> {
+    let default = tests(tally, &["--lib", "--bins", "--tests"]);
+    let build = ["-p", "tidelock-cli", "--features", "screen,web", "--bins"];
+    let viewers = ["--test", "cli", "--", "screen", "top", "unlock", "web"];
+    tests(tally, &[build.as_slice(), &viewers].concat())?;
+    default
 }
 
 /// Runs `cargo test` with these arguments, all of it even if some fails.
