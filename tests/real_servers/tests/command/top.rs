@@ -225,7 +225,8 @@ fn a_look_costs_the_same_with_many_keys() -> Result<()> {
     let few = cost(&server)?;
     let _: String = server.query(&["EVAL", FILL, "0"])?;
     let many = cost(&server)?;
-    ensure!(many == few, "{few} commands, with 100,000 keys {many}");
+    // The process of the holder writes its record every ten seconds, or renews, also between the two counts.
+    ensure!(many <= few + 10, "{few} commands, with 100,000 keys {many}");
     let url = server.url();
     let mut waiters = TcpStream::connect(url.trim_start_matches("redis://"))?;
     waiters.set_read_timeout(Some(SOON))?;
