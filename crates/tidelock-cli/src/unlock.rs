@@ -195,7 +195,7 @@ impl WriteGate {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "screen", feature = "web")))]
 mod tests {
     use tidelock::Client;
 
