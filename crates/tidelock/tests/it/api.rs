@@ -203,7 +203,7 @@ async fn a_store_without_read_write_locks_makes_none() {
     assert_eq!(error.lock_name(), Some("prices"));
     let said = error.to_string();
     assert!(
-        said.contains("these have: memory:, sqlite:, redis:, postgres:, zookeeper:"),
+        said.contains("these have: memory:, sqlite:, redis:, postgres:, mysql:, zookeeper:, etcd:"),
         "{said}"
     );
     assert_eq!(plug.requests(), before);
