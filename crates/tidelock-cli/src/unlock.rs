@@ -113,7 +113,7 @@ pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
     .await
 }
 
-/// What is said of it. Not escaped.
+/// The message about it. Not escaped.
 pub(crate) fn told(name: &str, unlocked: &Unlocked) -> String {
     match unlocked {
         Unlocked::Freed => format!("{name}: unlocked"),
@@ -169,7 +169,7 @@ impl WriteGate {
         self.is_open
     }
 
-    /// Who holds a lock now, for the operator who wants to unlock it. `name` includes the prefix.
+    /// Reads the present holders of a lock, for an operator that wants to unlock it. `name` includes the prefix.
     pub(crate) async fn look(&self, name: &str) -> Outcome<Snapshot> {
         Ok(self.client.lock(self.pass(name)?).inspect().await?)
     }
@@ -241,7 +241,7 @@ mod tests {
         held.release().await.unwrap();
     }
 
-    /// Whoever adds a second way changes this test, and thinks of the viewers.
+    /// A second way to unlock must change this test, so that its author thinks of the viewers.
     #[test]
     fn there_is_one_way_to_unlock() {
         let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

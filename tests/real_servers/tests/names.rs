@@ -236,7 +236,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What is on the server for ever: keys without an expiry. And channels, which linger for a while.
+/// Lists the keys of the server that never expire, and its channels, which linger for a while.
 fn left_on_redis(server: &RedisServer) -> Result<Vec<String>> {
     let mut found: Vec<String> = server.query(&["PUBSUB", "CHANNELS"])?;
     let keyspace: String = server.query(&["INFO", "KEYSPACE"])?;

@@ -77,7 +77,7 @@ impl fmt::Debug for WriteToken {
     }
 }
 
-/// Who may write, and the way to the store.
+/// The right to write, and the way to the store.
 #[derive(Debug)]
 pub(super) struct Writes {
     pub(super) gate: WriteGate,
@@ -124,7 +124,7 @@ struct UnlockRequest {
     token: Option<String>,
 }
 
-/// Who holds a lock now, for the operator who wants to unlock it.
+/// Reads the present holders of a lock, for an operator that wants to unlock it.
 pub(super) async fn holder(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,

@@ -160,7 +160,7 @@ impl Unlocking {
         Some(lines)
     }
 
-    /// What is typed of the name. `None`: no name is wanted.
+    /// The part of the name that is typed so far. `None`: no name is wanted.
     pub(super) fn typed(&self) -> Option<&str> {
         match &self.dialog {
             Dialog::Shown { typed, .. } => Some(typed),
