@@ -195,7 +195,8 @@ impl WriteGate {
     }
 }
 
-#[cfg(all(test, any(feature = "screen", feature = "web")))]
+#[cfg(test)]
+#[cfg(any(feature = "screen", feature = "web"))]
 mod tests {
     use tidelock::Client;
 
