@@ -140,6 +140,9 @@ macro_rules! conformance {
             a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
+        $crate::conformance!(@tests $fixture; side_requests:
+            attempts_of_a_reader_that_meet_wait_for_the_writer
+        );
         $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one);
         $crate::conformance!(@tests $fixture; downgrade:
             a_writer_becomes_a_reader_without_a_gap

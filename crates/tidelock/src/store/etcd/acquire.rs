@@ -111,7 +111,7 @@ impl Etcd {
         }
         // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that request.
         let answer = asked.await;
-        let first = |answer| match self.decide(ask, queue_keys, answer) {
+        let first = |answer| match decide(ask, queue_keys, answer) {
             Ok(QueuePosition::First(_) | QueuePosition::Passed(_)) => true,
             // A second request may find that no key blocks a reader.
             Ok(QueuePosition::Somewhere(_)) => queue_keys.reads,
@@ -217,22 +217,7 @@ impl Etcd {
         if let Some((writer, joined)) = joined {
             return downgrade::transaction(ask, writer, (keys, queue_keys), joined, lease);
         }
-        let known = ticket_leases.revision(&ask.ticket);
-        queue::transaction(ask, queue_keys, lease, marker, known)
-    }
-
-    /// Reads a ticket's position from the answer to [`transaction`](Self::transaction).
-    fn decide(
-        &self,
-        ask: &AttemptRequest,
-        queue_keys: &QueueKeys,
-        answer: &TxnResponse,
-    ) -> Result<QueuePosition> {
-        if ask.downgrade_of.is_some() {
-            return downgrade::decide(ask, queue_keys, answer);
-        }
-        let known = self.shared.ticket_leases.revision(&ask.ticket);
-        queue::decide(ask, queue_keys, answer, known)
+        queue::transaction(ask, queue_keys, lease, marker)
     }
 
     /// Reads the key that blocks the ticket's own key, which has this creation revision. `None`: its own key has gone.
@@ -293,7 +278,7 @@ impl Etcd {
         if answer.succeeded {
             ticket_leases.created(&ask.ticket, queue::now(answer));
         }
-        let mut position = self.decide(ask, queue_keys, answer)?;
+        let mut position = decide(ask, queue_keys, answer)?;
         if let QueuePosition::Somewhere(own) = position {
             ticket_leases.created(&ask.ticket, own);
             let Some(found) = self.predecessor(queue_keys, own, deadline).await? else {
@@ -339,6 +324,19 @@ impl Etcd {
                 Ok(Attempt::Held(Wait::default()))
             }
         }
+    }
+}
+
+/// Reads a ticket's position from the answer to the transaction of an attempt.
+fn decide(
+    ask: &AttemptRequest,
+    queue_keys: &QueueKeys,
+    answer: &TxnResponse,
+) -> Result<QueuePosition> {
+    if ask.downgrade_of.is_some() {
+        downgrade::decide(ask, queue_keys, answer)
+    } else {
+        queue::decide(ask, queue_keys, answer)
     }
 }
 

@@ -88,9 +88,12 @@ fn stand(answer: &TxnResponse) {
         for kind in [LockKind::Mutex, LockKind::Read, LockKind::Write] {
             let mut ask = ask.clone();
             ask.ticket.kind = kind;
-            let own = QueueKeys::named(&keys, &ask.ticket, 0x1f, kind.is_read());
+            let own = QueueKeys {
+                known: Some(7),
+                ..QueueKeys::named(&keys, &ask.ticket, 0x1f, kind.is_read())
+            };
             // An invalid answer must be an error, so we ignore the result.
-            let _ = queue::decide(&ask, &own, answer, Some(7));
+            let _ = queue::decide(&ask, &own, answer);
             let _ = downgrade::decide(&ask, &own, answer);
         }
     }

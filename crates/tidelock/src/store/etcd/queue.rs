@@ -38,6 +38,10 @@ pub(crate) struct QueueKeys {
     pub(crate) reads: bool,
     /// See [`Keys::tokens`].
     pub(crate) tokens: String,
+    /// The creation revision of the ticket's key, if the client knew it when these keys were named. A transaction and the
+    /// reading of its answer both go by it. If each asked for itself, another attempt of the ticket could learn it in
+    /// between, and an answer without the keys ahead would read like one that found none.
+    pub(crate) known: Option<i64>,
 }
 
 impl QueueKeys {
@@ -46,7 +50,10 @@ impl QueueKeys {
         let ticket_leases = &store.shared.ticket_leases;
         let id = ticket_leases.id(ticket)?;
         let joined = ticket_leases.joined(ticket).is_some();
-        Some(Self::named(&store.shared.keys, ticket, id, joined))
+        Some(Self {
+            known: ticket_leases.revision(ticket),
+            ..Self::named(&store.shared.keys, ticket, id, joined)
+        })
     }
 
     /// `joined`: the ticket is a reader that has the place of a writer.
@@ -59,6 +66,7 @@ impl QueueKeys {
             place: (writes || joined).then(|| keys.place(name, id)),
             reads: kind.is_read(),
             tokens: keys.tokens(name),
+            known: None,
         }
     }
 
@@ -127,19 +135,17 @@ pub(crate) fn latest(ranges: &[ResponseOp]) -> Option<&KeyValue> {
     firsts.max_by_key(|kv| kv.create_revision)
 }
 
-/// Builds the transaction of one attempt; [`decide`] reads its answer. `known` is the creation revision of the ticket's
-/// key, if the client knows it.
+/// Builds the transaction of one attempt; [`decide`] reads its answer.
 pub(crate) fn transaction(
     ask: &AttemptRequest,
     queue_keys: &QueueKeys,
     lease: i64,
     marker: Option<i64>,
-    known: Option<i64>,
 ) -> TxnRequest {
     let (QueueKeys { key, folder, .. }, owner) = (queue_keys, ask.ticket.owner.text());
     let own = put(key, owner, lease);
     if queue_keys.reads {
-        return reader_transaction(ask, queue_keys, own, known);
+        return reader_transaction(ask, queue_keys, own);
     }
     let marks = !ask.delay.is_zero();
     let marker = marks.then(|| put(&queue_keys.marker(), owner, marker.unwrap_or(lease)));
@@ -156,7 +162,7 @@ pub(crate) fn transaction(
         };
     }
     let mut look = vec![Op::Range(get(key)), tokens, first.clone()];
-    if let Some(revision) = known {
+    if let Some(revision) = queue_keys.known {
         look.extend(queue_keys.ahead(revision.saturating_sub(1)));
     }
     // The newest keys are now our own, so we request one more than we write.
@@ -170,14 +176,10 @@ pub(crate) fn transaction(
 }
 
 /// The same for a reader. `try_acquire` writes its key only if no key blocks a reader.
-fn reader_transaction(
-    ask: &AttemptRequest,
-    queue_keys: &QueueKeys,
-    own: Op,
-    known: Option<i64>,
-) -> TxnRequest {
+fn reader_transaction(ask: &AttemptRequest, queue_keys: &QueueKeys, own: Op) -> TxnRequest {
     let look = [&queue_keys.key, &queue_keys.tokens].map(|key| Op::Range(get(key)));
     let look = look.into_iter();
+    let known = queue_keys.known;
     let bound = known.map(|revision| queue_keys.ahead(revision.saturating_sub(1)));
     let failure = ops(look.chain(bound.into_iter().flatten()));
     let mut compare = vec![created(queue_keys.key.as_bytes(), 0)];
@@ -194,13 +196,11 @@ fn reader_transaction(
     }
 }
 
-/// The lock algorithm: reads a ticket's position from the answer to [`transaction`]. `known` is the creation revision of
-/// its key that the transaction used, if it used one.
+/// The lock algorithm: reads a ticket's position from the answer to [`transaction`].
 pub(crate) fn decide(
     ask: &AttemptRequest,
     queue_keys: &QueueKeys,
     answer: &TxnResponse,
-    known: Option<i64>,
 ) -> Result<QueuePosition> {
     let now = now(answer);
     let range = |n: usize| found(answer.responses.get(n));
@@ -238,7 +238,7 @@ pub(crate) fn decide(
         return Err(Error::new(ErrorKind::WrongType)
             .because("a key of another client has the name of this ticket's key"));
     }
-    let known = known == Some(own.create_revision);
+    let known = queue_keys.known == Some(own.create_revision);
     if queue_keys.reads {
         let ahead = latest(answer.responses.get(2..).unwrap_or_default());
         return Ok(if known {

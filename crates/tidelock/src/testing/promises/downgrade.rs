@@ -32,7 +32,8 @@ pub async fn a_writer_becomes_a_reader_without_a_gap(fixture: &Fixture) {
     })
     .await;
     assert!(refused(&b.read(&name)).await, "a writer waits");
-    assert!(!waits.is_finished() && !behind.is_finished());
+    assert!(!waits.is_finished(), "a reader is inside");
+    assert!(!behind.is_finished(), "a writer is ahead of it");
     reader.release().await.expect("held");
     let held = next(fixture, "the writer", waits).await;
     assert!(!behind.is_finished(), "a writer is inside");

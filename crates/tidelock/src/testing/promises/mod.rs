@@ -27,6 +27,7 @@ pub mod processes;
 pub mod read_write;
 pub mod reentry;
 pub mod sequencer;
+pub mod side_requests;
 pub mod spin;
 pub mod state;
 pub mod successor;
