@@ -139,7 +139,7 @@ impl Page {
 
 const INTRODUCTION: &str = "
 Absolute times are those of one machine at one moment; expect yours to differ. What can be compared are the ratios: in each
-round everybody takes a turn on the same server, one at a time, in an order that is dealt anew. The figures are medians over
+round everybody takes a turn on the same server, one at a time, in a new random order. The figures are medians over
 the rounds, in brackets the smallest and the largest; a ratio is the median of the ratios of each round.
 
 Every hold is noted by the process that has it on the machine's monotonic clock, which all languages can read: asked,

@@ -34,7 +34,7 @@ struct ConnectionInner {
     once: ConnectOnce<Client>,
     /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
     /// never sent if its caller leaves.
-    places: Arc<Semaphore>,
+    in_flight: Arc<Semaphore>,
 }
 
 impl MayEnd for Client {
@@ -54,7 +54,7 @@ impl Connection {
             background: env.background.clone(),
             limit: env.response_timeout,
             once: ConnectOnce::new(),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            in_flight: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
 
@@ -134,9 +134,9 @@ impl Connection {
         deadline: BootInstant,
     ) -> Result<Vec<Row>, RequestError> {
         let client = self.get(deadline).await?;
-        let address = self.address(&client, deadline).await?;
+        let permit = self.statement_permit(&client, deadline).await?;
         if liveness.has_left() {
-            address.answered();
+            permit.answered();
             return Err(RequestError::Unsent(
                 "nobody waits for it any more".to_owned(),
             ));
@@ -144,7 +144,7 @@ impl Connection {
         // We use an unnamed statement. Behind a pooler the next request may run in a session without the named one.
         let query = client.query_typed(statement, params);
         let answer = self.settle(&client, query, deadline).await;
-        address.answered();
+        permit.answered();
         answer
     }
 
@@ -185,16 +185,16 @@ impl Connection {
         deadline: BootInstant,
     ) -> Result<TextAnswer, RequestError> {
         let client = self.get(deadline).await?;
-        let address = self.address(&client, deadline).await?;
+        let permit = self.statement_permit(&client, deadline).await?;
         if liveness.has_left() {
-            address.answered();
+            permit.answered();
             return Err(RequestError::Unsent(
                 "nobody waits for it any more".to_owned(),
             ));
         }
         let query = client.simple_query(text);
         let answer = self.settle(&client, query, deadline).await;
-        address.answered();
+        permit.answered();
         let rows = answer?.into_iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -203,12 +203,12 @@ impl Connection {
     }
 
     /// Waits for a free slot among the statements in flight.
-    async fn address(
+    async fn statement_permit(
         &self,
         client: &Arc<Client>,
         deadline: BootInstant,
     ) -> Result<StatementPermit, RequestError> {
-        let free = Arc::clone(&self.0.places).acquire_owned();
+        let free = Arc::clone(&self.0.in_flight).acquire_owned();
         let Some(Ok(permit)) = self.0.timers.until(deadline, free).await else {
             return Err(RequestError::Unsent(format!(
                 "the server did not come to it within {:?}",

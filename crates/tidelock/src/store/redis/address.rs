@@ -34,14 +34,14 @@ pub(crate) enum ServerAddress {
 /// The nodes of a cluster at which the client starts.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ClusterNodes {
-    pub(crate) places: Vec<HostAddress>,
+    pub(crate) addresses: Vec<HostAddress>,
     pub(crate) sharded: PubSubMode,
 }
 
 /// The sentinels that name the primary.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Sentinels {
-    pub(crate) places: Vec<HostAddress>,
+    pub(crate) addresses: Vec<HostAddress>,
     /// The name of the primary's group in the sentinels' configuration.
     pub(crate) service: String,
     pub(crate) user: Option<String>,
@@ -59,8 +59,10 @@ impl Address {
     pub(crate) fn is_tls(&self) -> bool {
         match &self.way {
             ServerAddress::One(address) => address.is_tls(),
-            ServerAddress::Sentinels(sentinels) => sentinels.places.iter().any(HostAddress::is_tls),
-            ServerAddress::Cluster(nodes) => nodes.places.iter().any(HostAddress::is_tls),
+            ServerAddress::Sentinels(sentinels) => {
+                sentinels.addresses.iter().any(HostAddress::is_tls)
+            }
+            ServerAddress::Cluster(nodes) => nodes.addresses.iter().any(HostAddress::is_tls),
         }
     }
 }
@@ -97,8 +99,8 @@ impl fmt::Display for HostAddress {
 }
 
 /// `host:port` of each address, joined by commas.
-pub(crate) fn short(places: &[HostAddress]) -> String {
-    let each = places.iter().map(|address| {
+pub(crate) fn short(addresses: &[HostAddress]) -> String {
+    let each = addresses.iter().map(|address| {
         let text = address.to_string();
         text.split_once("://")
             .map_or(text.clone(), |(_, host)| host.to_owned())
@@ -108,9 +110,9 @@ pub(crate) fn short(places: &[HostAddress]) -> String {
 
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = self.places.iter().any(HostAddress::is_tls);
+        let tls = self.addresses.iter().any(HostAddress::is_tls);
         let scheme = if tls { "rediss" } else { "redis" };
-        let (hosts, service) = (short(&self.places), &self.service);
+        let (hosts, service) = (short(&self.addresses), &self.service);
         write!(f, "{scheme}+sentinel://{hosts}/{service}")
     }
 }
@@ -123,9 +125,9 @@ impl fmt::Debug for Sentinels {
 
 impl fmt::Display for ClusterNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = self.places.iter().any(HostAddress::is_tls);
+        let tls = self.addresses.iter().any(HostAddress::is_tls);
         let scheme = if tls { "rediss" } else { "redis" };
-        write!(f, "{scheme}+cluster://{}", short(&self.places))
+        write!(f, "{scheme}+cluster://{}", short(&self.addresses))
     }
 }
 

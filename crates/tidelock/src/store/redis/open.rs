@@ -125,7 +125,7 @@ async fn many(
 ) -> Result<Store> {
     let (background, timers, db) = (env.background.clone(), env.timers.clone(), entry.db);
     let cluster = Cluster::new(
-        nodes.places,
+        nodes.addresses,
         entry,
         background,
         timers.clone(),

@@ -14,7 +14,7 @@ pub(crate) struct UrlLogin {
 
 impl ServerAddress {
     pub(crate) fn sentinels(
-        places: Vec<HostAddress>,
+        addresses: Vec<HostAddress>,
         service: &str,
         login: UrlLogin,
     ) -> UrlResult<Self> {
@@ -24,7 +24,7 @@ impl ServerAddress {
             );
         }
         Ok(Self::Sentinels(Sentinels {
-            places: some_of(places)?,
+            addresses: some_of(addresses)?,
             service: service.to_owned(),
             user: login.user,
             password: login.password,
@@ -32,15 +32,15 @@ impl ServerAddress {
     }
 
     pub(crate) fn cluster(
-        places: Vec<HostAddress>,
+        addresses: Vec<HostAddress>,
         db: i64,
         sharded: PubSubMode,
     ) -> UrlResult<Self> {
         if db != 0 {
             return Err("Redis Cluster supports only database 0".into());
         }
-        let places = some_of(places)?;
-        Ok(Self::Cluster(ClusterNodes { places, sharded }))
+        let addresses = some_of(addresses)?;
+        Ok(Self::Cluster(ClusterNodes { addresses, sharded }))
     }
 }
 
@@ -54,7 +54,7 @@ impl Address {
 
     fn from_parts(servers: &Topology) -> UrlResult<Self> {
         let tls = servers.tls;
-        let places = |hosts: &[String], port| -> UrlResult<Vec<HostAddress>> {
+        let addresses = |hosts: &[String], port| -> UrlResult<Vec<HostAddress>> {
             hosts.iter().map(|host| address(host, port, tls)).collect()
         };
         if servers.pubsub_mode.is_some()
@@ -82,11 +82,15 @@ impl Address {
                     user: login.user,
                     password: login.password,
                 });
-                ServerAddress::sentinels(places(hosts, 26379)?, service, login.unwrap_or_default())?
+                ServerAddress::sentinels(
+                    addresses(hosts, 26379)?,
+                    service,
+                    login.unwrap_or_default(),
+                )?
             }
             servers::TopologyKind::Cluster(hosts) => {
                 let messages = servers.pubsub_mode.unwrap_or(PubSubMode::Auto);
-                ServerAddress::cluster(places(hosts, 6379)?, servers.database, messages)?
+                ServerAddress::cluster(addresses(hosts, 6379)?, servers.database, messages)?
             }
         };
         Ok(Self {
@@ -108,11 +112,11 @@ fn address(host: &str, port: u16, tls: bool) -> UrlResult<HostAddress> {
     Ok(HostAddress::tcp(&parsed, port, tls))
 }
 
-fn some_of(places: Vec<HostAddress>) -> UrlResult<Vec<HostAddress>> {
-    if places.is_empty() {
+fn some_of(addresses: Vec<HostAddress>) -> UrlResult<Vec<HostAddress>> {
+    if addresses.is_empty() {
         return Err("no host is named".into());
     }
-    Ok(places)
+    Ok(addresses)
 }
 
 #[cfg(test)]

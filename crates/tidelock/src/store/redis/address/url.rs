@@ -133,9 +133,9 @@ impl Address {
     fn sentinel(url: UrlParts<'_>, mut options: RedisOptions) -> UrlResult<Self> {
         let path = url.path.trim_matches('/');
         let (service, db) = path.split_once('/').unwrap_or((path, ""));
-        let places = all(&url, 26379)?;
+        let addresses = all(&url, 26379)?;
         let login = std::mem::take(&mut options.login);
-        let way = ServerAddress::sentinels(places, &decode(service)?, login)?;
+        let way = ServerAddress::sentinels(addresses, &decode(service)?, login)?;
         Self::with_login(way, db, url, &options)
     }
 
@@ -252,12 +252,12 @@ mod tests {
         let ServerAddress::Sentinels(found) = &target.way else {
             panic!("{target:?}");
         };
-        let places = [
+        let addresses = [
             tcp("a", 26379, false),
             tcp("b", 7, false),
             tcp("::1", 26379, false),
         ];
-        assert_eq!(found.places, places);
+        assert_eq!(found.addresses, addresses);
         assert_eq!((found.service.as_str(), target.db), ("shop", 2));
         assert_eq!(found.user.as_deref(), Some("w"));
         assert_eq!(found.password.as_deref(), Some("x&y"));
@@ -279,10 +279,10 @@ mod tests {
         ] {
             let url = format!("rediss+cluster://me:secret@a:1,b{query}");
             let target = Address::parse(&url).unwrap();
-            let places = vec![tcp("a", 1, true), tcp("b", 6379, true)];
+            let addresses = vec![tcp("a", 1, true), tcp("b", 6379, true)];
             assert_eq!(
                 target.way,
-                ServerAddress::cluster(places, 0, sharded).unwrap()
+                ServerAddress::cluster(addresses, 0, sharded).unwrap()
             );
             assert_eq!(target.password.as_deref(), Some("secret"));
             assert_eq!(format!("{target:?}"), "rediss+cluster://a:1,b:6379/0");

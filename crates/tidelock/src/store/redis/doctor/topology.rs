@@ -117,20 +117,20 @@ fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
                 )
             };
             match groups.iter_mut().find(|(other, _)| same(other)) {
-                Some((other, places)) => {
+                Some((other, addresses)) => {
                     if !other.found.split(" | ").any(|found| found == finding.found) {
                         other.found = format!("{} | {}", other.found, finding.found);
                     }
-                    places.push(address.clone());
+                    addresses.push(address.clone());
                 }
                 None => groups.push((finding, vec![address.clone()])),
             }
         }
     }
-    let named = groups.into_iter().map(|(mut finding, places)| {
-        let is_one_place = places.len() < all && finding.severity != Severity::Good;
-        if is_one_place {
-            finding.subject = format!("{} of {}", finding.subject, places.join(", "));
+    let named = groups.into_iter().map(|(mut finding, addresses)| {
+        let is_one_address = addresses.len() < all && finding.severity != Severity::Good;
+        if is_one_address {
+            finding.subject = format!("{} of {}", finding.subject, addresses.join(", "));
         }
         finding
     });

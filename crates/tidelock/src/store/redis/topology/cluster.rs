@@ -246,11 +246,11 @@ impl Cluster {
         let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
         let mut replicas = Vec::new();
-        let mut places: Vec<&HostAddress> =
+        let mut addresses: Vec<&HostAddress> =
             view.ranges.iter().map(|range| &range.primary).collect();
-        places.sort_by_key(ToString::to_string);
-        places.dedup();
-        for address in places {
+        addresses.sort_by_key(ToString::to_string);
+        addresses.dedup();
+        for address in addresses {
             let known = map.nodes.iter().find(|node| node.address == *address);
             nodes.push(known.map_or_else(|| self.node(address), Arc::clone));
         }

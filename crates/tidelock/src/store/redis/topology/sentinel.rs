@@ -87,7 +87,7 @@ impl Sentinel {
             closed: AtomicBool::new(false),
             newest: AtomicI64::new(0),
         };
-        for address in &sentinel.who.places {
+        for address in &sentinel.who.addresses {
             sentinel.add(address.clone());
         }
         sentinel
@@ -197,7 +197,7 @@ impl Sentinel {
         } else {
             ErrorKind::Unavailable
         };
-        let (hosts, service) = (address::short(&self.who.places), &self.who.service);
+        let (hosts, service) = (address::short(&self.who.addresses), &self.who.service);
         Error::new(kind).because(format!(
             "the sentinels {hosts} do not monitor a service {service:?}{known}"
         ))
@@ -260,14 +260,14 @@ impl PrimaryFinder for Sentinel {
                 {
                     Err(unsent(format_args!(
                         "the sentinels {} that answer have not seen the last failover",
-                        address::short(&self.who.places)
+                        address::short(&self.who.addresses)
                     )))
                 }
                 Some(SentinelReply {
                     host, port, epoch, ..
                 }) => {
                     self.newest.store(epoch, Ordering::SeqCst);
-                    let tls = self.who.places.iter().any(HostAddress::is_tls);
+                    let tls = self.who.addresses.iter().any(HostAddress::is_tls);
                     Ok(HostAddress::Tcp { host, port, tls })
                 }
                 None if unaware > 0 => Err(self.unknown_service(unaware).await),
