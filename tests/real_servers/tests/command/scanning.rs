@@ -126,7 +126,7 @@ fn a_scan_goes_on_from_look_to_look() -> Result<()> {
     executed(&server)?;
     let first = until_pictures(&server, &flags, |picture| picture["scan"]["locks"].is_u64())?;
     let scans = executed(&server)?.get("scan").copied().unwrap_or(0);
-    // All of it would be 800 pages.
+    // All of it would be 800 pages of each type of key.
     ensure!((1..400).contains(&scans), "{scans} pages in one look");
     ensure!(first["scan"]["whole"] == false, "{first}");
     let later = until_pictures(&server, &flags, |picture| {
