@@ -13,14 +13,7 @@ use crate::top::text::brief;
 
 /// The columns of [`TaskRow::cells`].
 pub(crate) const TASK_COLUMNS: [&str; 8] = [
-    "name",
-    "kind",
-    "process",
-    "state",
-    "slot",
-    "term",
-    "attempt",
-    "for",
+    "name", "kind", "process", "state", "slot", "term", "attempt", "for",
 ];
 
 /// Those from here on hold numbers.
