@@ -55,7 +55,9 @@ pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
 pub(crate) fn version(peer: Peer) -> String {
     match peer {
         Peer::Foreign(bench) => bench.version(),
-        Peer::Tidelock | Peer::Before | Peer::NoHandOff => env!("CARGO_PKG_VERSION").to_owned(),
+        Peer::Tidelock | Peer::Recorded | Peer::Before | Peer::NoHandOff => {
+            env!("CARGO_PKG_VERSION").to_owned()
+        }
         Peer::Raw | Peer::RedissonScripts | Peer::Mutex => String::new(),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Peer {
     /// The calls of Redisson's two scripts, in the place of [`Peer::Raw`].
     RedissonScripts,
     Tidelock,
+    /// tidelock in a program with a recorder of metrics.
+    Recorded,
     /// tidelock of another commit: a `bench-peer` that was built there.
     Before,
     /// tidelock with hand-off switched off: no lock passes from task to task within a process.
@@ -69,6 +71,7 @@ impl Peer {
             Self::Raw => "raw",
             Self::RedissonScripts => "redisson-scripts",
             Self::Tidelock | Self::Before => "tidelock",
+            Self::Recorded => "tidelock-recorded",
             Self::NoHandOff => "tidelock-no-hand-off",
             Self::Mutex => "mutex",
             Self::Foreign(bench) => bench.word(),
@@ -132,6 +135,11 @@ impl Peer {
                 waits: "woken",
                 renews: true,
                 tuned: "",
+            },
+            Self::Recorded => Facts {
+                name: "tidelock with metrics",
+                tuned: "a Prometheus recorder is installed",
+                ..Self::Tidelock.facts()
             },
             Self::Before => Facts {
                 name: "tidelock before",

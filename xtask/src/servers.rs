@@ -25,6 +25,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("procps", "pkill"),
     ("iproute2", "ip"),
     ("nftables", "/usr/sbin/nft"),
+    ("tmux", "tmux"),
     ("etcd-server", "etcd"),
     ("etcd-client", "etcdctl"),
     ("default-jdk-headless", "javac"),
@@ -79,7 +80,7 @@ fn packages(needed: &[(&'static str, &str)]) -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, iproute2, nftables, \
+             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, iproute2, nftables, tmux, \
              a Java development kit from 17 on, Maven, Go, Node.js with npm, Python 3 with venv, and Chromium with its driver; \
              for `cargo xtask full` also Prometheus with promtool",
             missing.join(", ")

@@ -1,12 +1,14 @@
 //! One process of the bench: `bench-peer KIND URL`, then orders on stdin.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench::THREADS;
 use bench::raw::{Raw, Turns};
 use bench::w2_hot::Floor;
 use load::{Contender, Side, serve};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tidelock::{Client, Guard, HandOff, Lock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -25,6 +27,10 @@ async fn run() -> Result<()> {
     let (kind, url) = (next()?, next()?);
     match &*kind {
         "tidelock" => serve(Tidelock(Client::connect(&url).await?)).await,
+        "tidelock-recorded" => {
+            record()?;
+            serve(Tidelock(Client::connect(&url).await?)).await
+        }
         "tidelock-fair" => serve(Fair(Client::connect(&url).await?)).await,
         "tidelock-no-hand-off" => {
             let client = Client::builder().hand_off(HandOff::OFF);
@@ -36,9 +42,29 @@ async fn run() -> Result<()> {
         "turns-apart" => serve(Turns::connect_apart(&url, Floor::Apart.lock()).await?).await,
         "mutex" => serve(Local(Arc::default())).await,
         _ => bail!(
-            "{kind} is none of tidelock, tidelock-fair, tidelock-no-hand-off, raw, redisson-scripts, turns, turns-apart, mutex"
+            "{kind} is none of tidelock, tidelock-recorded, tidelock-fair, tidelock-no-hand-off, raw, redisson-scripts, turns, turns-apart, mutex"
         ),
     }
+}
+
+/// The bounds of the histograms, in seconds, as in the example of the library.
+const SECONDS: [f64; 17] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 300.0,
+];
+
+/// Installs a recorder, as a service does. It comes before the client: a handle that was registered without one stays silent.
+fn record() -> Result<()> {
+    let built = PrometheusBuilder::new().set_buckets(&SECONDS)?;
+    let recorder = built.install_recorder()?;
+    // A scrape does it in a service. Otherwise each figure would be kept until the end.
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            recorder.run_upkeep();
+        }
+    });
+    Ok(())
 }
 
 struct Tidelock(Client);

@@ -1335,7 +1335,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__top)
-            opts="-n -v -h -V --once --times --every --json --write --record --replay --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-n -v -h -V --once --times --every --scan --json --write --record --replay --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1595,7 +1595,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__web)
-            opts="-v -h -V --listen --host --every --write --write-token-file --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --listen --host --every --scan --write --write-token-file --store --config --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -250,6 +250,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-ca -d 'Tru
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l once -d 'Print once, and ask no process to tell more often'
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l scan -d 'Also list locks that no process tells of and nobody waits for, such as those of Java services. On Redis this looks at every key of the server, a few with each look; with --once, at all of them at once'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l json -d 'One JSON object per print'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l write -d 'Let the key u unlock a lock on the screen: its name has to be typed, and it has to be held as shown still'
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
@@ -268,6 +269,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l scan -d 'Also list locks that no process tells of and nobody waits for, such as those of Java services. On Redis this looks at every key of the server, a few with each look'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l write -d 'Let the page of a lock unlock it, for who knows the token that this command prints on stderr'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -s h -l help -d 'Print help (see more with \'--help\')'

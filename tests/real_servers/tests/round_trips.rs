@@ -260,6 +260,52 @@ async fn records_of_the_process_cost_an_acquisition_nothing() -> Result<()> {
     .await
 }
 
+/// Somebody watches, and the client tells every second what it leads and which job it has run. A lock costs what it did before.
+#[tokio::test]
+async fn all_that_a_viewer_sees_costs_an_acquisition_nothing() -> Result<()> {
+    const PAIRS: usize = 200;
+    in_time(async {
+        let server = RedisServer::start()?;
+        let proxy = Proxy::start(server.addr())?;
+        let viewer = Client::connect(&server.url()).await?;
+        viewer.watch_processes().await?;
+        let client = Client::connect(&proxy.url()).await?;
+        let lock = client.lock("counted");
+        lock.acquire().await?.release().await?; // the scripts are loaded now
+        let leadership = client.election("billing").campaign().await?;
+        let report = client.once("report");
+        let ran = report.run(async |_| Ok::<_, std::io::Error>(())).await;
+        ran.context("the job ran")?;
+        loop {
+            viewer.watch_processes().await?;
+            let all = viewer.processes().await?;
+            let told = |one: &tidelock::Process| {
+                (one.elections.len(), one.jobs.len(), one.beat) == (1, 1, Duration::from_secs(1))
+            };
+            if all.iter().any(told) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let before = proxy.log().len();
+        for _ in 0..PAIRS {
+            lock.acquire().await?.release().await?;
+        }
+        let log = proxy.log().split_off(before);
+        let is_own = |one: &&Logged| {
+            let mut args = one.args.iter();
+            args.any(|arg| String::from_utf8_lossy(arg).contains("counted"))
+        };
+        let (own, other): (Vec<_>, Vec<_>) = log.iter().partition(is_own);
+        assert_eq!(own.len(), 2 * PAIRS);
+        // A beat, the renewal of the leadership and its mark, and the look at the server's replicas.
+        assert!(other.len() < PAIRS / 2, "{other:?}");
+        leadership.resign().await?;
+        Ok(())
+    })
+    .await
+}
+
 /// Without hand-off each hold costs one attempt and one release: only one waiter of the process is woken and makes an
 /// attempt.
 #[tokio::test]

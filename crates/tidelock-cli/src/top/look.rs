@@ -7,6 +7,7 @@ use tidelock::{AwaitedLock, Client, ErrorKind, Holder, Process, Snapshot};
 
 use crate::exit::Outcome;
 use crate::inspect::{kind_of, program_of};
+use crate::top::leaders;
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
 /// Bounds how many locks of processes that are gone are looked at.
@@ -68,6 +69,8 @@ pub(crate) async fn look(client: &Client, prefix: &str) -> Outcome<Picture> {
         share: None,
         locks: rows,
         processes: processes.iter().map(process_row).collect(),
+        tasks: leaders::of(&processes, who),
+        scan: None,
     })
 }
 
@@ -84,18 +87,19 @@ async fn left_behind(
     };
     let seen = match client.lock(own).inspect().await {
         // An error of this lock only: anybody may have written its name into a record.
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::InvalidName | ErrorKind::WrongType | ErrorKind::Refused
-            ) =>
-        {
-            return Ok(None);
-        }
+        Err(error) if is_of_the_lock(error.kind()) => return Ok(None),
         seen => seen?,
     };
     let is_held = seen.holders.iter().any(|holder| is_of(process, holder));
     Ok(is_held.then_some(seen))
+}
+
+/// Whether another lock may be inspected after that error.
+pub(super) fn is_of_the_lock(error: ErrorKind) -> bool {
+    matches!(
+        error,
+        ErrorKind::InvalidName | ErrorKind::WrongType | ErrorKind::Refused
+    )
 }
 
 fn is_of(process: &Process, holder: &Holder) -> bool {
@@ -128,6 +132,33 @@ fn contended(lock: &AwaitedLock, processes: &[Process]) -> LockRow {
                 longest: one.longest,
             })
             .collect(),
+    }
+}
+
+/// A lock of which only the store knows.
+pub(super) fn held_row(seen: &Snapshot, processes: &[ProcessRow]) -> LockRow {
+    let holder = |holder: &Holder| {
+        let client = holder.owner.split(':').next().unwrap_or_default();
+        let process = processes.iter().find(|process| process.client == client);
+        let who = match (process, &holder.client) {
+            (Some(process), _) => process.who.clone(),
+            (None, Some(info)) => place(&program_of(info), info.pid, &info.host),
+            (None, None) => holder.owner.clone(),
+        };
+        HolderCell {
+            who,
+            owner: Some(holder.owner.clone()),
+            is_gone: process.is_some_and(|process| process.is_gone),
+        }
+    };
+    LockRow {
+        name: seen.name.clone(),
+        kind: kind(seen),
+        holders: seen.holders.iter().map(holder).collect(),
+        expires_in: seen.expires_in,
+        token: seen.token.map(tidelock::FencingToken::get),
+        waiters: seen.waiters.unwrap_or(0),
+        ..LockRow::default()
     }
 }
 

@@ -1,11 +1,14 @@
 //! `tidelock top`: which locks are held and awaited now, by whom and for how long, and which processes use the store.
 
+mod budget;
+pub(crate) mod leaders;
 mod look;
 pub(crate) mod pace;
 pub(crate) mod picture;
 mod recording;
 #[cfg(test)]
 pub(crate) mod sample;
+mod scan;
 #[cfg(feature = "screen")]
 mod screen;
 pub(crate) mod text;
@@ -47,6 +50,10 @@ const NO_SCREEN: &str =
 const NO_WRITES: &str = "--write is for the screen with keys, which needs a terminal and a build with the feature screen; elsewhere: tidelock unlock --force --owner OWNER NAME";
 
 #[derive(Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct TopArgs {
     /// Print once, and ask no process to tell more often
     #[arg(long, conflicts_with = "times")]
@@ -58,6 +65,10 @@ pub(crate) struct TopArgs {
     /// percent of a core
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
+    /// Also list locks that no process tells of and nobody waits for, such as those of Java services. On Redis this looks at
+    /// every key of the server, a few with each look; with --once, at all of them at once
+    #[arg(long)]
+    scan: bool,
     /// One JSON object per print
     #[arg(long)]
     json: bool,
@@ -68,7 +79,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Show the pictures of such a file, and ask no store
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "write", "once", "times"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "write", "once", "times", "scan"])]
     replay: Option<PathBuf>,
 }
 
@@ -81,12 +92,22 @@ pub(crate) async fn top(args: &StoreArgs, what: TopArgs) -> Outcome {
         // The lines of the log would move the screen.
         && !(args.verbose > 0 && std::io::stderr().is_terminal())
     {
+        refuse_scan(args, &what)?;
         return on_screen(args, what).await;
     }
     if what.write {
         return Err(Failure::usage(NO_WRITES));
     }
+    refuse_scan(args, &what)?;
     print(args, what).await
+}
+
+/// Some stores cannot list their locks.
+fn refuse_scan(args: &StoreArgs, what: &TopArgs) -> Outcome<()> {
+    if what.scan {
+        store::refuse_to_list(args)?;
+    }
+    Ok(())
 }
 
 /// Shows it on a screen, until the user quits.
@@ -98,10 +119,21 @@ async fn on_screen(args: &StoreArgs, what: TopArgs) -> Outcome {
     let recorder = what.record.as_deref().map(Recorder::open).transpose()?;
     let client = store::connect_to_look(args).await?;
     crate::covers::tell_if_asked(args)?;
-    let ended = screen::run(&client, args, what.every, what.write, recorder).await;
+    let prefix = store::prefix(args);
+    let looks = looks(&client, &prefix, &what);
+    let ended = screen::run(&client, looks, args, &what, recorder).await;
     // Nothing is held. The user, who has quit, need not wait for a store that hangs.
     let _ = tokio::time::timeout(GOODBYE, client.close(Duration::ZERO)).await;
     ended
+}
+
+fn looks<'a>(client: &'a Client, prefix: &'a str, what: &TopArgs) -> Looks<'a> {
+    let looks = Looks::new(client, prefix, what.every);
+    if what.scan {
+        looks.scanning(what.every)
+    } else {
+        looks
+    }
 }
 
 /// Whether stdout is a terminal that can move its cursor.
@@ -125,7 +157,7 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         false => ("", ""),
     };
     with_client(args, async |client| {
-        let looks = Looks::new(client, &prefix, what.every);
+        let looks = looks(client, &prefix, &what);
         let mut looks = if what.once { looks.quiet() } else { looks };
         let mut next = tokio::time::Instant::now();
         // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is

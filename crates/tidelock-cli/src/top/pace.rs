@@ -1,64 +1,64 @@
 //! How often a viewer looks at the store, so that it is never a load.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidelock::Client;
 use tokio::time::Instant;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
+use crate::top::budget::Budget;
 use crate::top::look::look;
 use crate::top::picture::Picture;
+use crate::top::scan::Scan;
 use crate::top::{Asked, SHORTEST};
-
-/// The interval between two looks is at least this many times as long as the store works for a look: a viewer costs a store
-/// at most one percent of a core.
-const REST: u32 = 100;
-
-/// But no longer than this: an operator looks at a slow store because it is slow, and then it waits more than it works.
-const LONGEST_REST: Duration = Duration::from_secs(60);
-
-/// A look has at least this many round trips, one after the other: the processes, and the locks that somebody waits for.
-/// The store does not work while they travel.
-const ROUND_TRIPS: u32 = 2;
-
-/// The work of a look is the least of this many: a network or a machine that is slow for a moment only makes it seem more.
-const LOOKS: usize = 4;
 
 /// Looks at one store, one picture after the other.
 #[derive(Debug)]
 pub(crate) struct Looks<'a> {
     client: &'a Client,
     prefix: &'a str,
-    every: Duration,
-    /// How long the store may have worked for each of the last looks.
-    work: VecDeque<Duration>,
+    budget: Budget,
     /// `None`: the processes are not asked to tell every second.
     asked: Option<Asked>,
+    /// Lists the locks that no process tells of. `None`: nobody has asked for it.
+    scan: Option<Scan>,
     /// Why they could not be asked the first time.
     pub(crate) refused: Option<tidelock::Error>,
 }
 
 impl<'a> Looks<'a> {
     pub(crate) fn new(client: &'a Client, prefix: &'a str, every: Duration) -> Self {
+        let every = every.max(SHORTEST);
         Self {
             client,
             prefix,
-            every: every.max(SHORTEST),
-            work: VecDeque::new(),
+            budget: Budget::new(every),
             asked: Some(Asked::default()),
+            scan: None,
             refused: None,
         }
+    }
+
+    /// Also lists the locks that no process tells of, a few with each look.
+    pub(crate) fn scanning(mut self, every: Duration) -> Self {
+        self.scan = Some(Scan::new(self.prefix, every.max(SHORTEST)));
+        self
     }
 
     /// For one look: asks no process to tell more often, and measures nothing.
     pub(crate) fn quiet(mut self) -> Self {
         self.asked = None;
+        self.scan = self.scan.map(Scan::whole);
         self
     }
 
     /// Looks once. Also returns when to look again.
     pub(crate) async fn look(&mut self) -> (Outcome<Picture>, Instant) {
+        if self.budget.is_ping_due(Instant::now())
+            && let Err((failed, next)) = self.ping().await
+        {
+            return (Err(failed), next);
+        }
         if let Some(asked) = &mut self.asked {
             // Without the right to ask, the processes tell every ten seconds.
             self.refused = asked.again(self.client).await.err();
@@ -68,30 +68,36 @@ impl<'a> Looks<'a> {
             None => Duration::ZERO,
         };
         let begun = Instant::now();
-        let seen = look(self.client, self.prefix).await;
+        let seen = self.see().await;
         let ended = Instant::now();
         match seen {
             Ok(mut picture) => {
-                let work = self.note(work(ended - begun, trip));
-                let pause = between(self.every, work);
-                let share = work.as_secs_f64() / pause.as_secs_f64();
+                let (share, pause) = self.budget.seen(ended - begun, trip);
                 picture.share = self.asked.as_ref().map(|_| share);
                 (Ok(picture), begun + pause)
             }
-            // A store that answers again is seen at once, and a failed look was not much of a load.
-            Err(failed) => (Err(failed), ended + self.every),
+            Err(failed) => {
+                let next = self.budget.failed(&failed, begun, ended, trip);
+                (Err(failed), next)
+            }
         }
     }
 
-    /// Adds a look. Returns how long the store works for one. The first one is not of use: it also connects and prepares.
-    fn note(&mut self, work: Duration) -> Duration {
-        self.work.push_back(work);
-        if self.work.len() > LOOKS {
-            self.work.pop_front();
+    async fn see(&mut self) -> Outcome<Picture> {
+        let mut picture = look(self.client, self.prefix).await?;
+        if let Some(scan) = &mut self.scan {
+            scan.go_on(self.client, &mut picture).await?;
         }
-        match self.work.len() {
-            1 => Duration::ZERO,
-            _ => self.work.iter().min().copied().unwrap_or_default(),
+        Ok(picture)
+    }
+
+    /// Asks a store that has failed whether it answers. An error says why it is not looked at now, and until when.
+    async fn ping(&mut self) -> Result<(), (Failure, Instant)> {
+        let answered = self.client.ping().await;
+        let now = Instant::now();
+        match answered {
+            Ok(()) => self.budget.answered(now).map_or(Ok(()), Err),
+            Err(error) => Err((Failure::from(error), self.budget.away(now))),
         }
     }
 
@@ -100,43 +106,5 @@ impl<'a> Looks<'a> {
         let begun = Instant::now();
         let answered = self.client.ping().await;
         answered.map_or(Duration::ZERO, |()| begun.elapsed())
-    }
-}
-
-/// How long the store may have worked for a look that took so long: an upper bound. The store tells nobody what a request cost
-/// it, so it counts as work whatever is more than the shortest way of the messages.
-fn work(took: Duration, trip: Duration) -> Duration {
-    took.saturating_sub(trip.saturating_mul(ROUND_TRIPS))
-}
-
-/// The time from the begin of one look to the next, if the store worked so long for one.
-fn between(every: Duration, work: Duration) -> Duration {
-    every.max(work.saturating_mul(REST).min(LONGEST_REST))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_viewer_costs_at_most_one_percent_of_a_core() {
-        let millis = Duration::from_millis;
-        for every in [1_000, 2_000, 60_000] {
-            for work in [0, 5, 10, 31, 100, 600] {
-                let pause = between(millis(every), millis(work));
-                assert!(pause >= millis(every) && pause <= millis(60_000));
-                assert!(millis(work) * 100 <= pause, "{work} ms every {pause:?}");
-            }
-        }
-        // A store that hangs is still looked at.
-        assert_eq!(between(millis(2_000), millis(3_000)), millis(60_000));
-    }
-
-    #[test]
-    fn the_way_of_the_messages_is_no_work() {
-        let millis = Duration::from_millis;
-        assert_eq!(work(millis(131), millis(50)), millis(31));
-        assert_eq!(work(millis(90), millis(50)), millis(0));
-        assert_eq!(work(millis(40), millis(0)), millis(40));
     }
 }

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use crate::top::leaders::{Task, TaskRow};
+
 /// What was seen at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Picture {
@@ -15,6 +17,19 @@ pub(crate) struct Picture {
     /// The longest wait first, then the longest hold.
     pub(crate) locks: Vec<LockRow>,
     pub(crate) processes: Vec<ProcessRow>,
+    /// Elections and jobs that run once, as the processes tell of them.
+    pub(crate) tasks: Vec<TaskRow>,
+    /// `None`: the keys of the store were not scanned.
+    pub(crate) scan: Option<Scanned>,
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// The locks that it has found.
+    pub(crate) locks: usize,
+    /// It has seen all of the store.
+    pub(crate) is_whole: bool,
 }
 
 /// A lock that is held or awaited.
@@ -110,6 +125,9 @@ impl Picture {
 
     pub(crate) fn as_json(&self) -> Value {
         let (held, waiters) = (self.held(), self.waiters());
+        let is_job = |row: &&TaskRow| matches!(row.task, Task::Job { .. });
+        let candidates = self.tasks.iter().filter(|row| !is_job(row));
+        let jobs = self.tasks.iter().filter(is_job);
         json!({
             "at": humantime::format_rfc3339_millis(self.at).to_string(),
             "latency_ms": self.latency.as_secs_f64() * 1000.0,
@@ -122,11 +140,20 @@ impl Picture {
             "lost": self.lost(),
             "locks": self.locks.iter().map(LockRow::as_json).collect::<Vec<_>>(),
             "processes": self.processes.iter().map(ProcessRow::as_json).collect::<Vec<_>>(),
+            "elections": candidates.map(TaskRow::as_json).collect::<Vec<_>>(),
+            "scan": self.scan.map(Scanned::as_json),
+            "jobs": jobs.map(TaskRow::as_json).collect::<Vec<_>>(),
         })
     }
 }
 
-fn millis(time: Duration) -> u64 {
+impl Scanned {
+    fn as_json(self) -> Value {
+        json!({ "locks": self.locks, "whole": self.is_whole })
+    }
+}
+
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

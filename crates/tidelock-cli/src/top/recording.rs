@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::covers::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::with_store;
-use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
+use crate::top::leaders::TaskRow;
+use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, Scanned, WaiterCell};
 
 /// Writes pictures to a file.
 #[derive(Debug)]
@@ -69,14 +70,28 @@ fn picture_of(line: &Value) -> Option<Recorded> {
     let store = format!("{} ({})", store["url"].as_str()?, store["covers"].as_str()?);
     let locks = line["locks"].as_array()?.iter().map(lock_of);
     let processes = line["processes"].as_array()?.iter().map(process_of);
+    // Earlier versions recorded neither elections nor jobs.
+    let tasks = ["elections", "jobs"]
+        .into_iter()
+        .filter_map(|key| line[key].as_array());
+    let tasks = tasks.flatten().map(TaskRow::of_json);
     let picture = Picture {
         at: time(&line["at"])?,
         latency: Duration::try_from_secs_f64(line["latency_ms"].as_f64()? / 1000.0).ok()?,
         share: line["viewer_share_of_a_core"].as_f64(),
         locks: locks.collect::<Option<_>>()?,
         processes: processes.collect::<Option<_>>()?,
+        tasks: tasks.collect::<Option<_>>()?,
+        scan: scanned(&line["scan"]),
     };
     Some((store, picture))
+}
+
+fn scanned(scan: &Value) -> Option<Scanned> {
+    Some(Scanned {
+        locks: usize::try_from(scan["locks"].as_u64()?).ok()?,
+        is_whole: scan["whole"].as_bool()?,
+    })
 }
 
 fn lock_of(lock: &Value) -> Option<LockRow> {
@@ -146,7 +161,12 @@ mod tests {
 
     #[test]
     fn a_picture_comes_back_as_it_was_recorded() {
-        for picture in [picture(), evil()] {
+        let mut scanned = picture();
+        scanned.scan = Some(Scanned {
+            locks: 12,
+            is_whole: false,
+        });
+        for picture in [picture(), evil(), scanned] {
             let mut line = picture.as_json();
             line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });
             let line = serde_json::from_str(&line.to_string()).unwrap();
@@ -154,6 +174,17 @@ mod tests {
             assert_eq!(store, "redis://cache-1 (all)");
             assert_eq!(back.as_json(), picture.as_json());
         }
+    }
+
+    #[test]
+    fn a_recording_of_an_earlier_version_has_no_elections() {
+        let mut line = picture().as_json();
+        line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });
+        for key in ["elections", "jobs"] {
+            line.as_object_mut().unwrap().remove(key).unwrap();
+        }
+        let (_, back) = picture_of(&line).unwrap();
+        assert_eq!((back.tasks.len(), back.locks.len()), (0, 3));
     }
 
     #[test]

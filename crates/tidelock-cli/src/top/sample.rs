@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::top::leaders::{Task, TaskRow};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
 /// A text that does harm at a terminal that gets it as it is.
@@ -43,6 +44,47 @@ fn waiter((who, client): (&str, &str), waiters: u64, longest: u64) -> WaiterCell
         waiters,
         longest: Duration::from_millis(longest),
     }
+}
+
+fn task((name, who, client): (&str, &str, &str), task: Task, lasted: u64) -> TaskRow {
+    TaskRow {
+        name: name.to_owned(),
+        who: who.to_owned(),
+        client: client.to_owned(),
+        is_gone: client == "j",
+        task,
+        lasted: Duration::from_secs(lasted),
+    }
+}
+
+/// Two candidates of an election, and a job that one process ran and one that died with its process.
+fn tasks() -> Vec<TaskRow> {
+    let candidate = |identity: &str, term| Task::Candidate {
+        identity: identity.to_owned(),
+        term,
+        is_over: false,
+    };
+    let job = |slot: &str, state: &str, token| Task::Job {
+        slot: slot.to_owned(),
+        state: state.to_owned(),
+        attempt: 1,
+        token: Some(token),
+    };
+    let (a, b) = ("shop 1.9 (4121 on web-3)", "shop 1.9 (88 on web-1)");
+    vec![
+        task(("billing", a, "a"), candidate("web-3", Some(7)), 3725),
+        task(("billing", b, "b"), candidate("web-1", None), 61),
+        task(
+            ("mail", b, "b"),
+            job("2026-11-23T12:00:00Z", "done", 41),
+            90,
+        ),
+        task(
+            ("report", "job (77 on job-1)", "j"),
+            job("nov", "running", 17),
+            7412,
+        ),
+    ]
 }
 
 /// A lock with waiters that tell, one of Java, one whose holder was killed, and one that nobody waits for.
@@ -94,6 +136,8 @@ pub(crate) fn picture() -> Picture {
             process("shop 1.9 (4121 on web-3)", "a", 1, 0),
             process("shop 1.9 (88 on web-1)", "b", 0, 4),
         ],
+        tasks: tasks(),
+        scan: None,
     }
 }
 
@@ -110,6 +154,17 @@ pub(crate) fn evil() -> Picture {
     for process in &mut evil.processes {
         process.who = EVIL.to_owned();
         process.client = EVIL.to_owned();
+    }
+    for row in &mut evil.tasks {
+        row.name = EVIL.to_owned();
+        row.who = EVIL.to_owned();
+        row.client = EVIL.to_owned();
+        match &mut row.task {
+            Task::Candidate { identity, .. } => *identity = EVIL.to_owned(),
+            Task::Job { slot, state, .. } => {
+                (*slot, *state) = (EVIL.to_owned(), EVIL.to_owned());
+            }
+        }
     }
     evil
 }

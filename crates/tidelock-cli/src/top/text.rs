@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidelock::Escaped;
 
 use crate::inspect::rounded;
+use crate::top::leaders::{TASK_COLUMNS, TASK_NUMBERS, TaskRow};
 use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
 
 /// Stands in a cell whose value is unknown.
@@ -38,16 +39,18 @@ pub(crate) const PROCESS_COLUMNS: [&str; 8] = [
     "lost",
 ];
 
-/// The columns from here on hold numbers, those before it words.
+/// The columns of locks and of processes from here on hold numbers, those before it words.
 pub(crate) const NUMBERS: usize = 3;
 
 /// The whole picture. `store`: its URL, without a password.
 pub(super) fn of(picture: &Picture, store: &str) -> String {
     let mut text = head(picture, store);
     let rows = picture.locks.iter().flat_map(rows_of_lock).collect();
-    table(&mut text, LOCK_COLUMNS, rows);
+    table(&mut text, LOCK_COLUMNS, NUMBERS, rows);
     let rows = picture.processes.iter().map(row_of_process).collect();
-    table(&mut text, PROCESS_COLUMNS, rows);
+    table(&mut text, PROCESS_COLUMNS, NUMBERS, rows);
+    let rows = picture.tasks.iter().map(TaskRow::cells).collect();
+    table(&mut text, TASK_COLUMNS, TASK_NUMBERS, rows);
     text.truncate(text.trim_end().len());
     text
 }
@@ -63,8 +66,13 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         Some(share) => format!("  viewer costs {}", percent(share)),
         None => String::new(),
     };
+    let scan = match picture.scan {
+        None => String::new(),
+        Some(scan) if scan.is_whole => format!("  scan found {}", scan.locks),
+        Some(scan) => format!("  scan found {} so far", scan.locks),
+    };
     format!(
-        "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}\n",
+        "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}{scan}\n",
         Escaped(store),
         brief(picture.latency),
         humantime::format_rfc3339_seconds(picture.at),
@@ -188,8 +196,8 @@ fn cut(cell: String) -> String {
     }
 }
 
-/// Columns with two spaces between them.
-fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
+/// Columns with two spaces between them; those from `numbers` on hold numbers.
+fn table(text: &mut String, header: [&str; 8], numbers: usize, rows: Vec<[String; 8]>) {
     if rows.is_empty() {
         return;
     }
@@ -203,7 +211,7 @@ fn table(text: &mut String, header: [&str; 8], rows: Vec<[String; 8]>) {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
             // A String takes everything.
-            let _ = if column < NUMBERS {
+            let _ = if column < numbers {
                 write!(line, "{cell:<width$}  ")
             } else {
                 write!(line, "{cell:>width$}  ")

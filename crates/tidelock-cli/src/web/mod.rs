@@ -9,6 +9,8 @@ mod hosts;
 #[cfg(feature = "web")]
 mod lanes;
 #[cfg(feature = "web")]
+mod leaders;
+#[cfg(feature = "web")]
 mod metrics;
 #[cfg(feature = "web")]
 mod page;
@@ -51,6 +53,10 @@ pub(crate) struct WebArgs {
     /// Time between two looks at the store while somebody sees the page. If the store is slow, it is longer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     every: Duration,
+    /// Also list locks that no process tells of and nobody waits for, such as those of Java services. On Redis this looks at
+    /// every key of the server, a few with each look
+    #[arg(long)]
+    scan: bool,
     /// Let the page of a lock unlock it, for who knows the token that this command prints on stderr
     #[arg(long)]
     write: bool,
@@ -73,6 +79,9 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
     use crate::{covers, exit, inspect, store, top};
 
     let token = token_of(&what)?;
+    if what.scan {
+        store::refuse_to_list(args)?;
+    }
     let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
     // From here on a signal ends it in order.
@@ -103,7 +112,10 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
             token,
         },
     )?;
-    let looks = top::pace::Looks::new(&client, &prefix, what.every);
+    let mut looks = top::pace::Looks::new(&client, &prefix, what.every);
+    if what.scan {
+        looks = looks.scanning(what.every);
+    }
     let served = server::serve(listener, shared, looks, ended).await;
     // Nothing is held. Nobody need wait for a store that hangs.
     let _ = tokio::time::timeout(top::GOODBYE, client.close(Duration::ZERO)).await;

@@ -8,7 +8,7 @@ use tidelock::Escaped;
 
 use crate::exit::{Failure, Outcome};
 use crate::top::text::brief;
-use crate::web::doctor::Found;
+use crate::web::doctor::{self, Found};
 use crate::web::sampler::Seen;
 use crate::web::view::{Shows, View};
 
@@ -64,7 +64,7 @@ impl Pages {
 
     /// The page of the doctor. It does not follow the store.
     pub(super) fn doctor(&self, found: &Found) -> Outcome<(String, String)> {
-        let shows = Shows::of_doctor(found);
+        let shows = doctor::shows(found);
         Self::framed(|nonce| {
             self.render(context! {
                 nonce => nonce,

@@ -2,14 +2,14 @@
 
 use form_urlencoded::Serializer;
 use serde::Serialize;
-use tidelock::{Escaped, Finding, Severity};
+use tidelock::Escaped;
 
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow};
 use crate::top::text::{
     self, LOCK_COLUMNS, NUMBERS, OTHERS, PROCESS_COLUMNS, brief, known, safe, shown,
 };
-use crate::web::doctor::Found;
 use crate::web::lanes::{self, Bar};
+use crate::web::leaders;
 use crate::web::sampler::Seen;
 
 /// What a page shows. Names are in the query of its address and not in its path: a browser changes the path of a lock that
@@ -66,9 +66,9 @@ impl View {
 /// What stands on a page.
 #[derive(Debug, Serialize)]
 pub(super) struct Shows {
-    heading: String,
-    facts: Vec<(&'static str, String)>,
-    tables: Vec<Table>,
+    pub(super) heading: String,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) tables: Vec<Table>,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,7 +113,7 @@ pub(super) fn cell(text: impl AsRef<str>) -> Cell {
     }
 }
 
-fn to(view: &View, text: impl AsRef<str>) -> Cell {
+pub(super) fn to(view: &View, text: impl AsRef<str>) -> Cell {
     Cell {
         link: Some(view.at("/")),
         ..cell(text)
@@ -124,7 +124,7 @@ fn to_lock(lock: &LockRow) -> Cell {
     to(&View::Lock(lock.name.clone()), &lock.name)
 }
 
-fn to_client(client: &str, text: impl AsRef<str>) -> Cell {
+pub(super) fn to_client(client: &str, text: impl AsRef<str>) -> Cell {
     to(&View::Process(client.to_owned()), text)
 }
 
@@ -163,25 +163,6 @@ impl Shows {
         }
     }
 
-    pub(super) fn of_doctor(found: &Found) -> Self {
-        let (facts, rows) = match found {
-            Ok(found) => (Vec::new(), found.iter().map(finding_row).collect()),
-            Err(why) => (vec![("the store", Escaped(why).to_string())], Vec::new()),
-        };
-        Self {
-            heading: "Can this store keep its promises?".to_owned(),
-            facts,
-            tables: vec![Table {
-                id: "findings",
-                caption: "What tidelock doctor finds; it is asked at most once a minute",
-                columns: vec!["severity", "subject", "found", "meaning", "advice"],
-                numbers: 5,
-                rows,
-                empty: "it has not answered",
-            }],
-        }
-    }
-
     fn missing(name: &str, why: &str) -> Self {
         Self {
             heading: Escaped(name).to_string(),
@@ -191,30 +172,15 @@ impl Shows {
     }
 }
 
-fn finding_row(finding: &Finding) -> Row {
-    let (severity, state) = match finding.severity {
-        Severity::Good => ("good", ""),
-        Severity::Advice => ("advice", "contended"),
-        _ => ("danger", "gone"),
-    };
-    Row {
-        key: key(&format!("{}: {}", finding.subject, finding.found)),
-        state,
-        cells: vec![
-            cell(severity),
-            cell(&finding.subject),
-            cell(&finding.found),
-            cell(&finding.meaning),
-            cell(finding.advice.as_deref().unwrap_or("-")),
-        ],
-    }
-}
-
 fn all(picture: &Picture) -> Shows {
     let processes = picture.processes.len();
+    let scan = picture.scan.map(|scan| {
+        let so_far = if scan.is_whole { "" } else { " so far" };
+        ("the scan found", format!("{}{so_far}", scan.locks))
+    });
     Shows {
         heading: "Locks".to_owned(),
-        facts: vec![
+        facts: [
             ("held", shown(picture.held())),
             ("contended", picture.contended().to_string()),
             ("waiters", shown(picture.waiters())),
@@ -231,7 +197,10 @@ fn all(picture: &Picture) -> Shows {
                 "this viewer costs",
                 picture.share.map_or("-".to_owned(), text::percent),
             ),
-        ],
+        ]
+        .into_iter()
+        .chain(scan)
+        .collect(),
         tables: vec![
             Table {
                 id: "locks",
@@ -253,6 +222,7 @@ fn all(picture: &Picture) -> Shows {
                 rows: picture.processes.iter().map(process_row).collect(),
                 empty: "no process tells what it does",
             },
+            leaders::table(picture, |_| true),
         ],
     }
 }
@@ -426,6 +396,7 @@ fn of_process(process: &ProcessRow, picture: &Picture) -> Shows {
                 rows: waits.collect(),
                 empty: "it tells of none",
             },
+            leaders::table(picture, |row| row.client == process.client),
         ],
     }
 }

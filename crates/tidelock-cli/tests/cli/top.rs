@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::bench::{Bench, PATIENCE};
+use crate::bench::{Bench, PATIENCE, Run};
 
 fn picture(bench: &Bench) -> Value {
     let output = bench.output(&["top", "--once", "--json"]);
@@ -40,6 +40,55 @@ fn top_shows_a_held_lock_and_its_waiter_on_a_file() {
     waits.wait().unwrap();
 }
 
+/// Nobody has told `top` the names of the election and of the job.
+#[test]
+fn top_shows_who_leads_and_which_job_runs() {
+    let bench = Bench::new();
+    let lead = |identity: &str| {
+        let args = ["lead", "billing", "--identity", identity, "--"];
+        let script = ["sh", "-c", "echo in; read line"];
+        Run::start(bench.tidelock(&[&args[..], &script].concat()))
+    };
+    let mut leader = lead("web-1");
+    assert_eq!(leader.line(), "in");
+    let _candidate = lead("web-2");
+    let slot = ["once", "--slot", "nov", "report", "--"];
+    let script = ["sh", "-c", "echo in; read line"];
+    let mut job = Run::start(bench.tidelock(&[&slot[..], &script].concat()));
+    assert_eq!(job.line(), "in");
+    let begun = Instant::now();
+    let seen = loop {
+        let seen = picture(&bench);
+        let count = |key: &str| seen[key].as_array().unwrap().len();
+        if (count("elections"), count("jobs")) == (2, 1) {
+            break seen;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{seen}");
+    };
+    let (first, second) = (&seen["elections"][0], &seen["elections"][1]);
+    assert_eq!(
+        (&first["name"], &first["identity"]),
+        (&"billing".into(), &"web-1".into())
+    );
+    assert_eq!((&first["leads"], &first["term"]), (&true.into(), &1.into()));
+    assert_eq!(
+        (&second["identity"], &second["leads"]),
+        (&"web-2".into(), &false.into())
+    );
+    let job = &seen["jobs"][0];
+    assert_eq!(
+        (&job["name"], &job["slot"]),
+        (&"report".into(), &"nov".into())
+    );
+    assert_eq!(
+        (&job["state"], &job["attempt"]),
+        (&"running".into(), &1.into())
+    );
+    let text = String::from_utf8(bench.output(&["top", "--once"]).stdout).unwrap();
+    let leads = |line: &str| line.starts_with("billing") && line.contains("  leads  ");
+    assert!(text.lines().any(leads), "{text}");
+}
+
 #[test]
 fn top_says_what_its_numbers_may_be() {
     let bench = Bench::with_a_store();
@@ -47,6 +96,7 @@ fn top_says_what_its_numbers_may_be() {
         &["top", "-n", "0"][..],
         &["top", "--once", "-n", "2"],
         &["top", "--every", "x"],
+        &["top", "--replay", "file", "--scan"],
     ] {
         assert_eq!(bench.code(wrong), 64, "{wrong:?}");
     }

@@ -7,10 +7,12 @@ use futures_util::future::join;
 use super::ClientBuilder;
 use crate::client::Client;
 use crate::engine::instruments::Instruments;
+use crate::engine::job_runs::JobRuns;
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::Steward;
 use crate::engine::local_queue::queue::LocalQueueSettings;
 use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::own_candidates::OwnCandidates;
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::{Background, Stop};
 use crate::engine::runtime::event::Flag;
@@ -92,6 +94,8 @@ impl ClientBuilder {
             process_info: Arc::clone(&process_info),
             waiting: Arc::default(),
             waiting_calls: WaitingCalls::default(),
+            own_candidates: OwnCandidates::default(),
+            job_runs: JobRuns::default(),
         });
         if self.publish_process_info {
             let record = crate::processes::publish(&core, self.program_version.clone());

@@ -49,6 +49,8 @@ struct CandidateState {
     /// `None`: the store has not told the time yet.
     since: Option<SystemTime>,
     leading: Option<LeaderHold>,
+    /// Its number among the candidates that this process tells operators of.
+    told: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,9 @@ impl Drop for Candidacy {
         due.active -= 1;
         if due.active == 0 {
             due.since = None;
+            if let Some(id) = due.told.take() {
+                self.0.lock.context.core.own_candidates.end(id);
+            }
             drop(due);
             self.0.write_in_background();
         }
@@ -106,11 +111,16 @@ impl Announcer {
     pub(super) async fn enter(self: &Arc<Self>) -> Result<Candidacy> {
         let core = &self.lock.context.core;
         let background = &core.steward.background;
+        let name = self.lock.checked_name()?;
         let candidacy = Candidacy(Arc::clone(self));
         let entry = {
             let mut due = self.due.lock();
             due.active += 1;
             due.entries += u64::from(due.active == 1);
+            if due.told.is_none() {
+                let now = core.timers.now();
+                due.told = Some(core.own_candidates.begin(&name, &self.identity, now));
+            }
             (due.active == 1).then_some(due.entries)
         };
         if let Some(entry) = entry {
@@ -133,6 +143,12 @@ impl Announcer {
             owner: guard.owner_id(),
             term: guard.token().get(),
         });
+        if let Some(id) = due.told {
+            let core = &self.lock.context.core;
+            let (status, term) = (&guard.hold().status, guard.token().get());
+            core.own_candidates
+                .lead(id, status, term, core.timers.now());
+        }
         drop(due);
         self.write_in_background();
     }
@@ -146,6 +162,10 @@ impl Announcer {
         due.since = None;
         due.leading = None;
         let still_campaigns = due.active > 1;
+        if let Some(id) = due.told.filter(|_| still_campaigns) {
+            let core = &self.lock.context.core;
+            core.own_candidates.campaign(id, core.timers.now());
+        }
         drop(due);
         if still_campaigns {
             // Another task of this process waits: a mark with the old term would say that it does not.

@@ -9,8 +9,10 @@
 pub(crate) mod acquire;
 pub(crate) mod fairness;
 pub(crate) mod instruments;
+pub(crate) mod job_runs;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
+pub(crate) mod own_candidates;
 pub(crate) mod runtime;
 pub(crate) mod store_handle;
 pub(crate) mod store_health;
@@ -23,9 +25,11 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::acknowledge::ReplicaAck;
+use crate::engine::job_runs::JobRuns;
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::StewardHandle;
 use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::own_candidates::OwnCandidates;
 use crate::engine::runtime::in_flight::InFlightCounter;
 use crate::engine::runtime::retry;
 use crate::engine::runtime::timers::Timers;
@@ -64,6 +68,8 @@ pub(crate) struct ClientInner {
     pub(crate) waiting: Arc<InFlightCounter>,
     /// The acquisitions that the store has refused once, or that wait behind another of this client.
     pub(crate) waiting_calls: WaitingCalls,
+    pub(crate) own_candidates: OwnCandidates,
+    pub(crate) job_runs: JobRuns,
 }
 
 impl ClientInner {

@@ -5,6 +5,8 @@ use std::fmt;
 use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::FencedGuard;
+use crate::name::Name;
+use crate::once::own_run::OwnRun;
 use crate::once::register::{MarkRegister, StoredMark};
 use crate::once::{Mark, MarkState, OnceJob};
 use crate::options::AcquireOptions;
@@ -154,6 +156,7 @@ pub struct OnceAttempt {
     running: StoredMark,
     run: SlotRun,
     began: BootInstant,
+    shown: OwnRun,
 }
 
 impl OnceJob {
@@ -182,13 +185,13 @@ impl OnceJob {
         let name = self.lock.checked_name()?;
         let begun = async {
             self.check()?;
-            self.begin_with(&self.register(&name)?).await
+            self.begin_with(&name, &self.register(&name)?).await
         };
         begun.await.map_err(|error| error.on_lock(&name))
     }
 
     /// Takes the lock and writes that an attempt runs, unless the slot needs none.
-    async fn begin_with(&self, register: &MarkRegister<'_>) -> Result<Begun> {
+    async fn begin_with(&self, name: &Name, register: &MarkRegister<'_>) -> Result<Begun> {
         let now = register.now().await?;
         let slot = self.slot.at(now)?;
         // We read before we acquire: most calls come late, and then cost one read and no grant.
@@ -227,6 +230,8 @@ impl OnceJob {
         // Another mark is there although we have the lock: then we had lost it when the store compared.
         let running = register.replace(before.as_ref(), mark).await?;
         let running = running.ok_or_else(|| Error::lost(LostReason::Taken))?;
+        let core = &self.lock.context.core;
+        let shown = OwnRun::begin(core, name, &running.mark, began);
         // The reply may have come after the lease: then the attempt is over before it begins.
         if let Some(lost) = guard.hold().status.refusal() {
             return Err(lost);
@@ -242,6 +247,7 @@ impl OnceJob {
             running,
             run,
             began,
+            shown,
         }))
     }
 
@@ -349,11 +355,13 @@ impl OnceAttempt {
             guard,
             running,
             began,
+            shown,
             ..
         } = self;
         let name = job.lock.checked_name()?;
         let took = job.lock.context.core.timers.now().since(began);
         let ended = running.mark.ended(took, error);
+        let state = ended.state;
         let register = job.register_of(&name)?;
         let write = register.replace(Some(&running), ended.clone());
         let written = match guard.while_held(write).await {
@@ -364,6 +372,7 @@ impl OnceAttempt {
             written => written,
         };
         check_end(written).map_err(|error| error.on_lock(&name))?;
+        shown.end(state);
         release(guard).await;
         Ok(())
     }

@@ -19,6 +19,7 @@
 
 mod attempt;
 mod mark;
+mod own_run;
 mod register;
 mod retry;
 mod run;

@@ -7,7 +7,9 @@ use crate::engine::ClientInner;
 use crate::engine::lease::process_info::records;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{ErrorKind, Result};
-use crate::processes::process::{BEAT, Process, ProcessHold, ProcessWait, WATCHED_BEAT, WATCHERS};
+use crate::processes::process::{
+    BEAT, Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait, WATCHED_BEAT, WATCHERS,
+};
 use crate::processes::record::{MOST_LISTED, to_line};
 use crate::store::{BootInstant, CLIENT_INFO_TTL, Marks};
 use crate::types::FencingToken;
@@ -142,5 +144,31 @@ fn own_process(core: &ClientInner, clock: StoreClock) -> Process {
         lost: stats.losses(),
         holds: holds.collect(),
         waits: waits.collect(),
+        elections: own_elections(core, now),
+        jobs: own_jobs(core, now),
     }
+}
+
+fn own_elections(core: &ClientInner, now: BootInstant) -> Vec<ProcessElection> {
+    let seen = core.own_candidates.seen(MOST_LISTED).into_iter();
+    let seen = seen.map(|candidate| ProcessElection {
+        name: candidate.name.as_str().to_owned(),
+        identity: candidate.identity,
+        term: candidate.term,
+        lasted: now.since(candidate.since),
+    });
+    seen.collect()
+}
+
+fn own_jobs(core: &ClientInner, now: BootInstant) -> Vec<ProcessJob> {
+    let newest = core.job_runs.newest().into_iter();
+    let newest = newest.map(|run| ProcessJob {
+        name: run.name.as_str().to_owned(),
+        slot: run.slot,
+        state: run.state.to_owned(),
+        attempt: run.attempt.into(),
+        token: Some(run.token),
+        lasted: now.since(run.since),
+    });
+    newest.collect()
 }

@@ -1,4 +1,5 @@
-//! Which processes use a store, what each of them holds longest and waits for, and which locks are awaited.
+//! Which processes use a store, what each of them holds longest and waits for, which elections it leads and which jobs it
+//! ran last, and which locks are awaited.
 //!
 //! Each client writes a record of its process to the store every ten seconds, unless
 //! [`publish_process_info`](crate::ClientBuilder::publish_process_info) is off. An acquisition writes nothing of it. The
@@ -12,4 +13,4 @@ mod record;
 
 pub use self::awaited::{AwaitedLock, WaitingProcess};
 pub(crate) use self::beat::publish;
-pub use self::process::{Process, ProcessHold, ProcessWait};
+pub use self::process::{Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait};

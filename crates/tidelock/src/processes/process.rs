@@ -68,6 +68,10 @@ pub struct Process {
     pub holds: Vec<ProcessHold>,
     /// What it waited for longest, the longest first; at most 20.
     pub waits: Vec<ProcessWait>,
+    /// The elections in which it led or was a candidate, those in which it led first; at most 20.
+    pub elections: Vec<ProcessElection>,
+    /// The newest slot of each job that it ran, the newest change first; at most 20 jobs.
+    pub jobs: Vec<ProcessJob>,
 }
 
 /// A lock that a [`Process`] held when it wrote its record.
@@ -124,6 +128,71 @@ pub struct ProcessWait {
     /// For how long the first of them has waited until now.
     #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
     pub longest: Duration,
+}
+
+/// An election in which a [`Process`] led or was a candidate when it wrote its record. The store itself decides who leads:
+/// [`Election::leader`](crate::election::Election::leader) asks it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     for election in process.elections.iter().filter(|election| election.term.is_some()) {
+///         println!("{} leads {}", process.info, tidelock::Escaped(&election.name));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessElection {
+    /// The name of the election, prefix included.
+    pub name: String,
+    /// The [identity](crate::election::Election::identity) of the candidate.
+    pub identity: String,
+    /// The term in which it led. `None`: it campaigned.
+    pub term: Option<u64>,
+    /// For how long it has led, or has campaigned, until now.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub lasted: Duration,
+}
+
+/// A slot of a [job](crate::once) that a [`Process`] ran before it wrote its record. The marks in the store say what came
+/// of a slot: [`OnceJob::history`](crate::once::OnceJob::history) asks for them, also after the process has ended.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// use tidelock::Escaped;
+///
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     for job in &process.jobs {
+///         println!("{}, slot {}: {}", Escaped(&job.name), Escaped(&job.slot), Escaped(&job.state));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessJob {
+    /// The name of the job, prefix included.
+    pub name: String,
+    /// The slot, as [`Mark::slot`](crate::once::Mark::slot).
+    pub slot: String,
+    /// `running`, `done` or `failed`, as [`MarkState::as_str`](crate::once::MarkState::as_str), or `unconfirmed`: the
+    /// attempt has ended, and the store has confirmed no mark of its end.
+    pub state: String,
+    /// The number of the attempt in this slot: 1 for the first.
+    pub attempt: u64,
+    /// The fencing token of the attempt.
+    pub token: Option<FencingToken>,
+    /// For how long it has been in this state until now.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub lasted: Duration,
 }
 
 impl Process {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::processes::process::{BEAT, Process, ProcessHold, ProcessWait};
+use crate::processes::process::{
+    BEAT, Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait,
+};
 use crate::snapshot::{ClientInfo, millis_since_epoch, since_epoch};
 use crate::store::percent;
 use crate::types::FencingToken;
@@ -10,11 +12,11 @@ use crate::types::FencingToken;
 /// The first word of a stored record.
 const VERSION: &str = "process1";
 
-/// Bounds the holds and the waits of a record.
+/// Bounds the holds of a record, its waits, its elections and its jobs, each.
 pub(super) const MOST_LISTED: usize = 20;
 
-/// Bounds the text of a record that we write, in bytes: names may have 512 bytes each. Holds and waits that do not fit
-/// are left out.
+/// Bounds the text of a record that we write, in bytes: names may have 512 bytes each. Holds, waits and so on that do
+/// not fit are left out.
 const LONGEST: usize = 16 * 1024;
 
 /// Bounds the text of a record that we read. Anybody may have written it.
@@ -47,6 +49,18 @@ pub(super) fn to_line(process: &Process) -> String {
     ] {
         put(&mut line, key, &value.to_string());
     }
+    for (key, value) in listed(process) {
+        let fits = line.len();
+        put(&mut line, key, &value);
+        if line.len() > LONGEST {
+            line.truncate(fits);
+        }
+    }
+    line
+}
+
+/// What a record has up to twenty of.
+fn listed(process: &Process) -> impl Iterator<Item = (&'static str, String)> {
     let holds = process.holds.iter().map(|hold| {
         let token = hold.token.map(|token| token.to_string());
         let (kind, token) = (&hold.kind, token.unwrap_or_default());
@@ -58,14 +72,38 @@ pub(super) fn to_line(process: &Process) -> String {
         let longest = wait.longest.as_millis();
         ("wait", format!("{kind},{waiters},{longest},{}", wait.name))
     });
-    for (key, value) in holds.chain(waits) {
-        let fits = line.len();
-        put(&mut line, key, &value);
-        if line.len() > LONGEST {
-            line.truncate(fits);
-        }
-    }
-    line
+    let elections = process.elections.iter().map(|election| {
+        let state = if election.term.is_some() {
+            "leads"
+        } else {
+            "waits"
+        };
+        let term = election.term.map(|term| term.to_string());
+        let (term, lasted) = (term.unwrap_or_default(), election.lasted.as_millis());
+        let identity = without_commas(&election.identity);
+        let name = &election.name;
+        (
+            "election",
+            format!("{state},{term},{lasted},{identity},{name}"),
+        )
+    });
+    let jobs = process.jobs.iter().map(|job| {
+        let token = job.token.map(|token| token.to_string());
+        let (token, lasted) = (token.unwrap_or_default(), job.lasted.as_millis());
+        let (attempt, slot) = (job.attempt, without_commas(&job.slot));
+        let (state, name) = (&job.state, &job.name);
+        (
+            "job",
+            format!("{state},{token},{lasted},{attempt},{slot},{name}"),
+        )
+    });
+    // The elections first: they are few, and there is no other way to list them.
+    elections.chain(holds).chain(waits).chain(jobs)
+}
+
+/// A text that stands before a comma. The whole value is encoded once more, as every value is.
+fn without_commas(text: &str) -> String {
+    text.replace('%', "%25").replace(',', "%2c")
 }
 
 fn put(line: &mut String, key: &str, value: &str) {
@@ -107,6 +145,10 @@ pub(super) fn from_line(client: &str, line: &str, now: SystemTime) -> Option<Pro
             "lost" => process.lost = number()?,
             "hold" if process.holds.len() < MOST_LISTED => process.holds.push(hold_of(&value)?),
             "wait" if process.waits.len() < MOST_LISTED => process.waits.push(wait_of(&value)?),
+            "election" if process.elections.len() < MOST_LISTED => {
+                process.elections.push(election_of(&value)?);
+            }
+            "job" if process.jobs.len() < MOST_LISTED => process.jobs.push(job_of(&value)?),
             _ => {}
         }
     }
@@ -117,6 +159,12 @@ pub(super) fn from_line(client: &str, line: &str, now: SystemTime) -> Option<Pro
     }
     for wait in &mut process.waits {
         wait.longest = wait.longest.saturating_add(age);
+    }
+    for election in &mut process.elections {
+        election.lasted = election.lasted.saturating_add(age);
+    }
+    for job in &mut process.jobs {
+        job.lasted = job.lasted.saturating_add(age);
     }
     Some(process)
 }
@@ -153,6 +201,32 @@ fn wait_of(value: &str) -> Option<ProcessWait> {
     })
 }
 
+fn election_of(value: &str) -> Option<ProcessElection> {
+    let (_, term, lasted, rest) = parts(value)?;
+    let (identity, name) = rest.split_once(',')?;
+    Some(ProcessElection {
+        name: name.to_owned(),
+        identity: percent::decode(identity)?,
+        term,
+        lasted,
+    })
+}
+
+fn job_of(value: &str) -> Option<ProcessJob> {
+    let (state, token, lasted, rest) = parts(value)?;
+    let mut parts = rest.splitn(3, ',');
+    let attempt = parts.next()?.parse().ok()?;
+    let slot = percent::decode(parts.next()?)?;
+    Some(ProcessJob {
+        name: parts.next()?.to_owned(),
+        slot,
+        state,
+        attempt,
+        token: token.map(FencingToken::new),
+        lasted,
+    })
+}
+
 impl Process {
     fn unknown(client: &str) -> Self {
         Self {
@@ -171,6 +245,8 @@ impl Process {
             lost: 0,
             holds: Vec::new(),
             waits: Vec::new(),
+            elections: Vec::new(),
+            jobs: Vec::new(),
         }
     }
 }
@@ -201,6 +277,22 @@ mod tests {
             waiters: number,
             longest: Duration::from_millis(9),
         }];
+        process.elections = [Some(number), None]
+            .map(|term| ProcessElection {
+                name: name.to_owned(),
+                identity: user.to_owned(),
+                term,
+                lasted: Duration::from_millis(11),
+            })
+            .to_vec();
+        process.jobs = vec![ProcessJob {
+            name: name.to_owned(),
+            slot: host.to_owned(),
+            state: "done".to_owned(),
+            attempt: number,
+            token: Some(FencingToken::new(number)),
+            lasted: Duration::from_millis(13),
+        }];
         process
     }
 
@@ -220,6 +312,8 @@ mod tests {
             let _ = from_line("u", &format!("{VERSION} {line}"), now);
             let _ = from_line("u", &format!("{VERSION} hold={value} written={value}"), now);
             let _ = from_line("u", &format!("{VERSION} hold=m,,18446744073709551615,x wait={value}"), now);
+            let _ = from_line("u", &format!("{VERSION} election={value} written={value}"), now);
+            let _ = from_line("u", &format!("{VERSION} job=done,,18446744073709551615,{value}"), now);
         }
     }
 
@@ -227,16 +321,19 @@ mod tests {
     fn a_record_has_a_bounded_number_of_holds_and_a_bounded_length() {
         let mut big = process("h", &" ".repeat(512), "u", 1);
         big.holds = vec![big.holds[0].clone(); MOST_LISTED];
+        big.jobs = vec![big.jobs[0].clone(); MOST_LISTED];
         let line = to_line(&big);
         assert!(line.len() <= LONGEST, "{}", line.len());
         let seen = from_line("u", &line, big.written).unwrap();
         assert!((1..MOST_LISTED).contains(&seen.holds.len()));
         let many = format!(
             "{VERSION}{}",
-            " hold=mutex,,1,x wait=mutex,1,1,x".repeat(500)
+            " hold=mutex,,1,x wait=mutex,1,1,x election=waits,,1,a,x job=done,1,1,1,s,x"
+                .repeat(500)
         );
         let seen = from_line("u", &many, UNIX_EPOCH).unwrap();
         assert_eq!((seen.holds.len(), seen.waits.len()), (20, 20));
+        assert_eq!((seen.elections.len(), seen.jobs.len()), (20, 20));
         let long = format!("{VERSION} host={}", "x".repeat(LONGEST_READ));
         assert_eq!(from_line("u", &long, UNIX_EPOCH), None);
     }
@@ -255,6 +352,30 @@ mod tests {
         );
         let early = from_line("u", &line, since_epoch(0)).unwrap();
         assert_eq!(early.age, Duration::ZERO, "a clock that was set back");
+    }
+
+    /// The text of the page on the wire protocol, which other programs read and write.
+    #[test]
+    fn elections_and_jobs_are_words_that_an_earlier_version_passes_over() {
+        let mut process = process("h", "bill,ing", "web-3", 7);
+        process.jobs[0].slot = "a,b 1".to_owned();
+        let line = to_line(&process);
+        for word in [
+            " election=leads,7,11,web-3,bill,ing ",
+            " election=waits,,11,web-3,bill,ing ",
+            " job=done,7,13,7,a%252cb%201,bill,ing",
+        ] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+        // It knows these keys only, and reads each word as a key and an encoded value.
+        for word in line.split(' ').skip(1) {
+            let (_, value) = word.split_once('=').unwrap();
+            assert!(percent::decode(value).is_some(), "{word}");
+        }
+        let earlier = "process1 host=a pid=7 held=1 hold=mutex,,5,x wait=mutex,1,5,y";
+        let seen = from_line("u", earlier, UNIX_EPOCH).unwrap();
+        assert_eq!((seen.elections.len(), seen.jobs.len()), (0, 0));
+        assert_eq!((seen.holds.len(), seen.waits.len()), (1, 1));
     }
 
     #[test]

@@ -179,7 +179,7 @@ macro_rules! conformance {
     };
     (once: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; processes:
-            a_process_tells_what_it_holds_and_waits_for
+            a_process_tells_what_it_holds_and_waits_for a_process_tells_what_it_leads_and_runs
         );
         $crate::conformance!(@tests $fixture; once:
             a_slot_is_run_once_by_many

@@ -105,8 +105,8 @@ struct Pictures {
 }
 
 impl Pictures {
-    fn of(server: &RedisServer) -> Result<Self> {
-        let args = ["top", "-n", "90", "--every", "1s", "--json"];
+    fn of(server: &RedisServer, flags: &[&str]) -> Result<Self> {
+        let args = [&["top", "-n", "90", "--json"], flags].concat();
         let mut top = Running::start(tidelock(&server.url(), &args)?)?;
         let out = top.0.stdout.take().context("no stdout")?;
         let lines = BufReader::new(out).lines();
@@ -114,14 +114,27 @@ impl Pictures {
     }
 
     fn until(&mut self, what: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.until_picture(|picture| job(picture).is_some_and(&what))
+    }
+
+    fn until_picture(&mut self, mut what: impl FnMut(&Value) -> bool) -> Result<Value> {
         loop {
             let line = self.lines.next().context("it has not come in time")??;
             let picture: Value = serde_json::from_str(&line)?;
-            if job(&picture).is_some_and(&what) {
+            if what(&picture) {
                 return Ok(picture);
             }
         }
     }
+}
+
+/// Reads the pictures that `top` prints with these flags until one is as expected.
+pub(crate) fn until_pictures(
+    server: &RedisServer,
+    flags: &[&str],
+    what: impl FnMut(&Value) -> bool,
+) -> Result<Value> {
+    Pictures::of(server, flags)?.until_picture(what)
 }
 
 /// While somebody watches, the processes tell every second. A holder that was killed is seen as gone long before its lease
@@ -129,7 +142,7 @@ impl Pictures {
 #[test]
 fn top_shows_a_holder_that_was_killed_as_gone_before_its_lease_ends() -> Result<()> {
     let server = RedisServer::start()?;
-    let mut pictures = Pictures::of(&server)?;
+    let mut pictures = Pictures::of(&server, &["--every", "1s"])?;
     // The first picture asks the processes to tell every second; those that start later find it.
     let begun = Instant::now();
     while !server
@@ -188,7 +201,7 @@ fn top_without_rights_shows_what_it_may_read() -> Result<()> {
 }
 
 /// What the server has executed since the last call, by command, without what this test sends.
-fn executed(server: &RedisServer) -> Result<BTreeMap<String, u64>> {
+pub(crate) fn executed(server: &RedisServer) -> Result<BTreeMap<String, u64>> {
     let stats: String = server.query(&["INFO", "commandstats"])?;
     let mut executed = BTreeMap::new();
     for line in stats.lines() {

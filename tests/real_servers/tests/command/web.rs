@@ -1,7 +1,7 @@
 //! `tidelock web` on Redis: what it costs the server, and what it shows while the server hangs or restarts. What does not
 //! depend on the store is tested in the command's own crate.
 
-mod browser;
+pub(crate) mod browser;
 mod chromium;
 mod in_chromium;
 mod unlocking;

@@ -1,5 +1,6 @@
 //! The lines that describe one opened lock or process. They contain texts of the store; whoever draws them escapes them.
 
+use crate::top::leaders::{Task, TaskRow};
 use crate::top::picture::{LockRow, Picture, ProcessRow};
 use crate::top::text::{OTHERS, brief, known};
 
@@ -46,6 +47,49 @@ fn lines_of_lock(lock: &LockRow) -> Vec<String> {
     if lock.is_lower_bound {
         lines.push(format!("waits  {OTHERS}"));
     }
+    lines
+}
+
+pub(super) fn of_task(key: &str, picture: &Picture) -> Vec<String> {
+    match picture.tasks.iter().find(|row| row.key() == key) {
+        Some(row) => lines_of_task(row, picture),
+        None => vec![
+            key.to_owned(),
+            "its process tells of it no more, or has ended".to_owned(),
+        ],
+    }
+}
+
+fn lines_of_task(row: &TaskRow, picture: &Picture) -> Vec<String> {
+    let lasted = brief(row.lasted);
+    let about = match &row.task {
+        Task::Candidate { identity, term, .. } => {
+            let term = term.map_or(String::new(), |term| format!("  term {term}"));
+            format!(
+                "election  {} for {lasted}{term}  as {identity}",
+                row.state()
+            )
+        }
+        Task::Job {
+            slot,
+            attempt,
+            token,
+            ..
+        } => {
+            let token = token.map_or("-".to_owned(), |token| token.to_string());
+            let state = row.state();
+            format!("job  {state} for {lasted}  slot {slot}  attempt {attempt}  token {token}")
+        }
+    };
+    let mut lines = vec![
+        row.name.clone(),
+        about,
+        format!("process  {}  client {}", row.who, row.client),
+    ];
+    let others = picture.tasks.iter().filter(|other| {
+        other.name == row.name && other.kind() == row.kind() && other.client != row.client
+    });
+    lines.extend(others.map(|other| format!("{}  {}", other.state(), other.who)));
     lines
 }
 
@@ -96,6 +140,15 @@ fn lines_of_process(process: &ProcessRow, picture: &Picture) -> Vec<String> {
                 brief(one.longest)
             ));
         }
+    }
+    let tasks = picture.tasks.iter();
+    for row in tasks.filter(|row| row.client == process.client) {
+        let (kind, state) = (row.kind(), row.state());
+        lines.push(format!(
+            "{kind}  {}  {state} for {}",
+            row.name,
+            brief(row.lasted)
+        ));
     }
     lines
 }

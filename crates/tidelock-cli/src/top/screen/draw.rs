@@ -33,7 +33,7 @@ const KEYS: [&str; 10] = [
 
 /// What each key does.
 const HELP: [&str; 10] = [
-    "1 2 3 4, Tab             locks, queues, processes, events",
+    "1 2 3 4 5, Tab           locks, queues, processes, elections and jobs that run once, events",
     "↑ ↓ PgUp PgDn Home End   move; within a row that is open, scroll",
     "Enter, Esc               open a row, close it",
     "f                        freeze the picture; moving, sorting, filtering and opening go on",
@@ -74,7 +74,7 @@ pub(super) fn screen(
     ])
     .areas(frame.area());
     frame.render_widget(Paragraph::new(head_of(screen, colours)), head);
-    frame.render_widget(Paragraph::new(tabs_of(screen)), tabs);
+    frame.render_widget(Paragraph::new(tabs_of(screen, tabs.width)), tabs);
     frame.render_widget(Paragraph::new(foot_of(screen, foot.width)), foot);
     let mut page = usize::from(middle.height);
     let mut lines = 0;
@@ -127,7 +127,7 @@ fn head_of(screen: &Screen, colours: Colours) -> Vec<Line<'static>> {
     lines
 }
 
-fn tabs_of(screen: &Screen) -> Line<'static> {
+fn tabs_of(screen: &Screen, width: u16) -> Line<'static> {
     let tab = |(number, view): (usize, View)| {
         if view == screen.view {
             format!("[{number} {}]", view.title())
@@ -136,20 +136,26 @@ fn tabs_of(screen: &Screen) -> Line<'static> {
         }
     };
     let tabs: Vec<String> = (1..).zip(View::ALL).map(tab).collect();
-    let order = screen.order.title(screen.view);
-    let mut line = format!("{}  by {order}", tabs.concat());
+    let (tabs, order) = (tabs.concat(), screen.order.title(screen.view));
+    let order = format!("  by {order}");
+    let mut state = String::new();
     if screen.is_frozen() {
-        line.push_str("  FROZEN");
+        state.push_str("  FROZEN");
     }
     if let Some(age) = screen.age() {
         // A String takes everything.
-        let _ = write!(line, "  {} old", brief(Duration::from_secs(age.as_secs())));
+        let _ = write!(state, "  {} old", brief(Duration::from_secs(age.as_secs())));
     }
     if !screen.filter.is_empty() && !screen.is_typing {
         // A String takes everything.
-        let _ = write!(line, "  filter: {}", Escaped(&screen.filter));
+        let _ = write!(state, "  filter: {}", Escaped(&screen.filter));
     }
-    Line::from(line)
+    let line = Line::from(format!("{tabs}{order}{state}"));
+    if line.width() <= width.into() {
+        return line;
+    }
+    // A picture that is not of now must say so, also at a narrow terminal.
+    Line::from(format!("{tabs}{state}"))
 }
 
 fn foot_of(screen: &Screen, width: u16) -> Line<'static> {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::SystemTime;
 
+use crate::top::leaders::{Task, TaskRow};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow};
 
 /// Bounds what is kept.
@@ -16,7 +17,7 @@ pub(super) struct Events(VecDeque<Event>);
 #[derive(Debug)]
 struct Event {
     at: SystemTime,
-    /// A lock or a process.
+    /// A lock, a process, an election or a job.
     what: String,
     change: String,
 }
@@ -26,6 +27,7 @@ impl Events {
         let mut changes = Vec::new();
         of_locks(before, now, &mut changes);
         of_processes(before, now, &mut changes);
+        of_tasks(before, now, &mut changes);
         for (what, change) in changes {
             let (at, what) = (now.at, what.to_owned());
             self.0.push_front(Event { at, what, change });
@@ -121,6 +123,30 @@ fn of_processes<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes
     }
 }
 
+/// Who has come to lead, and which slots have begun or ended.
+fn of_tasks<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes<'p>) {
+    let former: HashMap<String, &TaskRow> =
+        before.tasks.iter().map(|row| (row.key(), row)).collect();
+    for row in &now.tasks {
+        let former = former.get(&row.key());
+        let (was, is) = (former.map(|former| told_of(former)), told_of(row));
+        if let Some(change) = is.filter(|is| was.flatten().as_ref() != Some(is)) {
+            changes.push((&row.name, format!("{change}: {}", row.who)));
+        }
+    }
+}
+
+/// `None`: to wait is nothing new.
+fn told_of(row: &TaskRow) -> Option<String> {
+    match &row.task {
+        Task::Candidate { term, is_over, .. } => {
+            let term = term.filter(|_| !is_over)?;
+            Some(format!("led in term {term}"))
+        }
+        Task::Job { slot, state, .. } => Some(format!("slot {slot} {state}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +194,28 @@ mod tests {
             said,
             ["shop 1.9 (4121 on web-3)  has left, or its record has ended"]
         );
+    }
+
+    #[test]
+    fn a_new_leader_and_the_end_of_a_job_are_events() {
+        use crate::top::leaders::Task;
+
+        let said = changes(|now| {
+            let [leader, candidate, ..] = &mut now.tasks[..] else {
+                unreachable!();
+            };
+            std::mem::swap(&mut leader.task, &mut candidate.task);
+            if let Task::Candidate { term, .. } = &mut candidate.task {
+                *term = Some(8);
+            }
+        });
+        assert_eq!(said, ["billing  led in term 8: shop 1.9 (88 on web-1)"]);
+        let said = changes(|now| {
+            if let Task::Job { state, .. } = &mut now.tasks[3].task {
+                "failed".clone_into(state);
+            }
+        });
+        assert_eq!(said, ["report  slot nov failed: job (77 on job-1)"]);
     }
 
     #[test]

@@ -28,7 +28,6 @@ use crate::covers::Shown;
 use crate::exit::{Failure, Outcome, say};
 use crate::inspect::print_line;
 use crate::store;
-use crate::top::SHORTEST;
 use crate::top::pace::Looks;
 use crate::top::picture::Picture;
 use crate::top::recording::{Recorded, Recorder};
@@ -37,6 +36,7 @@ use crate::top::screen::draw::Colours;
 use crate::top::screen::state::{Screen, Step};
 use crate::top::screen::terminal::Terminal;
 use crate::top::screen::unlocking::{Request, Unlocking};
+use crate::top::{SHORTEST, TopArgs};
 use crate::unlock::WriteGate;
 
 /// How often the screen is drawn if nothing happens: the age of an old picture grows.
@@ -51,22 +51,20 @@ const KEYS: usize = 64;
 /// Shows the store until the user quits. A store that does not answer keeps the last picture on the screen.
 pub(super) async fn run(
     client: &Client,
+    looks: Looks<'_>,
     args: &StoreArgs,
-    every: Duration,
-    writes: bool,
+    what: &TopArgs,
     recorder: Option<Recorder>,
 ) -> Outcome {
     let shown = Shown::of(args)?;
-    let every = every.max(SHORTEST);
+    let every = what.every.max(SHORTEST);
     let mut screen = Screen::new(shown.to_string(), ShowCommand::new(args), every);
-    let prefix = store::prefix(args);
-    let gate = WriteGate::new(client, prefix.clone(), writes);
+    let gate = WriteGate::new(client, store::prefix(args), what.write);
     screen.unlocking = gate.is_open().then(Unlocking::default);
     let (sender, pictures) = channel(1);
     let ended = {
         // The signals are awaited before the terminal is changed. Else an early one would leave it as it is.
         let ended = terminated()?;
-        let looks = Looks::new(client, &prefix, every);
         // Keys are read while the store is asked: a store that hangs must not hang the screen.
         tokio::select! {
             ended = live(&mut screen, pictures, Some(&gate)) => ended,

@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
+use crate::top::leaders::{TASK_COLUMNS, TASK_NUMBERS};
 use crate::top::screen::draw::Colours;
 use crate::top::screen::queue;
 use crate::top::screen::state::Screen;
@@ -29,6 +30,9 @@ const LEAST_OF_LOCKS: [usize; 4] = [1, 5, 4, 3];
 
 /// The same of processes: timed out, store, acquired, lost.
 const LEAST_OF_PROCESSES: [usize; 4] = [6, 2, 5, 7];
+
+/// The same of elections and jobs: attempt, kind, slot, term.
+const LEAST_OF_TASKS: [usize; 4] = [6, 1, 4, 5];
 
 /// A line of the table, escaped.
 struct DrawnRow {
@@ -55,15 +59,20 @@ pub(super) fn draw(
             let cursor = screen.cursor();
             (of_processes(screen, colours), cursor.map(|at| at..at + 1))
         }
+        View::Leaders => {
+            let cursor = screen.cursor();
+            (of_tasks(screen, colours), cursor.map(|at| at..at + 1))
+        }
         View::Locks | View::Queues | View::Events => of_locks(screen, colours),
     };
     if rows.is_empty() {
         frame.render_widget(Paragraph::new(why_empty(screen)), area);
         return;
     }
-    let (names, least) = match screen.view {
-        View::Processes => (PROCESS_COLUMNS, LEAST_OF_PROCESSES),
-        View::Locks | View::Queues | View::Events => (LOCK_COLUMNS, LEAST_OF_LOCKS),
+    let (names, least, numbers) = match screen.view {
+        View::Processes => (PROCESS_COLUMNS, LEAST_OF_PROCESSES, NUMBERS),
+        View::Leaders => (TASK_COLUMNS, LEAST_OF_TASKS, TASK_NUMBERS),
+        View::Locks | View::Queues | View::Events => (LOCK_COLUMNS, LEAST_OF_LOCKS, NUMBERS),
     };
     let names = names.map(|name| Line::from(name.to_uppercase()));
     let widths: [u16; 8] = std::array::from_fn(|column| {
@@ -78,7 +87,7 @@ pub(super) fn draw(
                 .iter()
                 .map(|(column, _)| {
                     let cell = std::mem::take(&mut cells[*column]);
-                    Cell::from(if *column < NUMBERS {
+                    Cell::from(if *column < numbers {
                         cell
                     } else {
                         cell.right_aligned()
@@ -114,6 +123,7 @@ fn why_empty(screen: &Screen) -> &'static str {
         (_, View::Locks | View::Events) => "no process is known to hold a lock or to wait for one",
         (_, View::Queues) => "nobody is known to wait",
         (_, View::Processes) => "no process tells what it does",
+        (_, View::Leaders) => "no process tells of an election or of a job that runs once",
     }
 }
 
@@ -125,6 +135,18 @@ fn of_processes(screen: &Screen, colours: Colours) -> Vec<DrawnRow> {
             Style::new()
         };
         DrawnRow::new(&text::row_of_process(process), style)
+    });
+    rows.collect()
+}
+
+fn of_tasks(screen: &Screen, colours: Colours) -> Vec<DrawnRow> {
+    let rows = screen.tasks().into_iter().map(|task| {
+        let style = match (task.is_gone, task.is_active()) {
+            (true, true) => colours.of(Color::Red),
+            (false, true) => colours.of(Color::Green),
+            _ => Style::new(),
+        };
+        DrawnRow::new(&task.cells(), style)
     });
     rows.collect()
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
+use crate::top::leaders::TaskRow;
 use crate::top::picture::{LockRow, Picture, ProcessRow};
 use crate::top::screen::command::ShowCommand;
 use crate::top::screen::events::Events;
@@ -155,12 +156,21 @@ impl Screen {
         processes
     }
 
+    /// The candidates and the jobs.
+    pub(super) fn tasks(&self) -> Vec<&TaskRow> {
+        let all = self.picture().map_or(&[][..], |picture| &picture.tasks);
+        let filter = self.filter.to_lowercase();
+        let is_listed = |row: &&TaskRow| row.cells().iter().any(|cell| matches(cell, &filter));
+        all.iter().filter(is_listed).collect()
+    }
+
     fn keys(&self) -> Vec<String> {
         match self.view {
             View::Processes => {
                 let processes = self.processes().into_iter();
                 processes.map(|process| process.client.clone()).collect()
             }
+            View::Leaders => self.tasks().into_iter().map(TaskRow::key).collect(),
             View::Events => Vec::new(),
             View::Locks | View::Queues => {
                 let locks = self.locks().into_iter();
@@ -187,6 +197,7 @@ impl Screen {
         Some(match self.view {
             View::Events => return None,
             View::Processes => details::of_process(open, picture),
+            View::Leaders => details::of_task(open, picture),
             View::Locks | View::Queues => details::of_lock(open, picture),
         })
     }
@@ -237,7 +248,8 @@ impl Screen {
             KeyCode::Char('1') => self.see(View::Locks),
             KeyCode::Char('2') => self.see(View::Queues),
             KeyCode::Char('3') => self.see(View::Processes),
-            KeyCode::Char('4') => self.see(View::Events),
+            KeyCode::Char('4') => self.see(View::Leaders),
+            KeyCode::Char('5') => self.see(View::Events),
             KeyCode::Tab => self.see(self.view.next()),
             KeyCode::Char('?') => self.shows_keys = true,
             KeyCode::Char('f') => self.freeze_or_go_on(),
@@ -301,7 +313,9 @@ impl Screen {
     fn heights(&self) -> Vec<usize> {
         match self.view {
             View::Queues => self.locks().into_iter().map(queue::height).collect(),
-            View::Locks | View::Processes | View::Events => vec![1; self.keys().len()],
+            View::Locks | View::Processes | View::Leaders | View::Events => {
+                vec![1; self.keys().len()]
+            }
         }
     }
 
@@ -331,10 +345,19 @@ impl Screen {
         };
     }
 
-    /// The open lock, or that with the cursor.
+    /// The open lock, or that with the cursor. An election and a job have a lock of their name.
     fn chosen_lock(&self) -> Option<String> {
         match (&self.open, self.view) {
             (_, View::Processes | View::Events) => None,
+            (open, View::Leaders) => {
+                let tasks = self.tasks();
+                let opened = open
+                    .as_ref()
+                    .and_then(|open| tasks.iter().find(|row| row.key() == *open));
+                let under_cursor = || tasks.get(self.cursor()?);
+                let row = opened.or_else(|| under_cursor().filter(|_| open.is_none()));
+                row.map(|row| row.name.clone())
+            }
             (Some(open), _) => Some(open.clone()),
             (None, _) => self.cursor().and_then(|at| self.keys().into_iter().nth(at)),
         }

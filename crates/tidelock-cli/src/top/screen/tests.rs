@@ -89,6 +89,8 @@ fn each_view_is_drawn() {
     assert_shown(&mut screen, "queues.txt");
     write(&mut screen, "3");
     assert_shown(&mut screen, "processes.txt");
+    write(&mut screen, "4");
+    assert_shown(&mut screen, "leaders.txt");
     write(&mut screen, "?");
     assert_shown(&mut screen, "keys.txt");
     write(&mut screen, "?");
@@ -98,7 +100,7 @@ fn each_view_is_drawn() {
 #[test]
 fn the_view_of_events_says_what_has_changed() {
     let mut screen = screen();
-    write(&mut screen, "4");
+    write(&mut screen, "5");
     assert!(shown(&mut screen, SIZE).contains("nothing has changed"));
     let mut later = picture();
     later.at += std::time::Duration::from_secs(2);
@@ -124,6 +126,46 @@ fn the_view_of_events_says_what_has_changed() {
     assert_eq!(screen.details(), frozen);
     write(&mut screen, "f");
     assert_ne!(screen.details(), frozen);
+}
+
+/// Which process leads, and since when; what came of a job; and the command that shows its lock.
+#[test]
+fn the_view_of_leaders_shows_elections_and_jobs() {
+    let mut screen = screen();
+    write(&mut screen, "4");
+    assert_eq!(screen.tasks().len(), 4);
+    press(&mut screen, KeyCode::Enter);
+    let lines = screen.details().unwrap();
+    assert_eq!(lines[0], "billing");
+    assert_eq!(lines[1], "election  leads for 1h 2m  term 7  as web-3");
+    assert_eq!(lines[3], "waits  shop 1.9 (88 on web-1)");
+    write(&mut screen, "y");
+    let command = screen.asked_for.as_deref().unwrap();
+    assert!(command.ends_with(" show -- billing"), "{command}");
+    // The process ends, and its row with it. Another one must not be taken for it.
+    let mut later = picture();
+    later.tasks.remove(0);
+    screen.show(later);
+    let lines = screen.details().unwrap();
+    assert!(lines[1].contains("no more"), "{lines:?}");
+    write(&mut screen, "y");
+    assert!(screen.said.as_deref().unwrap().contains("choose a lock"));
+    press(&mut screen, KeyCode::Esc);
+    write(&mut screen, "/NOV");
+    press(&mut screen, KeyCode::Enter);
+    let text = shown(&mut screen, SIZE);
+    assert!(text.contains("running: process gone"), "{text}");
+    assert_eq!(screen.tasks().len(), 1);
+    write(&mut screen, "3");
+    press(&mut screen, KeyCode::Esc);
+    press(&mut screen, KeyCode::Enter);
+    let lines = screen.details().unwrap();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("election  billing")),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -296,7 +338,7 @@ fn y_writes_the_command_that_shows_the_lock() {
 fn no_text_of_the_store_reaches_the_terminal_as_a_command() {
     let mut screen = screen_of(evil());
     screen.store = "redis://\u{1b}]0;x\u{7}".to_owned();
-    for view in ["1", "2", "3"] {
+    for view in ["1", "2", "3", "4"] {
         write(&mut screen, view);
         for key in ["", "y"] {
             write(&mut screen, key);
@@ -348,9 +390,18 @@ fn an_old_picture_says_how_old_it_is() {
     let text = shown(&mut screen, (80, 24));
     assert!(text.contains("does not answer"), "{text}");
     assert!(
-        text.contains("wait  30s old") || text.contains("wait  29s old"),
+        text.contains("  30s old") || text.contains("  29s old"),
         "{text}"
     );
+    // Frozen too.
+    write(&mut screen, "f");
+    screen.now += seconds(30);
+    let text = shown(&mut screen, (80, 24));
+    assert!(
+        text.contains("FROZEN  1m") || text.contains("FROZEN  59s"),
+        "{text}"
+    );
+    write(&mut screen, "f");
     screen.show(picture());
     screen.now = std::time::Instant::now();
     assert!(!shown(&mut screen, SIZE).contains(" old"));

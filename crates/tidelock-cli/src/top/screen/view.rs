@@ -11,18 +11,27 @@ pub(super) enum View {
     /// The contended locks, each with who waits for it.
     Queues,
     Processes,
+    /// Elections, and jobs that run once.
+    Leaders,
     /// What has changed from picture to picture.
     Events,
 }
 
 impl View {
-    pub(super) const ALL: [Self; 4] = [Self::Locks, Self::Queues, Self::Processes, Self::Events];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Locks,
+        Self::Queues,
+        Self::Processes,
+        Self::Leaders,
+        Self::Events,
+    ];
 
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Locks => "Locks",
             Self::Queues => "Queues",
             Self::Processes => "Processes",
+            Self::Leaders => "Leaders+once",
             Self::Events => "Events",
         }
     }
@@ -31,7 +40,8 @@ impl View {
         match self {
             Self::Locks => Self::Queues,
             Self::Queues => Self::Processes,
-            Self::Processes => Self::Events,
+            Self::Processes => Self::Leaders,
+            Self::Leaders => Self::Events,
             Self::Events => Self::Locks,
         }
     }
@@ -50,6 +60,7 @@ impl Order {
     pub(super) fn title(self, view: View) -> &'static str {
         match (self, view) {
             (_, View::Events) => "time, the newest first",
+            (_, View::Leaders) => "name, leaders first",
             (Self::Wait, View::Processes) => "most waits",
             (Self::Held, View::Processes) => "most holds",
             (Self::Wait, _) => "longest wait",

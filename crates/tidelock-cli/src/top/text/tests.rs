@@ -15,6 +15,7 @@ fn an_idle_store_is_a_head_alone() {
     let mut idle = picture();
     idle.locks.clear();
     idle.processes.clear();
+    idle.tasks.clear();
     let text = of(&idle, "sqlite:locks.db");
     assert!(
         text.ends_with("held 0  contended 0  waiters 0  lost 0  processes 0"),
@@ -44,6 +45,20 @@ fn json_has_each_number_and_whether_there_may_be_more() {
     assert_eq!(locks[2]["holders"][0]["gone"], true);
     assert_eq!(locks[2]["expires_in_ms"], 9_000);
     assert_eq!(object["processes"][0]["gone"], true);
+    let (elections, jobs) = (&object["elections"], &object["jobs"]);
+    assert_eq!(elections[0]["name"], "billing");
+    assert_eq!(
+        (&elections[0]["leads"], &elections[1]["leads"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(
+        (&elections[0]["term"], elections[1]["term"].is_null()),
+        (&7.into(), true)
+    );
+    assert_eq!(
+        (&jobs[0]["state"], &jobs[1]["gone"]),
+        (&"done".into(), &true.into())
+    );
 }
 
 #[test]
@@ -58,6 +73,20 @@ fn a_time_has_two_units_at_most() {
         assert_eq!(brief(Duration::from_millis(millis)), text);
     }
     assert_eq!(brief(Duration::from_micros(412)), "410us");
+}
+
+#[test]
+fn the_head_says_how_far_a_scan_has_come() {
+    let mut picture = picture();
+    for (is_whole, said) in [(false, "  scan found 12 so far"), (true, "  scan found 12")] {
+        picture.scan = Some(crate::top::picture::Scanned {
+            locks: 12,
+            is_whole,
+        });
+        let text = of(&picture, "store");
+        let second = text.lines().nth(1).unwrap();
+        assert!(second.ends_with(said), "{second}");
+    }
 }
 
 #[test]

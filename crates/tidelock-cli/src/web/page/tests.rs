@@ -5,6 +5,7 @@ use tidelock::{Finding, Severity};
 use tokio::time::Instant;
 
 use super::*;
+use crate::top::leaders::Task;
 use crate::top::picture::Picture;
 use crate::top::sample::{evil, picture};
 
@@ -50,6 +51,15 @@ fn hostile(text: &str) -> Picture {
     for process in &mut hostile.processes {
         process.who = text.to_owned();
         process.client = text.to_owned();
+    }
+    for row in &mut hostile.tasks {
+        row.name = text.to_owned();
+        row.who = text.to_owned();
+        row.client = text.to_owned();
+        match &mut row.task {
+            Task::Candidate { identity, .. } => *identity = text.to_owned(),
+            Task::Job { slot, state, .. } => (*slot, *state) = (text.to_owned(), text.to_owned()),
+        }
     }
     hostile
 }
@@ -164,7 +174,19 @@ fn a_page_says_who_holds_and_who_waits() {
     }
     let java = page(View::Lock("invoice\n7".to_owned()));
     assert!(java.contains("? who tells nothing"), "{java}");
+    for part in [
+        "<caption>Elections, and jobs that run once</caption>",
+        "web-3: shop 1.9 (4121 on web-3)</a>",
+        ">running: process gone<",
+        ">2026-11-23T12:00:00Z<",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
     let process = page(View::Process("b".to_owned()));
+    assert!(
+        process.contains("billing</a>") && !process.contains("report</a>"),
+        "{process}"
+    );
     for part in [
         "<h1>shop 1.9 (88 on web-1)</h1>",
         "lock=order",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::error::ErrorKind;
+use crate::once::{Begun, Once, Slot};
 use crate::processes::{AwaitedLock, Process};
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 
@@ -80,6 +81,63 @@ pub async fn a_process_tells_what_it_holds_and_waits_for(fixture: &Fixture) {
     })
     .await;
     assert!(seen(&viewer, &waiter).await.is_some());
+}
+
+/// A process tells in which elections it leads or campaigns, and what came of the jobs that it ran last. A viewer need not
+/// know their names.
+pub async fn a_process_tells_what_it_leads_and_runs(fixture: &Fixture) {
+    let (name, job) = (unique("bill,ing"), unique("report 7"));
+    let viewer = fixture.client(fixture.builder()).await;
+    viewer.watch_processes().await.expect("writable");
+    let (leader, other) = (open(fixture, "a").await, open(fixture, "b").await);
+    let billing = leader.election(&name).identity("web,3");
+    let leadership = billing.campaign().await.expect("nobody leads");
+    let campaign = {
+        let billing = other.election(&name).identity("web-4");
+        tokio::spawn(async move { billing.campaign().await })
+    };
+    let ran = leader.once(&job).slot(Slot::id("a,b"));
+    let ran = ran.run(async |_| Ok::<_, std::io::Error>(())).await;
+    assert!(matches!(ran, Ok(Once::Ran(()))), "{ran:?}");
+    let slot = leader.once(&format!("{job} again"));
+    let Ok(Begun::Attempt(attempt)) = slot.begin().await else {
+        panic!("the slot is free");
+    };
+    eventually("both have told", PATIENCE, async || {
+        let seen = seen(&viewer, &leader)
+            .await
+            .zip(seen(&viewer, &other).await);
+        let Some((leads, waits)) = seen else {
+            return false;
+        };
+        let (led, awaited) = (leads.elections.first(), waits.elections.first());
+        let jobs = leads.jobs.iter().map(|job| (&*job.slot, &*job.state));
+        let jobs: Vec<_> = jobs.collect();
+        led.is_some_and(|one| {
+            let told = (&*one.name, &*one.identity, one.term);
+            told == (&name, "web,3", Some(leadership.term()))
+        }) && awaited
+            .is_some_and(|one| (&*one.name, &*one.identity, one.term) == (&name, "web-4", None))
+            && jobs == [("once", "running"), ("a,b", "done")]
+    })
+    .await;
+    drop(attempt);
+    let term = leadership.term();
+    leadership.resign().await.expect("it leads");
+    let next = within("the other leads", PATIENCE, campaign).await;
+    let next = next.expect("no panic").expect("elected");
+    eventually("they tell of the change", PATIENCE, async || {
+        let seen = seen(&viewer, &leader)
+            .await
+            .zip(seen(&viewer, &other).await);
+        seen.is_some_and(|(before, after)| {
+            let of_other = after.elections.first();
+            before.elections.is_empty()
+                && before.jobs[0].state == "unconfirmed"
+                && of_other.is_some_and(|one| one.term == Some(next.term()) && next.term() > term)
+        })
+    })
+    .await;
 }
 
 /// On a store that keeps no records nobody is told anything wrong.

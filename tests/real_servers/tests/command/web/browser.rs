@@ -10,23 +10,35 @@ use testkit::process::Spawned;
 use crate::{SOON, tidelock};
 
 /// A running `tidelock web`.
-pub(super) struct Web {
-    pub(super) process: Spawned,
+pub(crate) struct Web {
+    pub(crate) process: Spawned,
     /// Its address with the port.
-    pub(super) at: String,
+    pub(crate) at: String,
 }
 
 /// The answer to one request.
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 impl Web {
     /// Looks at the store every second.
-    pub(super) fn start(url: &str, flags: &[&str]) -> Result<Self> {
+    pub(crate) fn start(url: &str, flags: &[&str]) -> Result<Self> {
         let web = ["web", "--listen", "127.0.0.1:0", "--every", "1s"];
-        let mut process = Spawned::start(tidelock(url, &[&web, flags].concat())?)?;
+        Self::start_by(tidelock(url, &[&web, flags].concat())?)
+    }
+
+    /// It waits for each answer of the store for half a second at most.
+    pub(crate) fn impatient(url: &str) -> Result<Self> {
+        let web = ["web", "--listen", "127.0.0.1:0", "--every", "1s"];
+        let mut web = tidelock(url, &web)?;
+        web.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "500");
+        Self::start_by(web)
+    }
+
+    fn start_by(web: std::process::Command) -> Result<Self> {
+        let mut process = Spawned::start(web)?;
         let line = process.wait_line("http://", SOON)?;
         let at = line
             .strip_prefix("http://")
@@ -44,7 +56,7 @@ impl Web {
         Ok(BufReader::new(stream))
     }
 
-    pub(super) fn ask(&self, lines: &[&str]) -> Result<Answer> {
+    pub(crate) fn ask(&self, lines: &[&str]) -> Result<Answer> {
         let mut text = String::new();
         self.send(lines)?.read_to_string(&mut text)?;
         let (head, body) = text.split_once("\r\n\r\n").context("no body")?;
@@ -55,7 +67,7 @@ impl Web {
         })
     }
 
-    pub(super) fn get(&self, path: &str) -> Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> Result<Answer> {
         self.ask(&[
             &format!("GET {path} HTTP/1.0"),
             &format!("Host: {}", self.at),
@@ -63,7 +75,7 @@ impl Web {
     }
 
     /// Opens the stream of the page with this query.
-    pub(super) fn events(&self, query: &str) -> Result<Events> {
+    pub(crate) fn events(&self, query: &str) -> Result<Events> {
         let (first, host) = (
             format!("GET /events{query} HTTP/1.0"),
             format!("Host: {}", self.at),
@@ -81,20 +93,20 @@ impl Web {
 }
 
 /// An open event stream.
-pub(super) struct Events(BufReader<TcpStream>);
+pub(crate) struct Events(BufReader<TcpStream>);
 
 /// One event of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// It grows with each change.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// What the page is to show.
-    pub(super) shows: String,
+    pub(crate) shows: String,
 }
 
 impl Events {
     /// `None`: the stream has ended.
-    pub(super) fn next(&mut self) -> Result<Option<Event>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Event>> {
         let mut event = Event::default();
         loop {
             let mut line = String::new();
@@ -111,11 +123,11 @@ impl Events {
     }
 
     /// Waits until the page shows it.
-    pub(super) fn until(&mut self, what: impl Fn(&str) -> bool) -> Result<Event> {
+    pub(crate) fn until(&mut self, what: impl Fn(&str) -> bool) -> Result<Event> {
         self.until_event(|event| what(&event.shows))
     }
 
-    pub(super) fn until_event(&mut self, what: impl Fn(&Event) -> bool) -> Result<Event> {
+    pub(crate) fn until_event(&mut self, what: impl Fn(&Event) -> bool) -> Result<Event> {
         let begun = Instant::now();
         let mut last = Event::default();
         while begun.elapsed() < SOON * 3 {
@@ -129,4 +141,4 @@ impl Events {
 }
 
 /// Between two looks of [`Web`].
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+pub(crate) const EVERY: Duration = Duration::from_secs(1);

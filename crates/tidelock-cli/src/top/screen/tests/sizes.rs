@@ -34,6 +34,7 @@ fn states() -> Vec<(&'static str, Screen)> {
     let empty = Picture {
         locks: Vec::new(),
         processes: Vec::new(),
+        tasks: Vec::new(),
         ..picture()
     };
     let no_picture = Screen::new(
@@ -48,6 +49,7 @@ fn states() -> Vec<(&'static str, Screen)> {
         ("locks", screen()),
         ("queues", after(crowded(20), "2")),
         ("processes", after(picture(), "3")),
+        ("leaders", after(picture(), "4")),
         ("help", after(picture(), "?")),
         ("an opened lock", after(crowded(20), "\n")),
         ("an opened process", after(picture(), "3\n")),
@@ -84,6 +86,7 @@ fn each_state_is_seen() {
             "locks" => "[1 Locks]",
             "queues" => "[2 Queues]",
             "processes" => "PROCESS",
+            "leaders" => "ATTEMPT",
             "help" => "open a row, close it",
             "an opened lock" => "holds  shop",
             "an opened process" => "connected since",
