@@ -24,7 +24,7 @@ use crate::store::{LockKind, PermitChange};
 /// release, gives back nothing twice: there is never one permit too many.
 ///
 /// *Order*: none is promised on Redis and in `memory:`. Each release wakes the waiters, and each of them asks the store. A
-/// waiter for many permits may wait as long as others take them one by one. On PostgreSQL and `sqlite:` waiters get
+/// waiter for many permits may wait as long as others take them one by one. On PostgreSQL, etcd and `sqlite:` waiters get
 /// their permits in the order in which they came; one that asks for more than the semaphore has keeps nobody out.
 ///
 /// *Re-entry*: none. Each acquisition takes permits of its own, so [`AcquireOptions::owner`](crate::AcquireOptions::owner)
@@ -33,7 +33,7 @@ use crate::store::{LockKind, PermitChange};
 ///
 /// On Redis it is Redisson's `RPermitExpirableSemaphore`. Redisson's `RSemaphore` counts in the same key, so the two may
 /// share a name; its permits have no holder, and a Java process that dies with one loses it. A lock of the same name
-/// fails with [`WrongType`](ErrorKind::WrongType), and so does a semaphore of the name of a lock. PostgreSQL,
+/// fails with [`WrongType`](ErrorKind::WrongType), and so does a semaphore of the name of a lock. PostgreSQL, etcd,
 /// `sqlite:` and `memory:` have semaphores too. On other stores the operations fail with [`Unsupported`](ErrorKind::Unsupported) before any
 /// traffic.
 ///

@@ -47,7 +47,10 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
             ],
         ),
         LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
-        LockKind::Permits(_) => ("semaphores", &["memory:", "sqlite:", "redis:", "postgres:"]),
+        LockKind::Permits(_) => (
+            "semaphores",
+            &["memory:", "sqlite:", "redis:", "postgres:", "etcd:"],
+        ),
     }
 }
 

@@ -29,7 +29,7 @@ pub mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 pub(crate) mod percent;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
 pub(crate) mod permit_order;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

@@ -1,7 +1,7 @@
-//! The order of a semaphore, on stores that keep its holders and waiters in a table: pure decisions about the rows.
+//! The order of a semaphore, on stores that keep its holders and waiters: pure decisions about them.
 
 /// How a waiter for permits stands. PostgreSQL decides the same in SQL.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PermitTurn {
     /// It gets its permits now.
@@ -14,7 +14,7 @@ pub(crate) enum PermitTurn {
 
 /// Decides about each waiter, in the order of their places. `total`: how many permits there are, `held`: how many of
 /// them the holders have; more than there are, if the number was reduced.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
 pub(crate) fn decide(
     total: i64,
     held: i64,
@@ -39,20 +39,23 @@ pub(crate) fn decide(
 
 /// Bounds how many of those that are first count as the first. Each process of these looks at the queue as often as one
 /// at its head.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 const MOST_AT_THE_HEAD: i64 = 8;
 
 /// How many turns come before that of a waiter, if those ahead of it want so many permits. As many as have all permits
 /// between them have one turn.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn permit_turns_ahead(total: i64, wanted: i64) -> u32 {
     u32::try_from(wanted / total.clamp(1, MOST_AT_THE_HEAD)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     use super::PermitTurn::{Gets, PassedOver, Waits};
     use super::*;
 
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     #[test]
     fn those_that_share_the_permits_have_one_turn() {
         for (total, wanted, turns) in [
@@ -69,7 +72,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     #[test]
     fn permits_go_to_the_first_waiters_all_or_none() {
         for (total, held, waiters, turns) in [

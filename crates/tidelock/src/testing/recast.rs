@@ -4,7 +4,7 @@ use super::twist::Twist;
 use crate::error::Result;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, PermitChange,
-    PermitCounter, Released, Renewal, Renewed, Ticket,
+    PermitCounter, Released, Renewal, Renewed, Ticket, VerifySequencers,
 };
 
 /// Replaces the kind of every ticket by another kind.
@@ -64,6 +64,12 @@ impl Twist for Recast {
             queues: true,
             ..can
         }
+    }
+
+    fn sequencers<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn VerifySequencers> {
+        // Permits have no tokens that a sequencer could name.
+        let has = self.capabilities(inner).sequencers;
+        inner.extensions().sequencers.filter(|_| has)
     }
 
     fn attempt<'a>(

@@ -119,7 +119,12 @@ impl OwnerId {
     }
 
     /// An owner that a store shows.
-    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "testing"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "postgres",
+        feature = "sqlite",
+        feature = "testing"
+    ))]
     pub(crate) fn of_text(text: &str) -> Self {
         Self(text.into())
     }

@@ -4,7 +4,7 @@
 //!
 //! | command | answers |
 //! | --- | --- |
-//! | `acquire NAME [fair\|read\|write] [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `acquire NAME [fair\|read\|write\|permits=N] [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
 //! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use testkit::process::boot_time;
 use tidelock::testing::{AnyGuard, AnyLock};
-use tidelock::{AcquireOptions, Client};
+use tidelock::{AcquireOptions, Client, Guard};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -131,7 +131,16 @@ impl Peer {
         {
             options = options.lock_delay(millis(delay)?);
         }
-        match self.lock(name, words).acquire_with(options).await {
+        let permits = words.iter().find_map(|word| word.strip_prefix("permits="));
+        let acquired = match permits {
+            Some(count) => {
+                let permits = self.client.semaphore(name).permits(count.parse()?);
+                let acquired = permits.acquire_with(options).await;
+                acquired.map(|permits| AnyGuard::from(Guard::from(permits)))
+            }
+            None => self.lock(name, words).acquire_with(options).await,
+        };
+        match acquired {
             Ok(guard) => {
                 say(&format!(
                     "acquired {name} owner={} token={}",

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use testkit::process::{Spawned, is_alive};
-use testkit::servers::RedisServer;
+use testkit::servers::{EtcdServer, RedisServer};
 
 use crate::{SOON, ended, run, say, tidelock};
 
@@ -249,6 +249,12 @@ fn runs_with_permits_share_the_number_in_a_file() -> Result<()> {
         "sqlite:{}",
         folder.path().join("locks.db").display()
     ))
+}
+
+#[test]
+fn runs_with_permits_share_the_number_on_etcd() -> Result<()> {
+    let server = EtcdServer::start()?;
+    share_permits(&format!("{}/shop", server.url()))
 }
 
 fn share_permits(url: &str) -> Result<()> {

@@ -11,6 +11,7 @@ mod connecting;
 mod costs;
 mod etcdctl;
 mod faults;
+mod permits;
 mod promises;
 mod rights;
 mod secured;

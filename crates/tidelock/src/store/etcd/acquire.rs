@@ -13,7 +13,9 @@ use crate::store::etcd::calls::{created, found, get, ops, put, whole_seconds};
 use crate::store::etcd::errors::{RequestError, unclear, unsent, untouched};
 use crate::store::etcd::queue::{self, QueueKeys, QueuePosition};
 use crate::store::etcd::ticket_leases::Lease;
+use crate::store::etcd::watched::WatchRange;
 use crate::store::etcd::{Etcd, Shared, downgrade};
+use crate::store::kinds::is_semaphore;
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Ticket, Wait, Wake};
 use crate::types::{FencingToken, LostReason};
 
@@ -142,6 +144,9 @@ impl Etcd {
         };
         let seen = self.connection.txn(look, deadline).await;
         let seen = seen.map_err(untouched)?;
+        if queue_keys.are_of_semaphore(&seen.responses) {
+            return Err(is_semaphore());
+        }
         let taken = queue::latest(&seen.responses).is_some();
         if taken {
             ticket_leases.taken(name);
@@ -150,7 +155,7 @@ impl Etcd {
     }
 
     /// The lease of a ticket, and whether it was granted by this call. With `reuse`, a spare lease may be taken.
-    async fn lease_for_ticket(
+    pub(crate) async fn lease_for_ticket(
         &self,
         ask: &AttemptRequest,
         reuse: bool,
@@ -192,7 +197,11 @@ impl Etcd {
         queue_keys.ok_or_else(|| unsent("the ticket has no lease"))
     }
 
-    async fn alive(&self, lease: Lease, deadline: BootInstant) -> Result<bool, RequestError> {
+    pub(crate) async fn alive(
+        &self,
+        lease: Lease,
+        deadline: BootInstant,
+    ) -> Result<bool, RequestError> {
         let kept = self.connection.keep_alive(&[lease.id], deadline).await?;
         Ok(kept.contains_key(&lease.id))
     }
@@ -311,9 +320,9 @@ impl Etcd {
             QueuePosition::Behind(before, revision) => {
                 ticket_leases.taken(&ask.ticket.name);
                 if !ask.patience.is_zero() {
-                    self.shared
-                        .watcher
-                        .follow(&queue_keys.key, &before.key, revision);
+                    let ranges = vec![WatchRange::until_deleted(&before.key)];
+                    let watcher = &self.shared.watcher;
+                    watcher.follow(&queue_keys.key, ranges, revision);
                 }
                 // A waiter's retry is its keep-alive: if it comes in time, the waiter keeps its place in the queue.
                 Ok(Attempt::held(wake, lease.ttl / 3))

@@ -89,6 +89,9 @@ pub(crate) struct PutResponse {
 pub(crate) struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
+    /// If not empty, every key from `key` up to this one, exclusive, is deleted.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -102,12 +105,12 @@ pub(crate) struct Compare {
     /// 0: `EQUAL`; or [`LESS`].
     #[prost(int32, tag = "1")]
     pub(crate) result: i32,
-    /// 1: `CREATE`, the creation revision; 3: `VALUE`.
+    /// 1: `CREATE`, the creation revision; 2: `MOD`, that of the last change; 3: `VALUE`.
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
-    #[prost(oneof = "Against", tags = "5, 7")]
+    #[prost(oneof = "Against", tags = "5, 6, 7")]
     pub(crate) against: Option<Against>,
     /// If not empty, the comparison must hold for every key from `key` up to this one, exclusive.
     #[prost(bytes = "vec", tag = "64")]
@@ -118,6 +121,8 @@ pub(crate) struct Compare {
 pub(crate) enum Against {
     #[prost(int64, tag = "5")]
     CreateRevision(i64),
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
     #[prost(bytes = "vec", tag = "7")]
     Value(Vec<u8>),
 }
@@ -220,6 +225,9 @@ pub(crate) enum Watching {
 pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
+    /// If not empty, every key from `key` up to this one, exclusive, is watched.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
     /// 0: `NOPUT`, no events for puts.
     #[prost(int32, repeated, tag = "5")]
     pub(crate) filters: Vec<i32>,

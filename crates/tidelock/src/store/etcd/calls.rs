@@ -174,7 +174,18 @@ pub(crate) fn put(key: &str, value: &str, lease: i64) -> Op {
 }
 
 pub(crate) fn delete(key: &[u8]) -> Op {
-    Op::Delete(DeleteRangeRequest { key: key.to_vec() })
+    Op::Delete(DeleteRangeRequest {
+        key: key.to_vec(),
+        range_end: Vec::new(),
+    })
+}
+
+/// Deletes all keys of a folder.
+pub(crate) fn delete_all(folder: &Folder) -> Op {
+    Op::Delete(DeleteRangeRequest {
+        key: folder.first.clone(),
+        range_end: folder.end.clone(),
+    })
 }
 
 /// Condition: the key was created at `revision`. Revision 0 means that the key does not exist.
@@ -183,6 +194,16 @@ pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
         target: 1,
         key: key.to_vec(),
         against: Some(Against::CreateRevision(revision)),
+        ..Compare::default()
+    }
+}
+
+/// Condition: the last change of the key was at `revision`. Revision 0 means that the key does not exist.
+pub(crate) fn changed(key: &[u8], revision: i64) -> Compare {
+    Compare {
+        target: 2,
+        key: key.to_vec(),
+        against: Some(Against::ModRevision(revision)),
         ..Compare::default()
     }
 }

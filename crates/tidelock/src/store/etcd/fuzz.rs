@@ -17,6 +17,9 @@ use crate::store::etcd::api::{
     StatusResponse, TxnResponse, WatchResponse,
 };
 use crate::store::etcd::keys::{Keys, stands_beside};
+use crate::store::etcd::permit_keys::PermitKeys;
+use crate::store::etcd::permit_steps::PermitStep;
+use crate::store::etcd::permit_view::PermitView;
 use crate::store::etcd::queue::{self, QueueKeys};
 use crate::store::etcd::queue_view::KeyQueue;
 use crate::store::etcd::{calls, downgrade, inspect};
@@ -85,6 +88,7 @@ fn stand(answer: &TxnResponse) {
             ..AttemptRequest::once(ticket.clone(), lease, ReplicaAck::Off)
         };
         let keys = Keys::new("");
+        semaphore(&keys, &ask, answer);
         for kind in [LockKind::Mutex, LockKind::Read, LockKind::Write] {
             let mut ask = ask.clone();
             ask.ticket.kind = kind;
@@ -96,6 +100,22 @@ fn stand(answer: &TxnResponse) {
             let _ = queue::decide(&ask, &own, answer);
             let _ = downgrade::decide(&ask, &own, answer);
         }
+    }
+}
+
+/// Reads any answer as that of a semaphore.
+fn semaphore(keys: &Keys, ask: &AttemptRequest, answer: &TxnResponse) {
+    let own = PermitKeys::named(keys, &ask.ticket.name, 2, 0x1f);
+    let Ok(view) = PermitView::of(&own, answer) else {
+        return;
+    };
+    let queues = !ask.patience.is_zero();
+    if let Ok(PermitStep::Holds(held)) = own.step(&view, ask.ticket.owner.text(), queues, 7) {
+        assert_eq!(held.owner, ask.ticket.owner.text());
+    }
+    view.watched_by(&own);
+    for entry in view.holders.iter().chain(&view.waiters) {
+        assert!(!entry.shown_owner().is_empty());
     }
 }
 

@@ -34,6 +34,8 @@ impl Etcd {
             first_with_marker(&folder),
             oldest(&folder.readers()),
             get(&self.shared.keys.tokens(name)),
+            get(&self.shared.keys.number(name)),
+            oldest(&self.shared.keys.permits(name)),
         ];
         let look = TxnRequest {
             success: ops(look.map(Op::Range)),
@@ -43,6 +45,12 @@ impl Etcd {
         let seen = seen.map_err(RequestError::error)?;
         let range = |n: usize| found(seen.responses.get(n));
         let lacks = || unexpected("the reply lacks the keys of the lock");
+        // Waiters for permits do not make a name a semaphore, so a lock of that name is shown.
+        let [queued, numbered, permits] =
+            [0, 3, 4].map(|n| range(n).is_some_and(|range| range.count > 0));
+        if numbered || permits && !queued {
+            return self.look_at_permits(name, deadline).await;
+        }
         let raised = newest_token(range(2).ok_or_else(lacks)?);
         if range(1).ok_or_else(lacks)?.count > 0 {
             let sides = self.look_at_sides(name, &folder, deadline).await;
@@ -147,7 +155,7 @@ impl Etcd {
     }
 
     /// The details of an owner's client. On an error `None`: we show the lock without them.
-    async fn client(&self, owner: &str, deadline: BootInstant) -> Option<ClientInfo> {
+    pub(crate) async fn client(&self, owner: &str, deadline: BootInstant) -> Option<ClientInfo> {
         let (uuid, _) = owner.split_once(':')?;
         let key = self.shared.keys.client_of(uuid);
         let found = self.connection.range(get(&key), deadline).await.ok()?;

@@ -4,6 +4,9 @@
 //! and `%` as `%25`. Otherwise the keys of a lock `a/b` would be in the queue of the lock `a`.
 //!
 //! The sides of a read-write lock are in the same queue, with keys `PREFIX/NAME/read/ID` and `PREFIX/NAME/write/ID`.
+//!
+//! The number of permits of a semaphore is at `PREFIX/NAME/permits`: in the queue, so that a client that knows only locks
+//! waits for it. Its holders and waiters have keys `PREFIX/%permits/NAME/held/ID.COUNT` and `…/waiting/ID.COUNT`.
 
 use crate::snapshot::Mode;
 use crate::store::{ClientId, LockKind, Name};
@@ -31,6 +34,19 @@ const MARKS: &str = "%marks/";
 
 /// Prefix of the keys that remember a token, as [`CLIENTS`].
 const TOKENS: &str = "%tokens/";
+
+/// Prefix of the keys of those that hold permits or wait for some, as [`CLIENTS`].
+const PERMITS: &str = "%permits/";
+
+/// Folder of the holders of a semaphore, in its folder.
+const HELD: &str = "held/";
+
+/// Folder of the waiters of a semaphore, in its folder.
+const WAITING: &str = "waiting/";
+
+/// The key with the number of permits of a semaphore, in the queue of a lock. All ids there are hexadecimal numbers, or in
+/// the folder of a side.
+const NUMBER: &str = "permits";
 
 /// Suffix of the key of a lock-delay marker. A ticket's key ends with a number, so it never has this suffix.
 const MARKER: &str = ".delay";
@@ -106,6 +122,26 @@ impl Folder {
         }
     }
 
+    /// The folder of the holders within that of a semaphore.
+    pub(crate) fn holders(&self) -> Self {
+        let end = HELD.replace('/', "0"); // as in `Keys::folder`
+        Self {
+            first: [&*self.first, HELD.as_bytes()].concat(),
+            end: [&*self.first, end.as_bytes()].concat(),
+        }
+    }
+
+    /// How many permits the owner of a key in the folder of a semaphore wants, and whether it has them. `None`: it is
+    /// another kind of key.
+    pub(crate) fn permits(&self, key: &[u8]) -> Option<(u16, bool)> {
+        let rest = std::str::from_utf8(key.strip_prefix(&*self.first)?).ok()?;
+        let (rest, held) = match rest.strip_prefix(HELD) {
+            Some(rest) => (rest, true),
+            None => (rest.strip_prefix(WAITING)?, false),
+        };
+        Some((count_of(rest)?, held))
+    }
+
     /// The place that belongs to a key of this queue. `None`: its owner neither reads nor writes.
     pub(crate) fn place(&self, key: &[u8]) -> Option<Vec<u8>> {
         let id = key.strip_prefix(&*self.first)?;
@@ -135,14 +171,40 @@ impl Keys {
         }
     }
 
-    /// The key of a ticket. As in `concurrency`, the id of the lease that it was first written under names it.
+    /// The key of a ticket that holds or waits. As in `concurrency`, the id of the lease that it was first written under
+    /// names it. For permits, this is the key of a holder; a waiter has [another one](Self::waits_for_permits).
     pub(crate) fn own(&self, name: &Name, kind: LockKind, id: i64) -> String {
         let side = match kind {
+            LockKind::Permits(count) => return self.permits_of(name, HELD, (id, count)),
             LockKind::Read | LockKind::ReadFenced => READ,
             LockKind::Write | LockKind::WriteFenced => WRITE,
             _ => "",
         };
         format!("{}{}/{side}{id:x}", self.prefix, escaped(name.as_str()))
+    }
+
+    /// The key of a ticket that waits for so many permits.
+    pub(crate) fn waits_for_permits(&self, name: &Name, count: u16, id: i64) -> String {
+        self.permits_of(name, WAITING, (id, count))
+    }
+
+    fn permits_of(&self, name: &Name, folder: &str, (id, count): (i64, u16)) -> String {
+        let name = escaped(name.as_str());
+        format!("{}{PERMITS}{name}/{folder}{id:x}.{count}", self.prefix)
+    }
+
+    /// The folder of the holders and waiters of a semaphore.
+    pub(crate) fn permits(&self, name: &Name) -> Folder {
+        let folder = format!("{}{PERMITS}{}", self.prefix, escaped(name.as_str()));
+        Folder {
+            first: format!("{folder}/").into_bytes(),
+            end: format!("{folder}0").into_bytes(), // `0` is the byte after `/`
+        }
+    }
+
+    /// The key with the number of permits of a semaphore.
+    pub(crate) fn number(&self, name: &Name) -> String {
+        format!("{}{}/{NUMBER}", self.prefix, escaped(name.as_str()))
     }
 
     /// The key that keeps the place of the writer with this id.
@@ -171,15 +233,19 @@ impl Keys {
         }
     }
 
-    /// The name of the lock that a ticket's key belongs to. `None`: it is another kind of key.
+    /// The name of the lock that a ticket's key belongs to, or of the semaphore whose holder has this key. `None`: it is
+    /// another kind of key. The key of a waiter for permits is one: a semaphore may have waiters and no holder.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        if let Some(key) = key.strip_prefix(PERMITS) {
+            let (name, rest) = key.split_once('/')?;
+            count_of(rest.strip_prefix(HELD)?)?;
+            return unescaped(name);
+        }
         let (name, id) = key.split_once('/')?;
         let mut sides = [READ, WRITE].into_iter();
         let id = sides.find_map(|side| id.strip_prefix(side)).unwrap_or(id);
-        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        let fits = (1..=16).contains(&id.len()) && id.bytes().all(hex) && !id.starts_with('0');
-        fits.then(|| unescaped(name)).flatten()
+        is_id(id).then(|| unescaped(name)).flatten()
     }
 
     /// The key of a client's details.
@@ -211,6 +277,18 @@ impl Keys {
     pub(crate) fn client_of(&self, uuid: &str) -> String {
         format!("{}{CLIENTS}{uuid}", self.prefix)
     }
+}
+
+fn is_id(id: &str) -> bool {
+    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    (1..=16).contains(&id.len()) && id.bytes().all(hex) && !id.starts_with('0')
+}
+
+/// The number of permits in the last part of a key, `ID.COUNT`. `None`: it is another kind of key.
+fn count_of(part: &str) -> Option<u16> {
+    let (id, count) = part.split_once('.')?;
+    let count = count.parse().ok()?;
+    is_id(id).then_some(count)
 }
 
 fn escaped(name: &str) -> String {
@@ -285,6 +363,37 @@ mod tests {
             assert!(*marks.first <= *key.as_bytes() && *key.as_bytes() < *marks.end);
             assert_eq!(Keys::slot_of(&marks, key.as_bytes()).as_deref(), Some(slot));
         }
+    }
+
+    #[test]
+    fn holders_of_permits_are_listed_and_their_waiters_are_not() {
+        let keys = Keys::new("shop");
+        let name = name("a/b");
+        let folder = keys.permits(&name);
+        let held = keys.own(&name, LockKind::Permits(2), 0x1f);
+        let waiting = keys.waits_for_permits(&name, 3, 0x1f);
+        assert_eq!(held, "shop/%permits/a%2Fb/held/1f.2");
+        assert_eq!(waiting, "shop/%permits/a%2Fb/waiting/1f.3");
+        for (key, permits, listed) in [
+            (&*held, Some((2, true)), Some("a/b")),
+            (&*waiting, Some((3, false)), None),
+            ("shop/%permits/a%2Fb/held/1f", None, None),
+            ("shop/%permits/a%2Fb/held/1f.x", None, None),
+            ("shop/%permits/a%2Fb/held/01.2", None, None),
+        ] {
+            assert_eq!(folder.permits(key.as_bytes()), permits, "{key}");
+            assert_eq!(keys.name_of(key.as_bytes()).as_deref(), listed, "{key}");
+            let holders = folder.holders();
+            let inside = *holders.first <= *key.as_bytes() && *key.as_bytes() < *holders.end;
+            assert_eq!(inside, key != waiting, "{key}");
+            assert!(*folder.first <= *key.as_bytes() && *key.as_bytes() < *folder.end);
+        }
+        let number = keys.number(&name);
+        assert_eq!(number, "shop/a%2Fb/permits");
+        assert_eq!(keys.name_of(number.as_bytes()), None);
+        let [before_readers, _] = keys.folder(&name).without_readers();
+        let blocks = |key: &[u8]| *before_readers.first <= *key && *key < *before_readers.end;
+        assert!(blocks(number.as_bytes()), "readers wait for it too");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Each lock is a queue of keys, one per holder or waiter, each under its own lease. The oldest key holds the lock. The
 //! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock. The
 //! sides of a read-write lock are in the same queue; a reader passes the keys of other readers.
+//!
+//! The holders and waiters of a semaphore have a queue of their own, beside that of the locks.
 
 mod acquire;
 pub(crate) mod address;
@@ -19,6 +21,10 @@ mod inspect;
 mod keys;
 mod live_connection;
 mod marks;
+mod permit_keys;
+mod permit_steps;
+mod permit_view;
+mod permits;
 mod queue;
 mod queue_view;
 mod release;
@@ -26,6 +32,7 @@ mod renew;
 mod stream;
 mod ticket_leases;
 mod wake;
+mod watched;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -58,6 +65,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::FairFenced,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::Permits(1),
     ],
     wakes: true,
     queues: true,
@@ -186,12 +194,16 @@ impl Backend for Etcd {
         Extensions {
             sequencers: Some(self),
             marks: Some(self),
+            permit_counter: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(self.acquire(ask))
+        match ask.ticket.kind {
+            LockKind::Permits(permits) => certain(self.acquire_permits(ask, permits)),
+            _ => certain(self.acquire(ask)),
+        }
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {

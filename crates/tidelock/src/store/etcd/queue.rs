@@ -12,6 +12,7 @@ use crate::store::etcd::api::{
 use crate::store::etcd::calls::{created, found, get, is_empty, newest, oldest, ops, put};
 use crate::store::etcd::errors::unexpected;
 use crate::store::etcd::keys::{self, Folder, Keys};
+use crate::store::kinds::is_semaphore;
 use crate::store::{AttemptRequest, Ticket};
 
 /// A ticket's position in the queue.
@@ -42,6 +43,8 @@ pub(crate) struct QueueKeys {
     /// reading of its answer both go by it. If each asked for itself, another attempt of the ticket could learn it in
     /// between, and an answer without the keys ahead would read like one that found none.
     pub(crate) known: Option<i64>,
+    /// See [`Keys::number`]. No lock enters a queue with this key.
+    pub(crate) number: String,
 }
 
 impl QueueKeys {
@@ -67,7 +70,16 @@ impl QueueKeys {
             reads: kind.is_read(),
             tokens: keys.tokens(name),
             known: None,
+            number: keys.number(name),
         }
+    }
+
+    /// Whether one of these ranges begins with the number of permits of a semaphore.
+    pub(crate) fn are_of_semaphore(&self, ranges: &[ResponseOp]) -> bool {
+        let mut firsts = ranges
+            .iter()
+            .filter_map(|one| found(Some(one))?.kvs.first());
+        firsts.any(|kv| kv.key == self.number.as_bytes())
     }
 
     /// The key of the ticket's lock-delay marker.
@@ -169,7 +181,10 @@ pub(crate) fn transaction(
     let mine = 1 + i64::from(marks) + i64::from(queue_keys.place.is_some());
     let last = Op::Range(newest(folder, mine + 1, 0));
     TxnRequest {
-        compare: vec![created(key.as_bytes(), 0)],
+        compare: vec![
+            created(key.as_bytes(), 0),
+            created(queue_keys.number.as_bytes(), 0),
+        ],
         success: ops([own, first, last].into_iter().chain(beside)),
         failure: ops(look),
     }
@@ -177,8 +192,8 @@ pub(crate) fn transaction(
 
 /// The same for a reader. `try_acquire` writes its key only if no key blocks a reader.
 fn reader_transaction(ask: &AttemptRequest, queue_keys: &QueueKeys, own: Op) -> TxnRequest {
-    let look = [&queue_keys.key, &queue_keys.tokens].map(|key| Op::Range(get(key)));
-    let look = look.into_iter();
+    let look = [&queue_keys.key, &queue_keys.tokens, &queue_keys.number];
+    let look = look.into_iter().map(|key| Op::Range(get(key)));
     let known = queue_keys.known;
     let bound = known.map(|revision| queue_keys.ahead(revision.saturating_sub(1)));
     let failure = ops(look.chain(bound.into_iter().flatten()));
@@ -187,6 +202,7 @@ fn reader_transaction(ask: &AttemptRequest, queue_keys: &QueueKeys, own: Op) -> 
     if ask.patience.is_zero() {
         compare.extend(queue_keys.blocking().iter().map(is_empty));
     } else {
+        compare.push(created(queue_keys.number.as_bytes(), 0));
         success.extend(queue_keys.ahead(0));
     }
     TxnRequest {
@@ -226,12 +242,12 @@ pub(crate) fn decide(
     }
     let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
     let Some(own) = own.kvs.first() else {
-        return if ask.patience.is_zero() {
-            Ok(QueuePosition::Nowhere)
+        // A waiter is refused only if its key is there, or the number of permits of a semaphore.
+        let look = answer.responses.get(2..3).unwrap_or_default();
+        return if !ask.patience.is_zero() || queue_keys.are_of_semaphore(look) {
+            Err(is_semaphore())
         } else {
-            Err(unexpected(
-                "the comparison found the key of the ticket, but the read did not return it",
-            ))
+            Ok(QueuePosition::Nowhere)
         };
     };
     if own.value != ask.ticket.owner.text().as_bytes() {
@@ -240,7 +256,7 @@ pub(crate) fn decide(
     }
     let known = queue_keys.known == Some(own.create_revision);
     if queue_keys.reads {
-        let ahead = latest(answer.responses.get(2..).unwrap_or_default());
+        let ahead = latest(answer.responses.get(3..).unwrap_or_default());
         return Ok(if known {
             waited(ahead, range(1), own.create_revision, now)
         } else {

@@ -14,7 +14,7 @@ use crate::store::etcd::keys::{self, Folder};
 use crate::store::etcd::queue::{self, QueueKeys};
 use crate::store::etcd::queue_view::KeyQueue;
 use crate::store::etcd::ticket_leases::Remains;
-use crate::store::{BootInstant, Name, Released, Ticket};
+use crate::store::{BootInstant, LockKind, Name, Released, Ticket};
 use crate::types::Escaped;
 
 /// Bounds the rounds of a forced release while the holder changes again and again.
@@ -79,6 +79,9 @@ impl Etcd {
         queue_keys: &QueueKeys,
         deadline: BootInstant,
     ) -> Result<Option<bool>> {
+        if let LockKind::Permits(permits) = ticket.kind {
+            return self.remove_permits(ticket, permits, deadline).await;
+        }
         if !self.shared.ticket_leases.is_followed(ticket) {
             let all = self.removal(ticket, queue_keys, PlaceOf::Ticket);
             return self.remove_by(queue_keys, all, deadline).await;
@@ -192,6 +195,9 @@ impl Etcd {
             let Some(holder) = holder else {
                 return Ok(false);
             };
+            if holder.key == self.shared.keys.number(name).as_bytes() {
+                return self.force_permits(name, None, deadline).await;
+            }
             if folder.mode(&holder.key) != Mode::Exclusive
                 && let Some(freed) = self.force_sides(&folder, deadline).await?
             {
@@ -226,7 +232,12 @@ impl Etcd {
             let answer = self.connection.txn(look, deadline).await;
             let answer = answer.map_err(RequestError::error)?;
             let [kvs, tokens] = [0, 1].map(|n| found(answer.responses.get(n)));
-            let queue = KeyQueue::of(&folder, kvs.map(|kvs| &*kvs.kvs).unwrap_or_default());
+            let kvs = kvs.map(|kvs| &*kvs.kvs).unwrap_or_default();
+            let number = self.shared.keys.number(name);
+            if kvs.iter().any(|kv| kv.key == number.as_bytes()) {
+                return self.force_permits(name, Some(seen), deadline).await;
+            }
+            let queue = KeyQueue::of(&folder, kvs);
             let owners: Vec<String> = { queue.holders().iter() }
                 .map(|holder| inspect::owner(holder))
                 .collect();

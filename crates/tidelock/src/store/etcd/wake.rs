@@ -1,4 +1,5 @@
-//! Waiting: each waiter watches only the key directly before its own. So a release wakes one waiter, not all of them.
+//! Waiting: each waiter watches only the key directly before its own. So a release wakes one waiter, not all of them. A
+//! waiter for permits watches the number of all permits too, and the first one all holders instead of a waiter.
 //!
 //! All watches of a client share one stream. If the stream ends, all waiters are woken; they retry and watch again.
 
@@ -13,16 +14,12 @@ use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::WakeChannels;
-use crate::store::etcd::api::{
-    LeaseRequest, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching,
-};
+use crate::store::etcd::api::{LeaseRequest, WatchRequest, WatchResponse, Watching};
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::errors::RequestError;
 use crate::store::etcd::live_connection;
+use crate::store::etcd::watched::WatchRange;
 use crate::types::Escaped;
-
-/// Filter `NOPUT`: the server reports deletions only.
-const NO_PUTS: i32 = 0;
 
 /// The watches of all waiters. A waiter's channel is its own key.
 pub(crate) struct Watcher {
@@ -38,7 +35,7 @@ pub(crate) struct Watcher {
 #[derive(Default)]
 struct WatcherState {
     /// By channel. Each has an entry in `channels`, and the reverse.
-    watches: HashMap<Arc<str>, KeyWatch>,
+    watches: HashMap<Arc<str>, Vec<KeyWatch>>,
     /// By watch id.
     channels: HashMap<i64, Arc<str>>,
     /// The last watch id. Each watch gets a new one. Otherwise a late response for a cancelled watch could match the
@@ -52,8 +49,8 @@ struct WatcherState {
 
 struct KeyWatch {
     id: i64,
-    key: Vec<u8>,
-    /// A revision at which the key existed.
+    keys: WatchRange,
+    /// The revision at which the keys were seen.
     seen: i64,
 }
 
@@ -72,46 +69,46 @@ impl Watcher {
         }
     }
 
-    /// Wakes a waiter when `key` is deleted. The key existed at revision `seen`.
+    /// Wakes a waiter when something happens to one of these keys. They were seen at revision `seen`.
     ///
-    /// The watch starts at the current revision. When it is established, we read the key once, in case it was deleted
+    /// A watch starts at the current revision. When it is established, we read its keys once, in case one was deleted
     /// before. A watch that starts in the past would be slower: the server serves those only every 100 ms.
-    pub(crate) fn follow(&self, channel: &str, key: &[u8], seen: i64) {
+    pub(crate) fn follow(&self, channel: &str, keys: Vec<WatchRange>, seen: i64) {
         let mut state = self.lock();
         // We check under the lock that `close` takes after it has set the flag. Otherwise a stream that is opened in
         // between would stay. A closed client wakes its waiters itself.
         if self.closed.is_set() {
             return;
         }
-        if state
-            .watches
-            .get(channel)
-            .is_some_and(|watch| watch.key == key)
-        {
+        let known = state.watches.get(channel);
+        if known.is_some_and(|known| known.iter().map(|watch| &watch.keys).eq(&keys)) {
             return;
         }
         state.forget(channel);
-        state.last_id += 1;
-        let (id, channel) = (state.last_id, Arc::<str>::from(channel));
-        state.channels.insert(id, Arc::clone(&channel));
-        let key = key.to_vec();
-        let create = WatchCreateRequest {
-            key: key.clone(),
-            filters: vec![NO_PUTS],
-            watch_id: id,
-        };
-        state.watches.insert(channel, KeyWatch { id, key, seen });
+        let channel = Arc::<str>::from(channel);
+        let mut watches = Vec::with_capacity(keys.len());
+        for keys in keys {
+            state.last_id += 1;
+            let id = state.last_id;
+            state.channels.insert(id, Arc::clone(&channel));
+            watches.push(KeyWatch { id, keys, seen });
+        }
+        let creates = watches.iter().map(|watch| watch.keys.create(watch.id));
+        let creates: Vec<_> = creates.collect();
+        state.watches.insert(channel, watches);
         let stream = match &state.stream {
             Some(stream) => stream.clone(),
             None => self.begin(&mut state),
         };
-        // An error means that the stream has just ended. Its end wakes all waiters.
-        let _ = stream.send(WatchRequest {
-            watching: Some(Watching::Create(create)),
-        });
+        for create in creates {
+            // An error means that the stream has just ended. Its end wakes all waiters.
+            let _ = stream.send(WatchRequest {
+                watching: Some(Watching::Create(create)),
+            });
+        }
     }
 
-    /// Cancels the watch of a channel that has no waiter any more.
+    /// Cancels the watches of a channel that has no waiter any more.
     pub(crate) fn leave(&self, channel: &str) {
         let mut state = self.lock();
         // A waiter may have retried and returned to the channel meanwhile.
@@ -202,7 +199,7 @@ impl Watcher {
         }
     }
 
-    /// Reads the key of a new watch, and wakes the waiter if it was deleted before the watch was established.
+    /// Reads the keys of a new watch, and wakes the waiter if something happened to them before the watch was established.
     fn look_back(&self, state: &WatcherState, said: &WatchResponse) {
         let now = said
             .header
@@ -211,19 +208,18 @@ impl Watcher {
         let Some(channel) = state.channels.get(&said.watch_id).cloned() else {
             return;
         };
-        let Some(watch) = state.watches.get(&channel).filter(|watch| watch.seen < now) else {
+        let watches = state.watches.get(&channel).map_or(&[][..], |all| all);
+        let watch = watches.iter().find(|watch| watch.id == said.watch_id);
+        let Some(watch) = watch.filter(|watch| watch.seen < now) else {
             return; // the store has not changed since
         };
-        let key = RangeRequest {
-            key: watch.key.clone(),
-            keys_only: true,
-            ..RangeRequest::default()
-        };
+        let (keys, seen) = (watch.keys.clone(), watch.seen);
         let (connection, signals) = (Arc::clone(&self.connection), self.signals.clone());
         self.connection.endpoint.background.spawn(async move {
-            let found = connection.range(key, connection.deadline()).await;
+            let look = keys.look(seen);
+            let found = connection.range(look, connection.deadline()).await;
             // On an error we also wake the waiter: its own retry reports the error.
-            if !found.is_ok_and(|found| !found.kvs.is_empty()) {
+            if !found.is_ok_and(|found| keys.is_unchanged(&found.kvs, seen)) {
                 signals.wake_one(&channel);
             }
         });
@@ -235,17 +231,16 @@ impl Watcher {
 }
 
 impl WatcherState {
-    /// Removes and cancels the watch of a channel, if there is one.
+    /// Removes and cancels the watches of a channel.
     fn forget(&mut self, channel: &str) {
-        let Some(watch) = self.watches.remove(channel) else {
-            return;
-        };
-        self.channels.remove(&watch.id);
-        if let Some(stream) = &self.stream {
-            // An error means that the stream has ended, and the watch with it.
-            let _ = stream.send(WatchRequest {
-                watching: Some(Watching::Cancel(LeaseRequest { id: watch.id })),
-            });
+        for watch in self.watches.remove(channel).unwrap_or_default() {
+            self.channels.remove(&watch.id);
+            if let Some(stream) = &self.stream {
+                // An error means that the stream has ended, and the watch with it.
+                let _ = stream.send(WatchRequest {
+                    watching: Some(Watching::Cancel(LeaseRequest { id: watch.id })),
+                });
+            }
         }
     }
 }
@@ -353,7 +348,7 @@ mod tests {
                 first.take().map(|first| first.send(()));
             }
         });
-        watcher.follow("a", b"a", 1);
+        watcher.follow("a", vec![WatchRange::until_deleted(b"a")], 1);
         timeout(LONG, had_first).await.unwrap().unwrap();
         let connection = Arc::downgrade(&watcher.connection);
         watcher.close();
@@ -367,7 +362,7 @@ mod tests {
             .await
             .expect("the stream has ended");
         // A request that was in flight during the close.
-        watcher.follow("b", b"b", 1);
+        watcher.follow("b", vec![WatchRange::until_deleted(b"b")], 1);
         assert!(watcher.lock().stream.is_none());
         assert_eq!(accepted.load(Ordering::SeqCst), 1);
     }

@@ -7,7 +7,7 @@ use crate::store::{
     Attempt, AttemptRequest, Backend, LockKind, Name, PermitChange, Released, Renewal, Renewed,
     ReplicaAck, Ticket,
 };
-use crate::testing::fixture::{Fixture, unique};
+use crate::testing::fixture::{Fixture, eventually, unique};
 use crate::types::OwnerMint;
 
 /// Requests of the bare store that are repeated, late, or come after the end of the lease.
@@ -51,14 +51,10 @@ pub async fn no_request_makes_a_permit_too_many(fixture: &Fixture) {
     }
     let short = ask(3, Duration::from_millis(20));
     assert!(took(store, &short).await);
-    tokio::time::sleep(Duration::from_millis(40)).await;
-    let renewal = Renewal {
-        ticket: short.ticket.clone(),
-        lease: fixture.lease(),
-        wish: ReplicaAck::Any,
-    };
-    let answers = store.renew(&[renewal]).await.expect("answered");
-    assert!(matches!(answers[0], Renewed::Gone), "{answers:?}");
+    // etcd counts leases in whole seconds.
+    let limit = fixture.lease() * 4;
+    eventually("its end", limit, || async { left().await == 5 }).await;
+    assert!(is_gone(store, &short.ticket, fixture.lease()).await);
     for _ in 0..2 {
         let answer = store.release(&short.ticket).await.expect("answered");
         assert_eq!(answer, Released::NotHeld);
@@ -76,4 +72,14 @@ async fn took(store: &dyn Backend, ask: &AttemptRequest) -> bool {
         store.attempt(ask).await.outcome.expect("answered"),
         Attempt::Acquired(_)
     )
+}
+
+async fn is_gone(store: &dyn Backend, ticket: &Ticket, lease: Duration) -> bool {
+    let renewal = Renewal {
+        ticket: ticket.clone(),
+        lease,
+        wish: ReplicaAck::Any,
+    };
+    let answers = store.renew(&[renewal]).await.expect("answered");
+    matches!(answers[0], Renewed::Gone)
 }
