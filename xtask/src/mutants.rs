@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// How many mutants are tried at the same time
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
+    /// Tries each mutant on at most so many tests; if there are more and those pass, it stays open
+    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
+    most: usize,
     /// Adds survivors to the list, as open, instead of failing
     #[arg(long)]
     note: bool,
@@ -182,9 +185,13 @@ fn try_all(
         for program in &programs {
             tests.extend(coverage::measure(project, program)?);
         }
-        attempts(&open, &tests, args.jobs, end, |mutant, outcome| {
-            results.add(mutant, Finding { outcome, through })
-        })?;
+        attempts(
+            &open,
+            &tests,
+            (args.jobs, args.most),
+            end,
+            |mutant, outcome| results.add(mutant, Finding { outcome, through }),
+        )?;
     }
     Ok(())
 }
@@ -243,11 +250,12 @@ fn sort_out(
     Ok(omitted)
 }
 
-/// Tries these mutants, several at a time, and reports each. Returns how many were tried.
+/// Tries these mutants, several at a time, each on at most so many tests, and reports each outcome. Returns how many were
+/// tried.
 fn attempts(
     mutants: &[&Mutant],
     tests: &[Test],
-    jobs: usize,
+    (jobs, most): (usize, usize),
     end: Option<Instant>,
     report: impl FnMut(&Mutant, Outcome) -> Result<()> + Send,
 ) -> Result<usize> {
@@ -260,7 +268,7 @@ fn attempts(
                 break;
             };
             let start = Instant::now();
-            let outcome = trial::attempt(mutant.id, tests)?;
+            let outcome = trial::attempt(mutant, tests, most)?;
             let number = tried.fetch_add(1, Ordering::Relaxed) + 1;
             println!(
                 "{number}/{} {:.1} s {outcome:?}: {}",
@@ -268,6 +276,9 @@ fn attempts(
                 start.elapsed().as_secs_f64(),
                 mutant.key()
             );
+            let Some(outcome) = outcome else {
+                continue;
+            };
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report(mutant, outcome)?;
         }

@@ -157,7 +157,7 @@ fn outcomes(project: &Project, mutants: &[Mutant]) -> Result<BTreeMap<String, St
         .into_iter()
         .filter(|it| !omitted.contains_key(&it.id))
         .collect();
-    attempts(&here, &tests, 4, None, |mutant, outcome| {
+    attempts(&here, &tests, (4, usize::MAX), None, |mutant, outcome| {
         let name = match outcome {
             Outcome::Caught(_) => "caught",
             Outcome::Hung => "hung",

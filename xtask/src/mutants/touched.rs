@@ -14,6 +14,9 @@ use crate::sh::{command, quiet, root};
 /// How many mutants are built in at most.
 const MOST: usize = 60;
 
+/// On how many tests each is tried. One that they do not notice is not reported: the rest of the tests might.
+const MOST_TESTS: usize = 150;
+
 /// After this time no mutant is begun.
 const LONGEST: Duration = Duration::from_secs(180);
 
@@ -56,7 +59,7 @@ pub(crate) fn touched() -> Result<()> {
     attempts(
         &here,
         &tests,
-        3,
+        (3, MOST_TESTS),
         Some(start + LONGEST),
         |mutant, outcome| {
             let survives = matches!(outcome, Outcome::Survived | Outcome::Unreached);

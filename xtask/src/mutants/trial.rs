@@ -1,10 +1,12 @@
 //! Tries a mutant: runs the tests that reach it until one fails.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::coverage::Test;
+use super::list::Mutant;
 use super::process::{self, End};
 
 /// What became of a mutant.
@@ -33,14 +35,24 @@ const QUICK: Duration = Duration::from_millis(700);
 /// count as a mutant that is caught.
 const CONFIRM: usize = 3;
 
-/// Tries one mutant on the tests that reach it.
-pub(super) fn attempt(id: u32, tests: &[Test]) -> Result<Outcome> {
+/// Tries one mutant on the tests that reach it, but at most on so many. `None`: those pass, and there are more.
+pub(super) fn attempt(mutant: &Mutant, tests: &[Test], most: usize) -> Result<Option<Outcome>> {
+    let id = mutant.id;
     let mut reach: Vec<&Test> = tests.iter().filter(|it| it.reaches.contains(&id)).collect();
     if reach.is_empty() {
-        return Ok(Outcome::Unreached);
+        return Ok(Some(Outcome::Unreached));
     }
-    // A quick test that reaches little was most likely written for this place.
-    reach.sort_by_key(|test| (5 + test.time.as_millis()) * (20 + test.reaches.len() as u128));
+    // A test that shares words with the place was most likely written for it, and so was one that reaches little.
+    let key = mutant.key();
+    let words: BTreeSet<&str> = words(&key).collect();
+    reach.sort_by_key(|test| {
+        let own: BTreeSet<&str> = self::words(&test.name).collect();
+        let shared = own.intersection(&words).count() as u128;
+        let cost = (20 + test.time.as_millis()) * (20 + test.reaches.len() as u128);
+        cost >> (2 * shared.min(8))
+    });
+    let complete = reach.len() <= most;
+    reach.truncate(most);
     let rest = reach.split_off(reach.len().min(FIRST));
     let (quick, slow): (Vec<&Test>, Vec<&Test>) = rest.into_iter().partition(|it| it.time < QUICK);
     for mut batch in [reach, quick, slow] {
@@ -49,12 +61,18 @@ pub(super) fn attempt(id: u32, tests: &[Test]) -> Result<Outcome> {
                 .into_iter()
                 .partition(|it| it.program.name == test.program.name);
             if let Some(outcome) = of_one_program(id, same)? {
-                return Ok(outcome);
+                return Ok(Some(outcome));
             }
             batch = others;
         }
     }
-    Ok(Outcome::Survived)
+    Ok(complete.then_some(Outcome::Survived))
+}
+
+/// The words of a name. Short ones say nothing.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let words = name.split(|c: char| !c.is_ascii_lowercase());
+    words.filter(|word| word.len() > 3)
 }
 
 /// Runs these tests of one program. `None` if all pass.

@@ -41,6 +41,28 @@ async fn switched_off_every_turn_is_the_stores() {
     );
 }
 
+/// A sequencer is good as long as its hold lasts in the store. If that hold passed to the next task, the sequencer of the first
+/// would stay good.
+#[tokio::test(start_paused = true)]
+async fn a_hold_with_a_sequencer_is_not_handed_off() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let lock = lock.clone();
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            guard.sequencer().unwrap();
+            guard.release().await.unwrap();
+        });
+        settled().await;
+    }
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    assert_eq!(plug.requests(), 2 * 4, "each is acquired and released");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_does_not_overtake() {
     let client = client(&store()).await;
