@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Tries each mutant on at most so many tests; if there are more and those pass, it stays open
     #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
     most: usize,
-    /// Adds survivors to the list, as open, instead of failing
+    /// Corrects the list of survivors instead of failing: new ones are added as open, those that are caught now go
     #[arg(long)]
     note: bool,
     /// Writes the page from what is known, and tries nothing

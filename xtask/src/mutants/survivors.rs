@@ -37,11 +37,19 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>> {
 /// Compares the list with the library and with what has been tried.
 ///
 /// # Errors
-/// If an entry is no mutant of the library, or is caught by a test now; or if a survivor is not listed, unless `note` adds
-/// it.
+/// If an entry is no mutant of the library, or is caught by a test now; or if a survivor is not listed. With `note` the list is
+/// corrected instead.
 pub(super) fn check(mutants: &[Mutant], results: &Results, note: bool) -> Result<()> {
     let mut list = read()?;
+    let known: BTreeSet<String> = mutants.iter().map(Mutant::key).collect();
     if note {
+        let caught = |key: &String| {
+            results
+                .found
+                .get(key)
+                .is_some_and(|it| !survives(&it.outcome))
+        };
+        list.retain(|key, _| known.contains(key) && !caught(key));
         let survivors = results.found.iter().filter(|it| survives(&it.1.outcome));
         for (key, _) in survivors {
             list.entry(key.clone()).or_insert_with(|| OPEN.to_owned());
@@ -51,7 +59,6 @@ pub(super) fn check(mutants: &[Mutant], results: &Results, note: bool) -> Result
             .map(|(key, reason)| format!("{key}\t{reason}\n"));
         fs::write(root().join(LIST), lines.collect::<String>())?;
     }
-    let known: BTreeSet<String> = mutants.iter().map(Mutant::key).collect();
     let outcomes = results
         .found
         .iter()

@@ -202,19 +202,24 @@ async fn a_lock_that_was_handed_on_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cap_on_the_hold_is_each_holders_own() {
-    let client = client(&store()).await;
+    let (client, plug) = counted(builder(), &store()).await;
     let lock = client.lock("a");
-    let held = lock
-        .acquire_with(AcquireOptions::new().max_hold(SECOND))
-        .await
-        .unwrap();
-    let waits = lock.clone();
-    let cap = AcquireOptions::new().max_hold(SECOND * 40);
-    let next = tokio::spawn(async move { waits.acquire_with(cap).await.unwrap() });
+    // A hold that had no waiter when it was granted goes back to the store, so the second is the first that is handed off.
+    let held = lock.acquire().await.unwrap();
+    let waits = |cap| {
+        let lock = lock.clone();
+        let options = AcquireOptions::new().max_hold(cap);
+        tokio::spawn(async move { lock.acquire_with(options).await.unwrap() })
+    };
+    let second = waits(SECOND);
+    settled().await;
+    let third = waits(SECOND * 40);
     settled().await;
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    let guard = third.await.unwrap();
     let begun = Instant::now();
+    assert_eq!(plug.requests(), 3, "the third hold was handed off");
     assert_eq!(guard.lost().await, LostReason::MaxHold);
     assert_eq!(begun.elapsed().as_secs(), 40);
 }
