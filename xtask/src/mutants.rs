@@ -140,8 +140,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .map(|it| Instant::now() + Duration::from_secs(60 * it));
         try_all(&project, &mutants, &mut results, args, end)?;
     }
+    if args.note {
+        survivors::correct(&mutants, &results)?;
+    }
     page::write(&mutants, &results)?;
-    survivors::check(&mutants, &results, args.note)
+    survivors::check(&mutants, &results)
 }
 
 /// Tries the chosen mutants, as far as the time allows.

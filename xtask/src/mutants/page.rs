@@ -112,7 +112,8 @@ pub(super) fn write(mutants: &[Mutant], results: &Results) -> Result<()> {
         let same = record
             .get(&file)
             .is_some_and(|(before, _)| *before == figures);
-        if figures.tried() >= known && figures.tried() > 0 && !same {
+        let looked_at = figures.tried() + figures.unviable + figures.no_switch > 0;
+        if figures.tried() >= known && looked_at && !same {
             record.insert(file, (figures, since.clone()));
         }
     }
@@ -134,7 +135,7 @@ pub(super) fn write(mutants: &[Mutant], results: &Results) -> Result<()> {
     let body = body(mutants, &record)?;
     Ok(fs::write(
         page,
-        format!("{head}{MARK}\n{body}\n{END}{tail}"),
+        format!("{head}{MARK}\n{}\n\n{END}{tail}", body.trim_end()),
     )?)
 }
 

@@ -34,36 +34,33 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(list)
 }
 
+/// Adds the survivors that are not listed, as open, and deletes the entries that are wrong.
+pub(super) fn correct(mutants: &[Mutant], results: &Results) -> Result<()> {
+    let mut list = read()?;
+    let known: BTreeSet<String> = mutants.iter().map(Mutant::key).collect();
+    list.retain(|key, _| known.contains(key));
+    for (key, finding) in &results.found {
+        if survives(&finding.outcome) {
+            list.entry(key.clone()).or_insert_with(|| OPEN.to_owned());
+        } else {
+            list.remove(key);
+        }
+    }
+    let lines = list
+        .iter()
+        .map(|(key, reason)| format!("{key}\t{reason}\n"));
+    Ok(fs::write(root().join(LIST), lines.collect::<String>())?)
+}
+
 /// Compares the list with the library and with what has been tried.
 ///
 /// # Errors
-/// If an entry is no mutant of the library, or is caught by a test now; or if a survivor is not listed. With `note` the list is
-/// corrected instead.
-pub(super) fn check(mutants: &[Mutant], results: &Results, note: bool) -> Result<()> {
-    let mut list = read()?;
+/// If an entry is no mutant of the library, or is caught by a test now; or if a survivor is not listed.
+pub(super) fn check(mutants: &[Mutant], results: &Results) -> Result<()> {
     let known: BTreeSet<String> = mutants.iter().map(Mutant::key).collect();
-    if note {
-        let caught = |key: &String| {
-            results
-                .found
-                .get(key)
-                .is_some_and(|it| !survives(&it.outcome))
-        };
-        list.retain(|key, _| known.contains(key) && !caught(key));
-        let survivors = results.found.iter().filter(|it| survives(&it.1.outcome));
-        for (key, _) in survivors {
-            list.entry(key.clone()).or_insert_with(|| OPEN.to_owned());
-        }
-        let lines = list
-            .iter()
-            .map(|(key, reason)| format!("{key}\t{reason}\n"));
-        fs::write(root().join(LIST), lines.collect::<String>())?;
-    }
-    let outcomes = results
-        .found
-        .iter()
-        .map(|it| (it.0.as_str(), &it.1.outcome));
-    let wrong = wrong(&list, &known, &outcomes.collect());
+    let outcomes = results.found.iter();
+    let outcomes = outcomes.map(|it| (it.0.as_str(), &it.1.outcome));
+    let wrong = wrong(&read()?, &known, &outcomes.collect());
     ensure!(wrong.is_empty(), "{LIST}:\n{}", wrong.join("\n"));
     Ok(())
 }
