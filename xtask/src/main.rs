@@ -10,6 +10,7 @@ mod flames;
 mod full;
 mod fuzz;
 mod house;
+mod mutants;
 mod partitions;
 mod platforms;
 mod schedules;
@@ -45,6 +46,8 @@ enum Task {
     Features(features::Args),
     /// Counts how easily a stranger finds things in the library, and writes docs/house.md
     House(house::Args),
+    /// Changes one expression of the library at a time, looks which tests notice, and writes docs/mutants.md
+    Mutants(mutants::Args),
     /// Runs the engine in very many orders of its tasks, finds planted bugs, and writes docs/schedules.md
     Schedules(schedules::Args),
     /// Runs mixed faults on one Redis for a long time, with Redisson
@@ -69,6 +72,7 @@ fn main() -> Result<()> {
         Task::Dist(args) => dist::run(&args),
         Task::Features(args) => features::run(&args),
         Task::House(args) => house::run(&args),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Schedules(args) => schedules::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Compatibility(args) => compatibility::run(&args),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use parts::{ON_DEMAND, Part};
 pub(crate) use parts::{
     PARTS, binaries, build_command, feature_names, features_of_the_command, ten_thousand_stories,
     tests_with, whole_family,
@@ -38,9 +39,14 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<String>,
 }
 
+/// All parts, also the one that runs only if it is named.
+fn all() -> impl Iterator<Item = &'static Part> {
+    PARTS.iter().chain([&ON_DEMAND])
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
-        for part in &PARTS {
+        for part in all() {
             println!("{:<14} {}", part.name, part.about);
         }
         return Ok(());
@@ -48,13 +54,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(unknown) = args
         .only
         .iter()
-        .find(|name| PARTS.iter().all(|part| part.name != **name))
+        .find(|name| all().all(|part| part.name != **name))
     {
         bail!("no part is called {unknown}; `cargo xtask test --list` names them");
     }
-    let chosen = PARTS
-        .iter()
-        .filter(|part| args.only.is_empty() || args.only.iter().any(|name| name == part.name));
+    let chosen = all().filter(|part| {
+        let named = args.only.iter().any(|name| name == part.name);
+        named || (args.only.is_empty() && part.name != ON_DEMAND.name)
+    });
     let outcomes: Vec<Outcome> = chosen.map(|part| perform(part.name, part.run)).collect();
     finish(&outcomes)
 }

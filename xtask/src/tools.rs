@@ -41,6 +41,11 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     tool("cargo-fuzz", "cargo-fuzz")
 }
 
+/// Lists the mutants of a package. Its names of mutants are in a committed list, so its version is fixed.
+pub(crate) fn cargo_mutants() -> Result<PathBuf> {
+    tool("cargo-mutants@27.1.0", "cargo-mutants")
+}
+
 /// The folder of the programs that draw a flame graph from perf's output. Empty if they are on the search path.
 pub(crate) fn inferno() -> Result<PathBuf> {
     let program = tool("inferno", "inferno-flamegraph")?;

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::{Tally, api, consumers, manifests, packages, web_service};
 use crate::sh::{self, cargo, root};
-use crate::{platforms, schedules, servers, tools};
+use crate::{mutants, platforms, schedules, servers, tools};
 
 /// One thing a change has to pass.
 pub(crate) struct Part {
@@ -116,6 +116,14 @@ pub(crate) const PARTS: [Part; 20] = [
         run: other_platforms,
     },
 ];
+
+/// Runs only if it is named. On a fresh clone it takes longer than a part may: it installs cargo-mutants, and builds the tests of the
+/// library once more.
+pub(crate) const ON_DEMAND: Part = Part {
+    name: "mutants",
+    about: "tests notice what is changed in the lines that a change touches; only if named here",
+    run: |_| mutants::touched(),
+};
 
 fn clippy(_: &mut Tally) -> Result<()> {
     sh::run(cargo(&[

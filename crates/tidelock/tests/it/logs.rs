@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidelock::testing::{Chaos, Faults, Plug};
-use tidelock::{AcquireOptions, Client};
+use tidelock::{AcquireOptions, Client, Guard};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -199,6 +199,39 @@ async fn an_outage() {
     assert!(begins.contains("the store does not answer"), "{begins}");
     assert!(ends.contains("the store answers again lasted=12"), "{ends}");
     assert_eq!(text.lines().count(), 2, "{text}");
+}
+
+#[test]
+fn a_release_in_the_background_warns_if_the_lock_stays_held() {
+    passes_with("logs::releases_in_the_background", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_release_in_the_background_warns_if_the_lock_stays_held runs it"]
+async fn releases_in_the_background() {
+    let (client, plug, other) = two_clients("background").await;
+    let log_of = async |guard: Guard| {
+        let (log, scope) = listen(tracing::Level::INFO);
+        drop(guard);
+        tokio::time::sleep(SECOND * 60).await;
+        drop(scope);
+        log.text()
+    };
+    let stays = "could not be released; it stays held";
+
+    let guard = client.lock("taken").acquire().await.unwrap();
+    other.lock("taken").force_release().await.unwrap();
+    let text = log_of(guard).await;
+    let [loss] = lines(&text, "ERROR")[..] else {
+        panic!("{text}");
+    };
+    assert!(loss.contains("lock=taken"), "{loss}");
+    assert!(!text.contains(stays), "there is nothing to release: {text}");
+
+    let guard = client.lock("kept").acquire().await.unwrap();
+    plug.pull();
+    let text = log_of(guard).await;
+    assert_eq!(text.matches(stays).count(), 1, "{text}");
 }
 
 #[test]

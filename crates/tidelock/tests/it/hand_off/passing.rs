@@ -41,6 +41,28 @@ async fn switched_off_every_turn_is_the_stores() {
     );
 }
 
+/// A sequencer is good as long as its hold lasts in the store. If that hold passed to the next task, the sequencer of the first
+/// would stay good.
+#[tokio::test(start_paused = true)]
+async fn a_hold_with_a_sequencer_is_not_handed_off() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let lock = lock.clone();
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            guard.sequencer().unwrap();
+            guard.release().await.unwrap();
+        });
+        settled().await;
+    }
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    assert_eq!(plug.requests(), 2 * 4, "each is acquired and released");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_does_not_overtake() {
     let client = client(&store()).await;
@@ -180,19 +202,24 @@ async fn a_lock_that_was_handed_on_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cap_on_the_hold_is_each_holders_own() {
-    let client = client(&store()).await;
+    let (client, plug) = counted(builder(), &store()).await;
     let lock = client.lock("a");
-    let held = lock
-        .acquire_with(AcquireOptions::new().max_hold(SECOND))
-        .await
-        .unwrap();
-    let waits = lock.clone();
-    let cap = AcquireOptions::new().max_hold(SECOND * 40);
-    let next = tokio::spawn(async move { waits.acquire_with(cap).await.unwrap() });
+    // A hold that had no waiter when it was granted goes back to the store, so the second is the first that is handed off.
+    let held = lock.acquire().await.unwrap();
+    let waits = |cap| {
+        let lock = lock.clone();
+        let options = AcquireOptions::new().max_hold(cap);
+        tokio::spawn(async move { lock.acquire_with(options).await.unwrap() })
+    };
+    let second = waits(SECOND);
+    settled().await;
+    let third = waits(SECOND * 40);
     settled().await;
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    let guard = third.await.unwrap();
     let begun = Instant::now();
+    assert_eq!(plug.requests(), 3, "the third hold was handed off");
     assert_eq!(guard.lost().await, LostReason::MaxHold);
     assert_eq!(begun.elapsed().as_secs(), 40);
 }
