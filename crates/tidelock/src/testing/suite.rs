@@ -169,8 +169,7 @@ macro_rules! conformance {
     };
     (spin: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; spin:
-            a_spin_lock_excludes_the_other_locks_of_its_name
-            waiters_that_spin_all_have_their_turn
+            a_spin_lock_excludes_the_other_locks_of_its_name waiters_that_spin_all_have_their_turn
             a_spin_lock_wakes_those_who_wait_for_a_message
             a_wait_for_a_spin_lock_dropped_anywhere_leaves_nothing
             a_spin_holder_that_vanishes_is_followed_by_another
@@ -182,13 +181,11 @@ macro_rules! conformance {
             a_process_tells_what_it_holds_and_waits_for a_process_tells_what_it_leads_and_runs
         );
         $crate::conformance!(@tests $fixture; once:
-            a_slot_is_run_once_by_many
-            each_slot_has_its_run
+            a_slot_is_run_once_by_many each_slot_has_its_run
             a_failed_attempt_is_made_again_and_no_more_than_allowed
             a_crashed_run_is_followed_by_another
             a_run_that_takes_too_long_is_dropped_and_has_failed
-            history_begins_with_the_newest
-            a_mark_is_kept_as_long_as_asked
+            history_begins_with_the_newest a_mark_is_kept_as_long_as_asked
             a_run_dropped_at_every_await_is_made_again
             senseless_jobs_are_refused_before_traffic
             a_close_ends_the_calls_that_wait_for_the_store
