@@ -71,8 +71,7 @@ pub(super) fn copy_source(work: &Path) -> Result<PathBuf> {
 }
 
 /// Parts of SQLite that rusqlite builds in and nothing here uses. They cost half a megabyte.
-const NO_SEARCH_IN_SQLITE: &str =
-    "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE";
+const NO_SEARCH_IN_SQLITE: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE";
 
 /// Builds the command with every store for both targets, at the same time, its dependencies noted inside.
 pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
