@@ -182,8 +182,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Show which locks are held and awaited, by whom and for how long, and which processes use the store
     ///
-    /// A person at a terminal gets a screen with keys, which ? lists: locks, queues and processes; freeze, sort, filter, open,
-    /// and the command that shows a lock. A build without the feature `screen`, --once, -n and --json print text.
+    /// A person at a terminal gets a screen with keys, which ? lists: locks, queues and processes; freeze, sort, filter, choose
+    /// columns, open, and the command that shows a lock. A build without the feature `screen`, --once, -n and --json print text.
     ///
     /// The longest wait comes first, with the processes that wait below it. Every tidelock client writes what it holds and
     /// waits for into the store every ten seconds, and every second while `top` runs; what is shown is at most that old. A

@@ -28,6 +28,7 @@ const MAX_SETTLED: usize = 64;
 const UNARMED: Wait = Wait {
     wake: None,
     recheck: Some(Duration::from_secs(1)),
+    ahead: None,
 };
 
 /// What a caller waits for.

@@ -7,6 +7,7 @@ use tidelock::{AwaitedLock, Client, ErrorKind, Holder, Process, Snapshot};
 
 use crate::exit::Outcome;
 use crate::inspect::{kind_of, program_of};
+use crate::top::acquire_times::LastMinute;
 use crate::top::leaders;
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
@@ -14,13 +15,18 @@ use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 const MOST_ORPHANS: usize = 50;
 
 /// Asks the store. What the user may not read is left out.
-pub(crate) async fn look(client: &Client, prefix: &str) -> Outcome<Picture> {
+pub(super) async fn look(
+    client: &Client,
+    prefix: &str,
+    times: &mut LastMinute,
+) -> Outcome<Picture> {
     let begun = Instant::now();
     let processes = match client.processes().await {
         Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
         processes => processes?,
     };
     let latency = begun.elapsed();
+    let acquire_times = times.note(&processes, tokio::time::Instant::now());
     let awaited = client.awaited().await?;
     let seen: HashSet<&str> = awaited.iter().map(|lock| &*lock.snapshot.name).collect();
     let mut rows: Vec<LockRow> = awaited
@@ -66,6 +72,7 @@ pub(crate) async fn look(client: &Client, prefix: &str) -> Outcome<Picture> {
     Ok(Picture {
         at: SystemTime::now(),
         latency,
+        acquire_times,
         share: None,
         locks: rows,
         processes: processes.iter().map(process_row).collect(),

@@ -1,5 +1,6 @@
 //! `tidelock top`: which locks are held and awaited now, by whom and for how long, and which processes use the store.
 
+pub(crate) mod acquire_times;
 mod budget;
 pub(crate) mod leaders;
 mod look;

@@ -6,6 +6,7 @@ use tidelock::Client;
 use tokio::time::Instant;
 
 use crate::exit::{Failure, Outcome};
+use crate::top::acquire_times::LastMinute;
 use crate::top::budget::Budget;
 use crate::top::look::look;
 use crate::top::picture::Picture;
@@ -18,6 +19,7 @@ pub(crate) struct Looks<'a> {
     client: &'a Client,
     prefix: &'a str,
     budget: Budget,
+    acquire_times: LastMinute,
     /// `None`: the processes are not asked to tell every second.
     asked: Option<Asked>,
     /// Lists the locks that no process tells of. `None`: nobody has asked for it.
@@ -33,6 +35,7 @@ impl<'a> Looks<'a> {
             client,
             prefix,
             budget: Budget::new(every),
+            acquire_times: LastMinute::default(),
             asked: Some(Asked::default()),
             scan: None,
             refused: None,
@@ -84,7 +87,7 @@ impl<'a> Looks<'a> {
     }
 
     async fn see(&mut self) -> Outcome<Picture> {
-        let mut picture = look(self.client, self.prefix).await?;
+        let mut picture = look(self.client, self.prefix, &mut self.acquire_times).await?;
         if let Some(scan) = &mut self.scan {
             scan.go_on(self.client, &mut picture).await?;
         }

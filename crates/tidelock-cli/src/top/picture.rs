@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use crate::top::acquire_times::AcquireTimes;
 use crate::top::leaders::{Task, TaskRow};
 
 /// What was seen at one time.
@@ -14,6 +15,9 @@ pub(crate) struct Picture {
     pub(crate) latency: Duration,
     /// The most that the viewer costs the store, as a part of a core. `None`: it looks once.
     pub(crate) share: Option<f64>,
+    /// How long the calls took that have got a lock: in the first picture since the processes connected, later in the
+    /// last half minute or minute.
+    pub(crate) acquire_times: AcquireTimes,
     /// The longest wait first, then the longest hold.
     pub(crate) locks: Vec<LockRow>,
     pub(crate) processes: Vec<ProcessRow>,
@@ -137,6 +141,7 @@ impl Picture {
             "contended": self.contended(),
             "waiters": waiters.0,
             "waiters_is_lower_bound": waiters.1,
+            "wait": self.acquire_times.as_json(),
             "lost": self.lost(),
             "locks": self.locks.iter().map(LockRow::as_json).collect::<Vec<_>>(),
             "processes": self.processes.iter().map(ProcessRow::as_json).collect::<Vec<_>>(),

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::covers::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::with_store;
+use crate::top::acquire_times::AcquireTimes;
 use crate::top::leaders::TaskRow;
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, Scanned, WaiterCell};
 
@@ -78,6 +79,7 @@ fn picture_of(line: &Value) -> Option<Recorded> {
     let picture = Picture {
         at: time(&line["at"])?,
         latency: Duration::try_from_secs_f64(line["latency_ms"].as_f64()? / 1000.0).ok()?,
+        acquire_times: AcquireTimes::of_json(&line["wait"]),
         share: line["viewer_share_of_a_core"].as_f64(),
         locks: locks.collect::<Option<_>>()?,
         processes: processes.collect::<Option<_>>()?,
@@ -177,14 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_of_an_earlier_version_has_no_elections() {
+    fn a_recording_of_an_earlier_version_has_neither_elections_nor_waits() {
         let mut line = picture().as_json();
         line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });
-        for key in ["elections", "jobs"] {
+        for key in ["elections", "jobs", "wait"] {
             line.as_object_mut().unwrap().remove(key).unwrap();
         }
         let (_, back) = picture_of(&line).unwrap();
         assert_eq!((back.tasks.len(), back.locks.len()), (0, 3));
+        assert_eq!(back.acquire_times, AcquireTimes::default());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::top::acquire_times::{AcquireTimes, Quantile};
 use crate::top::leaders::{Task, TaskRow};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
@@ -94,6 +95,16 @@ pub(crate) fn picture() -> Picture {
     Picture {
         at: at(0),
         latency: Duration::from_micros(1234),
+        acquire_times: AcquireTimes {
+            p50: Some(Quantile {
+                bound: Duration::from_micros(2_500),
+                is_longer: false,
+            }),
+            p99: Some(Quantile {
+                bound: Duration::from_secs(300),
+                is_longer: true,
+            }),
+        },
         share: None,
         locks: vec![
             LockRow {

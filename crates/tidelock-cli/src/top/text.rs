@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidelock::Escaped;
 
 use crate::inspect::rounded;
+use crate::top::acquire_times::{AcquireTimes, Quantile};
 use crate::top::leaders::{TASK_COLUMNS, TASK_NUMBERS, TaskRow};
 use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
 
@@ -72,14 +73,36 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         Some(scan) => format!("  scan found {} so far", scan.locks),
     };
     format!(
-        "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}{scan}\n",
+        "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}  {}{scan}\n",
         Escaped(store),
         brief(picture.latency),
         humantime::format_rfc3339_seconds(picture.at),
         picture.contended(),
         picture.lost(),
         picture.processes.len(),
+        waits(picture.acquire_times),
     )
+}
+
+/// How long the calls waited that have got a lock.
+pub(crate) fn waits(times: AcquireTimes) -> String {
+    format!("wait p50 {} p99 {}", within(times.p50), within(times.p99))
+}
+
+/// With a `+` if it may be longer.
+pub(crate) fn within(quantile: Option<Quantile>) -> String {
+    quantile.map_or(UNKNOWN.to_owned(), |quantile| {
+        let more = if quantile.is_longer { "+" } else { "" };
+        format!("{}{more}", exact(quantile.bound))
+    })
+}
+
+/// As [`brief`], and not less than it is: calls have not waited 2 ms at most if the bound is 2.5 ms.
+fn exact(bound: Duration) -> String {
+    match u32::try_from(bound.as_micros()) {
+        Ok(micros @ 1_000..1_000_000) => format!("{}ms", f64::from(micros) / 1000.0),
+        _ => brief(bound),
+    }
 }
 
 /// A part of a core. Rounded up: it is the most that it may be.

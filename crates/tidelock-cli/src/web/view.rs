@@ -184,6 +184,8 @@ fn all(picture: &Picture) -> Shows {
             ("held", shown(picture.held())),
             ("contended", picture.contended().to_string()),
             ("waiters", shown(picture.waiters())),
+            ("wait p50", text::within(picture.acquire_times.p50)),
+            ("wait p99", text::within(picture.acquire_times.p99)),
             ("lost", picture.lost().to_string()),
             (
                 "processes",

@@ -9,8 +9,10 @@ use crate::engine::store_handle::StoreHandle;
 use crate::error::{ErrorKind, Result};
 use crate::processes::process::{
     BEAT, Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait, WATCHED_BEAT, WATCHERS,
+    WaitBucket,
 };
 use crate::processes::record::{MOST_LISTED, to_line};
+use crate::stats::Durations;
 use crate::store::{BootInstant, CLIENT_INFO_TTL, Marks};
 use crate::types::FencingToken;
 
@@ -139,6 +141,7 @@ fn own_process(core: &ClientInner, clock: StoreClock) -> Process {
         held: stats.held,
         waiting: stats.waiting,
         acquired: stats.acquired(),
+        acquire_times: acquire_times(&stats.wait),
         timed_out: stats.timed_out,
         failed: stats.failed,
         lost: stats.losses(),
@@ -147,6 +150,23 @@ fn own_process(core: &ClientInner, clock: StoreClock) -> Process {
         elections: own_elections(core, now),
         jobs: own_jobs(core, now),
     }
+}
+
+/// The buckets that are not empty.
+fn acquire_times(wait: &Durations) -> Vec<WaitBucket> {
+    let longer = wait.bounds.last().map(|bound| (*bound, true));
+    let bounds = wait
+        .bounds
+        .iter()
+        .map(|bound| (*bound, false))
+        .chain(longer);
+    let buckets = bounds.zip(&wait.buckets).filter(|(_, calls)| **calls > 0);
+    let buckets = buckets.map(|((bound, is_longer), calls)| WaitBucket {
+        bound,
+        is_longer,
+        calls: *calls,
+    });
+    buckets.collect()
 }
 
 fn own_elections(core: &ClientInner, now: BootInstant) -> Vec<ProcessElection> {

@@ -13,4 +13,6 @@ mod record;
 
 pub use self::awaited::{AwaitedLock, WaitingProcess};
 pub(crate) use self::beat::publish;
-pub use self::process::{Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait};
+pub use self::process::{
+    Process, ProcessElection, ProcessHold, ProcessJob, ProcessWait, WaitBucket,
+};

@@ -58,6 +58,9 @@ pub struct Process {
     pub waiting: u64,
     /// How many locks it has acquired since it connected.
     pub acquired: u64,
+    /// How long the calls took that have got a lock since it connected: at most 20 buckets without those that are empty.
+    /// Empty: it has got none, or does not tell.
+    pub acquire_times: Vec<WaitBucket>,
     /// How many of its calls have timed out.
     pub timed_out: u64,
     /// How many of its calls have failed.
@@ -72,6 +75,34 @@ pub struct Process {
     pub elections: Vec<ProcessElection>,
     /// The newest slot of each job that it ran, the newest change first; at most 20 jobs.
     pub jobs: Vec<ProcessJob>,
+}
+
+/// How many calls of a [`Process`] got a lock within a time. The buckets of several processes can be added up, and those of
+/// an earlier record subtracted.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for process in client.processes().await? {
+///     for bucket in &process.acquire_times {
+///         let than = if bucket.is_longer { "more than" } else { "at most" };
+///         println!("{} calls took {than} {:?}", bucket.calls, bucket.bound);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct WaitBucket {
+    /// They took at most so long, and longer than the next smaller bound of the process.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_text::duration"))]
+    pub bound: Duration,
+    /// They took longer than the bound, which is the largest one.
+    pub is_longer: bool,
+    /// How many calls.
+    pub calls: u64,
 }
 
 /// A lock that a [`Process`] held when it wrote its record.

@@ -188,10 +188,12 @@ impl Memory {
                 delay: ask.delay,
             });
         }
+        let queue = records.queue(name, now);
+        let ahead = queue.and_then(|queue| queue.ahead_of(owner));
         drop(records);
         Ok(match token {
             Some(token) => counter::granted(token, ask.spare),
-            None => Attempt::held(wake, first_end.map(|end| end.since(now))),
+            None => Attempt::held_behind(wake, first_end.map(|end| end.since(now)), ahead),
         })
     }
 

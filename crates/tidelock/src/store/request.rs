@@ -119,6 +119,20 @@ impl Attempt {
         Self::Held(Wait {
             wake,
             recheck: recheck.into(),
+            ahead: None,
+        })
+    }
+
+    /// The same for a ticket with a position in a queue.
+    pub(crate) fn held_behind(
+        wake: Option<Wake>,
+        recheck: Option<Duration>,
+        ahead: Option<u32>,
+    ) -> Self {
+        Self::Held(Wait {
+            wake,
+            recheck,
+            ahead,
         })
     }
 }
@@ -143,6 +157,9 @@ pub struct Wait {
     pub wake: Option<Wake>,
     /// The latest time for the next attempt: the rest of the holder's lease, if known.
     pub recheck: Option<Duration>,
+    /// How many tickets are ahead of this one in the queue of the store, holders included. `None`: the ticket has no
+    /// position, or the store does not tell it.
+    pub ahead: Option<u32>,
 }
 
 /// A request to renew one lease.

@@ -31,6 +31,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(blocking: …)` also omits the promises that only futures can keep.
 /// - `conformance!(cancel: …)` has only the promises about futures that are dropped.
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
+/// - `conformance!(positions: …)` adds the promise of a store with read-write locks that tells waiters how many are ahead.
 /// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
 /// - `conformance!(spin: …)` adds the promises of a store with spin locks.
 /// - `conformance!(once: …)` is for a store that keeps marks, `once with faults` for injected faults, `no once` for others.
@@ -136,8 +137,7 @@ macro_rules! conformance {
             a_wait_for_a_side_dropped_anywhere_leaves_nothing
             a_reader_is_told_of_its_loss_before_a_writer_has_the_lock
             a_reader_that_vanishes_is_followed_by_a_writer
-            a_writer_may_read_and_stays_alone
-            a_reader_that_wants_to_write_is_refused
+            a_writer_may_read_and_stays_alone a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
         $crate::conformance!(@tests $fixture; side_requests:
@@ -169,28 +169,26 @@ macro_rules! conformance {
     };
     (spin: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; spin:
-            a_spin_lock_excludes_the_other_locks_of_its_name
-            waiters_that_spin_all_have_their_turn
+            a_spin_lock_excludes_the_other_locks_of_its_name waiters_that_spin_all_have_their_turn
             a_spin_lock_wakes_those_who_wait_for_a_message
             a_wait_for_a_spin_lock_dropped_anywhere_leaves_nothing
             a_spin_holder_that_vanishes_is_followed_by_another
             tokens_grow_across_the_kinds_of_a_name
         );
     };
+    (positions: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; positions: a_refused_ticket_is_told_how_many_are_ahead);
+    };
     (once: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; processes:
             a_process_tells_what_it_holds_and_waits_for a_process_tells_what_it_leads_and_runs
         );
         $crate::conformance!(@tests $fixture; once:
-            a_slot_is_run_once_by_many
-            each_slot_has_its_run
-            a_failed_attempt_is_made_again_and_no_more_than_allowed
-            a_crashed_run_is_followed_by_another
+            a_slot_is_run_once_by_many each_slot_has_its_run
+            a_failed_attempt_is_made_again_and_no_more_than_allowed a_crashed_run_is_followed_by_another
             a_run_that_takes_too_long_is_dropped_and_has_failed
-            history_begins_with_the_newest
-            a_mark_is_kept_as_long_as_asked
-            a_run_dropped_at_every_await_is_made_again
-            senseless_jobs_are_refused_before_traffic
+            history_begins_with_the_newest a_mark_is_kept_as_long_as_asked
+            a_run_dropped_at_every_await_is_made_again senseless_jobs_are_refused_before_traffic
             a_close_ends_the_calls_that_wait_for_the_store
         );
         $crate::conformance!(@tests $fixture; once_faults:

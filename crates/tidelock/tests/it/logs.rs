@@ -312,6 +312,11 @@ async fn spans_of_acquires() {
         lock.acquire_with(patient).await.unwrap_err();
     }
     guard.release().await.unwrap();
+    let fair = client.fair_lock("seats");
+    let guard = fair.acquire().await.unwrap();
+    let patient = AcquireOptions::new().wait(threshold);
+    fair.acquire_with(patient).await.unwrap_err();
+    guard.release().await.unwrap();
     client.close(Duration::from_secs(1)).await;
 
     let log = log.text();
@@ -321,10 +326,15 @@ async fn spans_of_acquires() {
     assert!(acquired[0].contains("tidelock.token=1"), "{log}");
     assert!(acquired[0].contains("tidelock.attempts=1"), "{log}");
     let timed_out = lines(r#"tidelock.outcome="timed_out""#);
-    assert_eq!(timed_out.len(), 2, "{log}");
+    assert_eq!(timed_out.len(), 3, "{log}");
+    let positions = lines("tidelock.queue.position=");
+    // The fair lock's only: the queue of a plain lock has no positions.
+    assert_eq!(positions.len(), 1, "{log}");
+    assert!(positions[0].contains("tidelock.queue.position=1"), "{log}");
+    assert!(positions[0].contains("seats"), "{log}");
     // A timeout that the caller asked for is no error.
     assert!(!log.contains("error.type"), "{log}");
-    assert_eq!(lines("tidelock.hold{").len(), 1, "{log}");
+    assert_eq!(lines("tidelock.hold{").len(), 2, "{log}");
     let slow = lines("an acquire took long");
     assert_eq!(slow.len(), 1, "at most one in 30 s: {log}");
     assert!(

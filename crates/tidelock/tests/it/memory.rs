@@ -7,6 +7,7 @@ mod plain {
 
     tidelock::conformance!(Fixture::memory());
     tidelock::conformance!(read_write: Fixture::memory());
+    tidelock::conformance!(positions: Fixture::memory());
     tidelock::conformance!(once: Fixture::memory());
     tidelock::conformance!(election: Fixture::memory());
     tidelock::conformance!(ordered election: Fixture::memory());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::java::{JavaPeer, RedissonVersion};
+use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
 use crate::{SOON, run, say, tidelock};
@@ -165,6 +166,33 @@ fn top_shows_a_holder_that_was_killed_as_gone_before_its_lease_ends() -> Result<
     let text = say(&server.url(), &["top", "--once"])?.out;
     ensure!(text.contains("process gone, free in "), "{text}");
     holder.wait(SOON)?;
+    Ok(())
+}
+
+/// The percentiles are those of all processes together: one has got its lock at once, and another after ten seconds.
+#[test]
+fn top_shows_how_long_the_calls_of_two_processes_waited() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut pictures = Pictures::of(&server, &["--every", "1s"])?;
+    let holds = |name: &str| -> Result<Spawned> {
+        let args = ["run", name, "--", "sh", "-c", "echo in; read line"];
+        Spawned::start(tidelock(&server.url(), &args)?)
+    };
+    let mut first = holds("job")?;
+    first.wait_line("in", SOON)?;
+    let mut at_once = holds("other")?;
+    at_once.wait_line("in", SOON)?;
+    let mut later = holds("job")?;
+    pictures.until(|lock| lock["longest_ms"].as_u64() > Some(10_000))?;
+    first.write_line("")?;
+    later.wait_line("in", SOON)?;
+    let seen = pictures.until_picture(|picture| {
+        let p99 = picture["wait"]["p99"]["ms"].as_f64();
+        p99 > Some(10_000.0)
+    })?;
+    let p50 = &seen["wait"]["p50"];
+    ensure!(p50["ms"].as_f64() <= Some(1_000.0), "{seen}");
+    ensure!(p50["is_lower_bound"] == false, "{seen}");
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod plain {
     tidelock::conformance!(ordered election: super::fixture());
     tidelock::conformance!(fair: super::fixture());
     tidelock::conformance!(read_write: super::fixture());
+    tidelock::conformance!(positions: super::fixture());
 }
 
 mod chaos {

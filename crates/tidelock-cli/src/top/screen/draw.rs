@@ -18,7 +18,7 @@ use crate::top::screen::wrap::wrapped;
 use crate::top::text::{self, brief};
 
 /// The first ones are needed most: a narrow terminal has no room for all.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "? keys",
     "q quit",
     "↑↓ move",
@@ -29,16 +29,18 @@ const KEYS: [&str; 10] = [
     "/ filter",
     "y command",
     "u unlock",
+    "c columns",
 ];
 
 /// What each key does.
-const HELP: [&str; 10] = [
+const HELP: [&str; 11] = [
     "1 2 3 4 5, Tab           locks, queues, processes, elections and jobs that run once, events",
     "↑ ↓ PgUp PgDn Home End   move; within a row that is open, scroll",
     "Enter, Esc               open a row, close it",
     "f                        freeze the picture; moving, sorting, filtering and opening go on",
     "s                        sort by the longest wait, by the longest hold, by name",
     "/                        show only rows that contain a text; Enter: keep it; Esc: all",
+    "c                        choose the columns of the view of locks",
     "y                        write the command that shows this lock, and again after q",
     "u                        unlock this lock, if top runs with --write; its name has to be typed",
     "q, Ctrl-C                quit",
@@ -83,6 +85,8 @@ pub(super) fn screen(
         scrolled(frame, middle, &dialog, 0);
     } else if screen.shows_keys {
         scrolled(frame, middle, &HELP.map(str::to_owned), 0);
+    } else if screen.columns.is_open {
+        scrolled(frame, middle, &screen.columns.lines(), 0);
     } else if let Some(details) = screen.details() {
         lines = scrolled(frame, middle, &details, screen.scroll);
     } else {

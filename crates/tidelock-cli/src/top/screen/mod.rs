@@ -1,5 +1,6 @@
 //! The live screen of `tidelock top`: the terminal, its keys, and the store that is looked at again and again.
 
+mod columns;
 mod command;
 mod details;
 mod draw;

@@ -80,7 +80,11 @@ pub(super) fn draw(
         let widest = cells.chain([names[column].width()]).max().unwrap_or(0);
         u16::try_from(widest).unwrap_or(u16::MAX)
     });
-    let columns = fit(widths, &least, area.width);
+    let wanted = match screen.view {
+        View::Locks => screen.columns.shown(),
+        View::Queues | View::Processes | View::Leaders | View::Events => (0..8).collect(),
+    };
+    let columns = fit(widths, wanted, &least, area.width);
     let row_of = |mut cells: [Line<'static>; 8]| {
         Row::new(
             columns
@@ -179,9 +183,13 @@ fn of_locks(screen: &Screen, colours: Colours) -> (Vec<DrawnRow>, Option<Range<u
     (rows, selected)
 }
 
-/// The columns that fit, and their widths.
-fn fit(widths: [u16; 8], least: &[usize], available: u16) -> Vec<(usize, u16)> {
-    let mut columns: Vec<usize> = (0..8).collect();
+/// Those of these columns that fit, and their widths.
+fn fit(
+    widths: [u16; 8],
+    mut columns: Vec<usize>,
+    least: &[usize],
+    available: u16,
+) -> Vec<(usize, u16)> {
     let mut least = least.iter();
     loop {
         let mut fitted = shrink(widths, &columns, available, NARROW.0);

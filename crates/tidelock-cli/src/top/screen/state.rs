@@ -6,6 +6,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::top::leaders::TaskRow;
 use crate::top::picture::{LockRow, Picture, ProcessRow};
+use crate::top::screen::columns::Columns;
 use crate::top::screen::command::ShowCommand;
 use crate::top::screen::events::Events;
 use crate::top::screen::rates::Rates;
@@ -65,6 +66,7 @@ pub(super) struct Screen {
     /// The first line of what is open that is shown.
     pub(super) scroll: usize,
     pub(super) shows_keys: bool,
+    pub(super) columns: Columns,
     /// `None`: the viewer was started without `--write`.
     pub(super) unlocking: Option<Unlocking>,
     /// What a key has to say.
@@ -96,6 +98,7 @@ impl Screen {
             open: None,
             scroll: 0,
             shows_keys: false,
+            columns: Columns::default(),
             unlocking: None,
             said: None,
             asked_for: None,
@@ -238,6 +241,10 @@ impl Screen {
             self.said = said;
             return step;
         }
+        if self.columns.is_open && key.code != KeyCode::Char('q') {
+            self.columns.on(key.code);
+            return Step::Stay;
+        }
         if std::mem::take(&mut self.shows_keys)
             && matches!(key.code, KeyCode::Char('?') | KeyCode::Esc)
         {
@@ -255,6 +262,7 @@ impl Screen {
             KeyCode::Char('f') => self.freeze_or_go_on(),
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('c') => self.choose_columns(),
             KeyCode::Char('y') => self.ask_for_command(),
             KeyCode::Char('u') => return self.begin_to_unlock(),
             KeyCode::Enter => self.open(),
@@ -343,6 +351,15 @@ impl Screen {
             None => self.newest.clone(),
             Some(_) => None,
         };
+    }
+
+    fn choose_columns(&mut self) {
+        match self.view {
+            View::Locks => self.columns.is_open = true,
+            View::Queues | View::Processes | View::Leaders | View::Events => {
+                self.said = Some("only the view of locks has columns to choose: 1".to_owned());
+            }
+        }
     }
 
     /// The open lock, or that with the cursor. An election and a job have a lock of their name.

@@ -97,6 +97,28 @@ fn each_view_is_drawn() {
     assert!(!screen.shows_keys);
 }
 
+/// The columns stay as they were chosen, also in later pictures and after another view.
+#[test]
+fn columns_of_locks_are_left_out_as_chosen() {
+    let mut screen = screen();
+    write(&mut screen, "c256");
+    assert_shown(&mut screen, "columns.txt");
+    write(&mut screen, "c3");
+    let processes = shown(&mut screen, SIZE);
+    assert!(processes.contains("TIMED OUT"), "{processes}");
+    write(&mut screen, "c");
+    assert!(screen.said.is_some() && !screen.columns.is_open);
+    write(&mut screen, "2");
+    let queues = shown(&mut screen, SIZE);
+    assert!(queues.contains("LEASE LEFT"), "{queues}");
+    write(&mut screen, "1");
+    screen.show(picture());
+    assert_shown(&mut screen, "fewer_columns.txt");
+    // The name stays; 0 shows all again.
+    write(&mut screen, "c190c");
+    assert_shown(&mut screen, "locks.txt");
+}
+
 #[test]
 fn the_view_of_events_says_what_has_changed() {
     let mut screen = screen();

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::top::acquire_times::AcquireTimes;
 use crate::top::sample::{EVIL, evil, picture};
 
 #[test]
@@ -16,9 +17,10 @@ fn an_idle_store_is_a_head_alone() {
     idle.locks.clear();
     idle.processes.clear();
     idle.tasks.clear();
+    idle.acquire_times = AcquireTimes::default();
     let text = of(&idle, "sqlite:locks.db");
     assert!(
-        text.ends_with("held 0  contended 0  waiters 0  lost 0  processes 0"),
+        text.ends_with("held 0  contended 0  waiters 0  lost 0  processes 0  wait p50 - p99 -"),
         "{text}"
     );
 }

@@ -32,6 +32,7 @@ impl Observation {
             tidelock.path = Empty,
             tidelock.token = Empty,
             tidelock.attempts = Empty,
+            tidelock.queue.position = Empty,
             error.r#type = Empty,
         );
         if let Some(limit) = request.options.wait {
@@ -61,6 +62,9 @@ impl Observation {
         let span = &self.span;
         span.record("tidelock.outcome", end.outcome());
         span.record("tidelock.attempts", request.attempts());
+        if let Some(position) = request.queue_position() {
+            span.record("tidelock.queue.position", position);
+        }
         if let Some(path) = end.path() {
             span.record("tidelock.path", path);
         }
@@ -170,5 +174,10 @@ impl AcquireRequest {
             instruments.woken(self.subject(), cause, useful);
         }
         self.count_attempt();
+        if let Ok(Attempt::Held(wait)) = answer
+            && let Some(ahead) = wait.ahead
+        {
+            self.took_position(ahead);
+        }
     }
 }

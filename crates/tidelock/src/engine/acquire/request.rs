@@ -44,6 +44,8 @@ pub(crate) struct AcquireRequest {
     path: AtomicU8,
     /// How many attempts the store has answered.
     attempts: AtomicU32,
+    /// How many were ahead when it took its position in the queue of the store, plus one. Zero: the store has not told it.
+    position: AtomicU32,
 }
 
 impl AcquireRequest {
@@ -80,6 +82,7 @@ impl AcquireRequest {
             waits: AtomicBool::new(false),
             path: AtomicU8::new(AcquireEnd::Direct as u8),
             attempts: AtomicU32::new(0),
+            position: AtomicU32::new(0),
         })
     }
 
@@ -93,6 +96,18 @@ impl AcquireRequest {
 
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// The store has told how many are ahead. The first answer counts: it is how long the queue was.
+    pub(crate) fn took_position(&self, ahead: u32) {
+        let (position, order) = (ahead.saturating_add(1), Ordering::Relaxed);
+        // We ignore a failure: an earlier answer has told it.
+        let _ = self.position.compare_exchange(0, position, order, order);
+    }
+
+    /// How many were ahead when it took its position. `None`: the store has not told it.
+    pub(crate) fn queue_position(&self) -> Option<u32> {
+        self.position.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// The lock, for the instruments.

@@ -156,6 +156,7 @@ impl Counts for Memory {
         ready(Ok(Wait {
             wake: Some(self.signals.arm(name.as_str())),
             recheck: Some(self.lease / 3),
+            ahead: None,
         }))
     }
 }

@@ -63,6 +63,12 @@ impl LockQueue {
         ends.map(|place| place.ends).min()
     }
 
+    /// How many entries are ahead of the owner's. `None`: it has none.
+    pub(crate) fn ahead_of(&self, owner: &OwnerId) -> Option<u32> {
+        let at = self.0.iter().position(|place| place.owner == *owner)?;
+        u32::try_from(at).ok()
+    }
+
     /// Replaces the owner's entry in place, or appends it.
     pub(crate) fn put(&mut self, place: QueuedHold) {
         match self.0.iter_mut().find(|own| own.owner == place.owner) {

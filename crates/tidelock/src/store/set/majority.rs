@@ -163,6 +163,7 @@ impl Votes {
         Wait {
             wake,
             recheck: Some(recheck),
+            ahead: None,
         }
     }
 }

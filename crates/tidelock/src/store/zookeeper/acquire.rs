@@ -56,7 +56,7 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
             }
             // No recheck: the watch reports when the node in front is gone, and only the holder's own process knows
             // when its lease ends.
-            Step::Refused => return Ok(Attempt::held(wake, None)),
+            Step::Refused(ahead) => return Ok(Attempt::held_behind(wake, None, ahead)),
             Step::Barred(left) => return Ok(Attempt::held(wake, left)),
             Step::Again => {}
         }
@@ -74,7 +74,8 @@ struct QueueAttempt<'a> {
 
 enum Step {
     Granted(QueueNode),
-    Refused,
+    /// With the number of nodes ahead, if the ticket has a node.
+    Refused(Option<u32>),
     /// No node blocks ours, but the last hold ended without a release: its lock-delay runs for this much longer.
     Barred(Duration),
     /// The queue has changed since we read it.
@@ -144,7 +145,7 @@ impl QueueAttempt<'_> {
         };
         let NewNode { node, nodes, mark } = created;
         let step = self.act(session, &node, nodes, mark, sent).await?;
-        if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
+        if matches!(step, Step::Refused(_) | Step::Barred(_)) && self.ask.patience.is_zero() {
             // Others were faster. A node whose caller never returns would block everyone behind it.
             leave(self.shared, &self.ask.ticket, false).await?;
         }
@@ -170,7 +171,7 @@ impl QueueAttempt<'_> {
         // would mean that the ticket blocks itself.
         Ok(Some(
             match registry.node_position(&ticket.owner, session.id())? {
-                NodePosition::Nowhere => Step::Refused,
+                NodePosition::Nowhere => Step::Refused(None),
                 NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
             },
         ))
@@ -303,7 +304,13 @@ impl QueueAttempt<'_> {
             Some(watch)
         };
         let kept = registry.waits(owner, node, self.patience_ends(sent), watch);
-        Ok(if kept { Step::Refused } else { Step::Again })
+        let ahead = queue.iter().position(|other| *other == node.name);
+        let ahead = ahead.and_then(|at| u32::try_from(at).ok());
+        Ok(if kept {
+            Step::Refused(ahead)
+        } else {
+            Step::Again
+        })
     }
 
     /// No node blocks ours: grants the lock unless a lock-delay is running.

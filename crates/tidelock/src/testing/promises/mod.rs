@@ -23,6 +23,7 @@ pub mod once_reports;
 pub mod options;
 pub mod permit_requests;
 pub mod permits;
+pub mod positions;
 pub mod processes;
 pub mod read_write;
 pub mod reentry;

@@ -90,6 +90,7 @@ impl Redis {
         Ok(Wait {
             wake,
             recheck: Some(recheck),
+            ahead: None,
         })
     }
 

@@ -53,6 +53,7 @@ impl Redis {
         Ok(Attempt::Held(Wait {
             wake,
             recheck: Some(self.fair_recheck(ask, left)),
+            ahead: None,
         }))
     }
 

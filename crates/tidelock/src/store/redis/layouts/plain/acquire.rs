@@ -37,7 +37,11 @@ impl Redis {
             self.shared.events.saw(name, owner);
         }
         let recheck = Some(self.recheck(name, refusal.left));
-        Ok(Attempt::Held(Wait { wake, recheck }))
+        Ok(Attempt::Held(Wait {
+            wake,
+            recheck,
+            ahead: None,
+        }))
     }
 
     async fn acquire_plain(

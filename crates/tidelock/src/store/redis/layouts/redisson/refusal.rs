@@ -72,6 +72,7 @@ impl Redis {
         Wait {
             wake,
             recheck: Some(recheck),
+            ahead: None,
         }
     }
 
