@@ -94,11 +94,7 @@ impl<'a> Looks<'a> {
     /// Asks a store that has failed whether it answers. An error says why it is not looked at now, and until when.
     async fn ping(&mut self) -> Result<(), (Failure, Instant)> {
         let answered = self.client.ping().await;
-        let now = Instant::now();
-        match answered {
-            Ok(()) => self.budget.answered(now).map_or(Ok(()), Err),
-            Err(error) => Err((Failure::from(error), self.budget.away(now))),
-        }
+        self.budget.pinged(answered, Instant::now())
     }
 
     /// How long a request takes that is next to no work. Zero if it fails: the look says why.
