@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::covers::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::with_store;
-use crate::top::leaders::TaskRow;
+use crate::top::leaders::{TaskRow, distinct};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, Scanned, WaiterCell};
 
 /// Writes pictures to a file.
@@ -81,7 +81,7 @@ fn picture_of(line: &Value) -> Option<Recorded> {
         share: line["viewer_share_of_a_core"].as_f64(),
         locks: locks.collect::<Option<_>>()?,
         processes: processes.collect::<Option<_>>()?,
-        tasks: tasks.collect::<Option<_>>()?,
+        tasks: distinct(tasks.collect::<Option<_>>()?),
         scan: scanned(&line["scan"]),
     };
     Some((store, picture))

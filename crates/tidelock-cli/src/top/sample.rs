@@ -155,10 +155,10 @@ pub(crate) fn evil() -> Picture {
         process.who = EVIL.to_owned();
         process.client = EVIL.to_owned();
     }
-    for row in &mut evil.tasks {
+    for (number, row) in evil.tasks.iter_mut().enumerate() {
         row.name = EVIL.to_owned();
         row.who = EVIL.to_owned();
-        row.client = EVIL.to_owned();
+        row.client = format!("{EVIL}{number}");
         match &mut row.task {
             Task::Candidate { identity, .. } => *identity = EVIL.to_owned(),
             Task::Job { slot, state, .. } => {
