@@ -86,7 +86,7 @@ impl<'a> Looks<'a> {
     async fn see(&mut self) -> Outcome<Picture> {
         let mut picture = look(self.client, self.prefix).await?;
         if let Some(scan) = &mut self.scan {
-            scan.go_on(self.client, &mut picture).await?;
+            scan.go_on(self.client, &mut picture).await;
         }
         Ok(picture)
     }

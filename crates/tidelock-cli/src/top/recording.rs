@@ -91,6 +91,7 @@ fn scanned(scan: &Value) -> Option<Scanned> {
     Some(Scanned {
         locks: usize::try_from(scan["locks"].as_u64()?).ok()?,
         is_whole: scan["whole"].as_bool()?,
+        failed: text(&scan["failed"]),
     })
 }
 
@@ -121,6 +122,7 @@ fn lock_of(lock: &Value) -> Option<LockRow> {
         is_lower_bound: lock["waiters_is_lower_bound"].as_bool()?,
         longest: millis(&lock["longest_ms"]),
         waiting: waiting.collect::<Option<_>>()?,
+        seen_ago: millis(&lock["seen_ago_ms"]),
     })
 }
 
@@ -165,7 +167,9 @@ mod tests {
         scanned.scan = Some(Scanned {
             locks: 12,
             is_whole: false,
+            failed: Some("no answer".to_owned()),
         });
+        scanned.locks[0].seen_ago = Some(Duration::from_secs(7));
         for picture in [picture(), evil(), scanned] {
             let mut line = picture.as_json();
             line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });

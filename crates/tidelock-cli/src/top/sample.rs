@@ -110,6 +110,7 @@ pub(crate) fn picture() -> Picture {
                     waiter(("shop 1.9 (88 on web-1)", "b"), 3, 11_900),
                     waiter(("shop 1.9 (91 on web-2)", "c"), 1, 9_000),
                 ],
+                seen_ago: None,
             },
             LockRow {
                 name: "invoice\n7".to_owned(),

@@ -7,7 +7,7 @@ use tidelock::Escaped;
 
 use crate::inspect::rounded;
 use crate::top::leaders::{TASK_COLUMNS, TASK_NUMBERS, TaskRow};
-use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
+use crate::top::picture::{LockRow, Picture, ProcessRow, Scanned, Sum};
 
 /// Stands in a cell whose value is unknown.
 const UNKNOWN: &str = "-";
@@ -66,11 +66,7 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         Some(share) => format!("  viewer costs {}", percent(share)),
         None => String::new(),
     };
-    let scan = match picture.scan {
-        None => String::new(),
-        Some(scan) if scan.is_whole => format!("  scan found {}", scan.locks),
-        Some(scan) => format!("  scan found {} so far", scan.locks),
-    };
+    let scan = picture.scan.as_ref().map(found_by).unwrap_or_default();
     format!(
         "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}{scan}\n",
         Escaped(store),
@@ -80,6 +76,15 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         picture.lost(),
         picture.processes.len(),
     )
+}
+
+fn found_by(scan: &Scanned) -> String {
+    let so_far = if scan.is_whole { "" } else { " so far" };
+    let failed = match &scan.failed {
+        Some(why) => format!("  scan failed: {}", safe(why)),
+        None => String::new(),
+    };
+    format!("  scan found {}{so_far}{failed}", scan.locks)
 }
 
 /// A part of a core. Rounded up: it is the most that it may be.
@@ -104,6 +109,10 @@ pub(crate) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
     let holder = match lock.expires_in {
         Some(left) if gone => format!("{holder}: process gone, free in {}", brief(left)),
         _ if gone => format!("{holder}: process gone"),
+        _ if lock.is_overdue() => {
+            let ago = known(lock.seen_ago);
+            format!("{holder}: seen {ago} ago, the lease it had then is over")
+        }
         _ => holder,
     };
     let waiters = match lock.waiters {
