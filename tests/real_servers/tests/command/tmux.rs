@@ -26,6 +26,15 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/tmux")
 }
 
+fn say(mut tmux: Command) -> Result<String> {
+    let said = tmux
+        .output()
+        .context("tmux: run `cargo xtask servers`, which installs it")?;
+    let error = String::from_utf8_lossy(&said.stderr);
+    ensure!(said.status.success(), "{tmux:?}: {error}");
+    Ok(String::from_utf8(said.stdout)?)
+}
+
 impl Tmux {
     /// Starts `top` in a window of this size.
     fn open((width, height): (u16, u16)) -> Result<Self> {
@@ -37,7 +46,7 @@ impl Tmux {
         start
             .args(["-f", "/dev/null", "new-session", "-d"])
             .args(["-x", &width, "-y", &height, "sh", "-c", SCRIPT]);
-        tmux.say(start)?;
+        say(start)?;
         Ok(tmux)
     }
 
@@ -62,19 +71,10 @@ impl Tmux {
         Ok(tmux)
     }
 
-    fn say(&self, mut tmux: Command) -> Result<String> {
-        let said = tmux
-            .output()
-            .context("tmux: run `cargo xtask servers`, which installs it")?;
-        let error = String::from_utf8_lossy(&said.stderr);
-        ensure!(said.status.success(), "{tmux:?}: {error}");
-        Ok(String::from_utf8(said.stdout)?)
-    }
-
     fn ask(&self, args: &[&str]) -> Result<String> {
         let mut tmux = self.command()?;
         tmux.args(args);
-        self.say(tmux)
+        say(tmux)
     }
 
     fn press(&self, key: &str) -> Result<()> {

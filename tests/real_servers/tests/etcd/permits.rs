@@ -248,9 +248,32 @@ async fn t51_permits_whose_lease_is_revoked_are_told() {
     assert_eq!(until_keys(&server, 1).await, [NUMBER]);
 }
 
-/// T51: the grant takes effect, and its reply is lost.
+/// A key that was deleted by hand takes the number away, not the permits: a forced release still finds their holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t51_a_grant_of_permits_whose_reply_is_lost_is_counted_once() {
+async fn a_forced_release_finds_permits_whose_number_was_deleted() {
+    let server = EtcdServer::start().unwrap();
+    let a = client(&server.url()).await;
+    let semaphore = a.semaphore(NAME);
+    for only_seen in [false, true] {
+        semaphore.set_permits(3).await.unwrap();
+        let held = semaphore.permits(2).acquire().await.unwrap();
+        server.admin(&["del", NUMBER]).unwrap();
+        let lock = a.lock(NAME);
+        let freed = if only_seen {
+            let seen = lock.inspect().await.unwrap();
+            lock.force_release_if(&seen).await
+        } else {
+            lock.force_release().await
+        };
+        assert!(freed.unwrap());
+        soon("the loss", held.lost()).await;
+        assert!(until_keys(&server, 0).await.is_empty());
+    }
+}
+
+/// T51: no reply and no event arrives while the permits become free, until the waiter's client connects again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t51_a_waiter_that_hears_nothing_gets_its_permits_once() {
     let server = EtcdServer::start().unwrap();
     let proxy = Proxy::start(server.addr()).unwrap();
     let near = client(&server.url()).await.semaphore(NAME);

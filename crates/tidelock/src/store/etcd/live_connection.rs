@@ -34,6 +34,10 @@ use crate::store::etcd::stream;
 pub(crate) trait GrpcMessage: prost::Message + Default + 'static {}
 impl<M: prost::Message + Default + 'static> GrpcMessage for M {}
 
+/// The largest answer that is read. The default of 4 MiB would be too little for a queue of some thousand keys with long
+/// names: then nobody could read that queue any more.
+const LARGEST_ANSWER: usize = 64 << 20;
+
 /// A live connection.
 pub(crate) struct LiveConnection {
     grpc: Grpc<GrpcChannel>,
@@ -84,7 +88,8 @@ impl LiveConnection {
             let _ = Abortable::new(driver, stopped).await;
         })?;
         let mut conn = Self {
-            grpc: Grpc::with_origin(GrpcChannel(send), origin(address)),
+            grpc: Grpc::with_origin(GrpcChannel(send), origin(address))
+                .max_decoding_message_size(LARGEST_ANSWER),
             token: None,
             address: address.clone(),
             over,

@@ -120,11 +120,10 @@ impl PermitKeys {
         }
     }
 
-    /// Deletes the ticket's key as a holder, or as a waiter, if it still has the owner. `revision`: the holder's key must
-    /// have been created then.
+    /// Deletes the ticket's key as a holder, or as a waiter, if it still has the owner. `revision`: the key must have been
+    /// created then.
     pub(crate) fn removal(&self, owner: &str, held: bool, revision: Option<i64>) -> TxnRequest {
         let key = if held { &self.held } else { &self.waiting };
-        let revision = revision.filter(|_| held);
         let unchanged = revision.map(|revision| created(key.as_bytes(), revision));
         TxnRequest {
             compare: [says(key, owner)].into_iter().chain(unchanged).collect(),

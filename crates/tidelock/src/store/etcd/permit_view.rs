@@ -82,6 +82,17 @@ impl PermitView {
         held.sum()
     }
 
+    /// The place of this ticket among the waiters.
+    pub(crate) fn place(&self, keys: &PermitKeys) -> Option<&PermitEntry> {
+        { self.waiters.iter() }.find(|waiter| waiter.key == keys.waiting())
+    }
+
+    /// Whether a holder or a waiter has one of the keys of this ticket.
+    pub(crate) fn has_key_of(&self, keys: &PermitKeys) -> bool {
+        let holds = |holder: &PermitEntry| holder.key == keys.held.as_bytes();
+        self.place(keys).is_some() || self.holders.iter().any(holds)
+    }
+
     /// How this ticket stands: a waiter at its place, any other behind all waiters. Also the waiter directly ahead that it
     /// waits for.
     pub(crate) fn turn(&self, keys: &PermitKeys) -> (PermitTurn, Option<&PermitEntry>) {

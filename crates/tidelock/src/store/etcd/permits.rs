@@ -67,7 +67,9 @@ impl Etcd {
             if ask.wants_wake() && wake.is_none() {
                 wake = Some(self.shared.signals.arm(&keys.waiting));
             }
-            let round = (seen.take(), lease, fresh);
+            // A spare lease may have named a key that the view still has: one of an earlier ticket, which has gone since.
+            let seen = seen.take().filter(|view| !view.has_key_of(&keys));
+            let round = (seen, lease, fresh);
             if let Some(answer) = self.permit_round(ask, &keys, round, deadline).await? {
                 let waits = (wake, lease.ttl / 3);
                 return self.permits_from(ask, &keys, answer, waits, deadline).await;
@@ -129,10 +131,12 @@ impl Etcd {
                 self.shared.ticket_leases.created(&ask.ticket, revision);
                 Ok(Attempt::Acquired(Grant::default()))
             }
-            PermitAnswer::Waits(_, place) if ask.patience.is_zero() => {
-                if place.is_some() {
-                    // Only the place: another attempt of this ticket may have been granted its permits meanwhile.
-                    let removal = keys.removal(ask.ticket.owner.text(), false, None);
+            PermitAnswer::Waits(view, _) if ask.patience.is_zero() => {
+                if let Some(place) = view.place(keys) {
+                    // Only this place: another attempt of this ticket may have been granted its permits meanwhile, or have
+                    // taken a place again when this request arrives late.
+                    let owner = ask.ticket.owner.text();
+                    let removal = keys.removal(owner, false, Some(place.revision));
                     let removed = self.connection.txn(removal, deadline).await;
                     if !removed.map_err(RequestError::error)?.succeeded {
                         return Err(unsent("the place in the queue has gone; try again"));
@@ -250,7 +254,7 @@ impl Etcd {
         let revision = self.shared.ticket_leases.revision(ticket);
         // First the key that it has as far as we know. After a lost reply it has the other one.
         for held in [revision.is_some(), revision.is_none()] {
-            let removal = keys.removal(ticket.owner.text(), held, revision);
+            let removal = keys.removal(ticket.owner.text(), held, revision.filter(|_| held));
             let answer = self.connection.txn(removal, deadline).await;
             if answer.map_err(RequestError::error)?.succeeded {
                 return Ok(Some(held));
@@ -302,7 +306,7 @@ impl Etcd {
         let view = self.view_permits(&keys, deadline).await;
         let view = view.map_err(RequestError::error)?;
         let mut snapshot = Snapshot::free(name.as_str());
-        let count = |total| PermitCount::new(total - view.held(), total);
+        let count = |total: i64| PermitCount::new(total.saturating_sub(view.held()), total);
         snapshot.permits = view.total.map(count);
         snapshot.waiters = Some(view.waiters.len() as u64);
         let each = view.holders.iter().map(async |entry| {

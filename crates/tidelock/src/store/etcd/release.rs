@@ -192,8 +192,9 @@ impl Etcd {
         for _ in 0..TURNS {
             let holder = self.connection.range(oldest(&folder), deadline).await;
             let holder = holder.map_err(RequestError::error)?.kvs.into_iter().next();
+            // Holders of permits are still there if somebody deleted the number by hand.
             let Some(holder) = holder else {
-                return Ok(false);
+                return self.force_permits(name, None, deadline).await;
             };
             if holder.key == self.shared.keys.number(name).as_bytes() {
                 return self.force_permits(name, None, deadline).await;
@@ -234,7 +235,7 @@ impl Etcd {
             let [kvs, tokens] = [0, 1].map(|n| found(answer.responses.get(n)));
             let kvs = kvs.map(|kvs| &*kvs.kvs).unwrap_or_default();
             let number = self.shared.keys.number(name);
-            if kvs.iter().any(|kv| kv.key == number.as_bytes()) {
+            if kvs.is_empty() || kvs.iter().any(|kv| kv.key == number.as_bytes()) {
                 return self.force_permits(name, Some(seen), deadline).await;
             }
             let queue = KeyQueue::of(&folder, kvs);

@@ -316,9 +316,9 @@ fn no_lock_enters_the_queue_with_the_number_of_a_semaphore() {
                 ..AttemptRequest::once(own, Duration::from_secs(1), ReplicaAck::Off)
             };
             let keys = QueueKeys::named(&Keys::new(""), &ask.ticket, 0x1f, false);
-            let answer = etcd.txn(&queue::transaction(&ask, &keys, 7, None, None));
+            let answer = etcd.txn(&queue::transaction(&ask, &keys, 7, None));
             assert_eq!(etcd.keys.len(), 1, "{kind:?} {patience:?}");
-            let refused = queue::decide(&ask, &keys, &answer, None).err();
+            let refused = queue::decide(&ask, &keys, &answer).err();
             let refused = refused.map(|error| error.kind());
             assert_eq!(refused, Some(ErrorKind::WrongType), "{kind:?} {patience:?}");
         }
