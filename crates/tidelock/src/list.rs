@@ -16,7 +16,8 @@ use crate::store::{BoxFuture, Page};
 /// The names of held locks, from [`Client::list`](crate::Client::list): a stream, or all of them with `.await`.
 ///
 /// The stream reads one page of the store at a time, when it is polled. Each name comes once, in the order of the store.
-/// A lock that is held all the time is in it; one that is acquired or released meanwhile may be. After an error it ends.
+/// A lock that is held all the time is in it; one that is acquired or released meanwhile may be. After an error it ends, except for
+/// [`next_page`](Self::next_page).
 ///
 /// # Cancel safety
 /// Cancel safe; it only reads. After a dropped [`next`](Self::next) the stream goes on where it was.
@@ -48,7 +49,8 @@ pub struct HeldNames {
 enum NextPage {
     /// From here on. `None`: from the start.
     After(Option<String>),
-    Asked(BoxFuture<'static, Result<Page>>),
+    /// It is asked for, and begins here.
+    Asked(BoxFuture<'static, Result<Page>>, Option<String>),
     /// There is none.
     End,
 }
@@ -107,7 +109,7 @@ impl HeldNames {
     /// thousands of requests; a caller that must not load the store reads some pages and pauses.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// As [`next`](Self::next). But the stream does not end: the next call asks for the same page again.
     ///
     /// # Cancel safety
     /// Cancel safe; no name is lost.
@@ -151,14 +153,15 @@ impl HeldNames {
             match &mut self.next {
                 NextPage::End => return Poll::Ready(None),
                 NextPage::After(after) => {
+                    let after = after.take();
                     let asked = page(
                         Arc::clone(&self.client),
                         Arc::clone(&self.pattern),
-                        after.take(),
+                        after.clone(),
                     );
-                    self.next = NextPage::Asked(Box::pin(asked));
+                    self.next = NextPage::Asked(Box::pin(asked), after);
                 }
-                NextPage::Asked(asked) => {
+                NextPage::Asked(asked, after) => {
                     let read = ready!(asked.as_mut().poll(cx)).map(|Page { names, next }| {
                         self.page = names.into();
                         next
@@ -170,7 +173,7 @@ impl HeldNames {
                             Ok(())
                         }
                         Err(error) => {
-                            self.next = NextPage::End;
+                            self.next = NextPage::After(after.take());
                             Err(error)
                         }
                     }));
@@ -207,7 +210,11 @@ impl Stream for HeldNames {
             match ready!(this.poll_page(cx)) {
                 None => return Poll::Ready(None),
                 Some(Ok(())) => {}
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => {
+                    // A caller that passes over errors would poll a store that is away without end.
+                    this.next = NextPage::End;
+                    return Poll::Ready(Some(Err(error)));
+                }
             }
         }
     }
@@ -234,5 +241,23 @@ impl fmt::Debug for HeldNames {
         f.debug_struct("HeldNames")
             .field("pattern", &self.pattern)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Client, ErrorKind};
+
+    #[tokio::test]
+    async fn a_page_that_failed_is_asked_for_again() {
+        let client = Client::connect("memory:").await.unwrap();
+        let mut names = client.list("*");
+        client.close(std::time::Duration::ZERO).await;
+        for _ in 0..2 {
+            let failed = names.next_page().await.unwrap().unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Closed);
+        }
+        assert!(names.next().await.unwrap().is_err());
+        assert!(names.next().await.is_none(), "a stream ends");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tidelock::ErrorKind;
 use tokio::time::Instant;
 
 use crate::exit::Failure;
@@ -33,6 +34,8 @@ pub(super) struct Budget {
     work: VecDeque<Duration>,
     /// What failed last. `None`: the last look succeeded.
     failed: Option<FailedLook>,
+    /// Since the last look that succeeded, one has been made at once because the store was back.
+    has_hurried: bool,
 }
 
 #[derive(Debug)]
@@ -54,13 +57,14 @@ impl Budget {
             every,
             work: VecDeque::new(),
             failed: None,
+            has_hurried: false,
         }
     }
 
     /// A look succeeded, and took so long; `trip`: the time of a request that is next to no work. Returns the part of a core
     /// that the looks cost the store at most, and after what time from the begin of this one to look again.
     pub(super) fn seen(&mut self, took: Duration, trip: Duration) -> (f64, Duration) {
-        self.failed = None;
+        (self.failed, self.has_hurried) = (None, false);
         let work = self.note(work(took, trip));
         let pause = between(self.every, work);
         (work.as_secs_f64() / pause.as_secs_f64(), pause)
@@ -108,10 +112,28 @@ impl Budget {
         failed.is_some_and(|failed| failed.is_away || now < failed.until)
     }
 
+    /// A ping has ended. An error says why the store is not looked at now, and until when.
+    pub(super) fn pinged(
+        &mut self,
+        pinged: Result<(), tidelock::Error>,
+        now: Instant,
+    ) -> Result<(), (Failure, Instant)> {
+        match pinged {
+            Err(error) if is_silent(error.kind()) => Err((Failure::from(error), self.away(now))),
+            // A store that refuses the ping has answered it.
+            _ => self.answered(now).map_or(Ok(()), Err),
+        }
+    }
+
     /// The store has answered a ping. Returns when it may be looked at, and why not now. `None`: now.
-    pub(super) fn answered(&mut self, now: Instant) -> Option<(Failure, Instant)> {
-        // A store that was away is seen as soon as it is back.
-        let failed = self.failed.as_ref().filter(|failed| !failed.is_away)?;
+    fn answered(&mut self, now: Instant) -> Option<(Failure, Instant)> {
+        let failed = self.failed.as_mut()?;
+        let was_away = std::mem::replace(&mut failed.is_away, false);
+        // A store that was away is seen as soon as it is back. But only once: one that has too much to do leaves pings
+        // without an answer too, and would get a look after each of them.
+        if was_away && !std::mem::replace(&mut self.has_hurried, true) {
+            return None;
+        }
         let left = failed.until.checked_duration_since(now)?;
         let why = format!(
             "{}; the store answers, but a look that fails after {} may be much work for it, so the next one comes in {}",
@@ -123,7 +145,7 @@ impl Budget {
     }
 
     /// The store has not answered the ping. Returns when to ask again.
-    pub(super) fn away(&mut self, now: Instant) -> Instant {
+    fn away(&mut self, now: Instant) -> Instant {
         let failures = self.failed.as_ref().map_or(0, |failed| failed.failures) + 1;
         if let Some(failed) = &mut self.failed {
             (failed.is_away, failed.failures) = (true, failures);
@@ -135,6 +157,12 @@ impl Budget {
         let doublings = failures.saturating_sub(1).min(MOST_DOUBLINGS);
         self.every.saturating_mul(1 << doublings)
     }
+}
+
+/// Whether a ping with this error has got no answer. Any other error is the word of a store that answers: its user may have no
+/// right to the key of the ping, and would never see it again if that counted as silence.
+fn is_silent(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::Unavailable | ErrorKind::OutcomeUnknown)
 }
 
 /// How long the store may have worked for a look that took so long: an upper bound. The store tells nobody what a request cost
@@ -221,6 +249,48 @@ mod tests {
         );
         budget.seen(millis(3), millis(1));
         assert!(!budget.is_ping_due(now));
+    }
+
+    #[test]
+    fn a_ping_that_the_store_refuses_is_answered() {
+        let pinged = |kind| {
+            let mut budget = Budget::new(EVERY);
+            let begun = Instant::now();
+            let asked = budget.failed(&failure(), begun, begun, millis(0));
+            assert_eq!(budget.away(asked), asked + EVERY * 2);
+            let pinged = budget.pinged(Err(tidelock::Error::new(kind)), asked);
+            pinged.map_err(|(_, next)| next - asked)
+        };
+        for refusal in [ErrorKind::Refused, ErrorKind::WrongType] {
+            assert_eq!(pinged(refusal), Ok(()), "{refusal:?}: a look is due");
+        }
+        for silence in [ErrorKind::Unavailable, ErrorKind::OutcomeUnknown] {
+            assert_eq!(pinged(silence), Err(EVERY * 4), "{silence:?}");
+        }
+    }
+
+    /// A store that has too much to do lets a ping wait now and then, and answers the next one.
+    #[test]
+    fn a_store_that_is_back_and_fails_again_is_asked_seldom() {
+        let mut budget = Budget::new(EVERY);
+        let begun = Instant::now();
+        let now = budget.failed(&failure(), begun, begun + millis(5_000), millis(0));
+        budget.away(now);
+        assert!(budget.answered(now).is_none(), "once, it is looked at");
+        let begun = now;
+        let now = budget.failed(&failure(), begun, begun + millis(5_000), millis(0));
+        let until = begun + millis(60_000);
+        for _ in 0..3 {
+            let now = budget.away(now);
+            assert!(budget.is_ping_due(now));
+            assert_eq!(budget.answered(now).map(|(_, until)| until), Some(until));
+        }
+        assert!(!budget.is_ping_due(until), "a look is due");
+        // After a look that succeeds, it may hurry once more.
+        budget.seen(millis(3), millis(1));
+        let now = budget.failed(&failure(), until, until + millis(5_000), millis(0));
+        budget.away(now);
+        assert!(budget.answered(now).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! all its keys to list them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -87,7 +87,15 @@ pub(super) fn of(processes: &[Process], who: impl Fn(&Process) -> String) -> Vec
             rows.push(row(process, &one.name, task, one.lasted));
         }
     }
+    distinct(rows)
+}
+
+/// The rows in their order, one for each key: a client that has two candidates in one election shows the one that leads, or
+/// else the one that waits longest. A viewer that finds two rows with one key would take each for what the other has become.
+pub(super) fn distinct(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
     rows.sort_by(|a, b| a.place().cmp(&b.place()));
+    let mut known = HashSet::new();
+    rows.retain(|row| known.insert(row.key()));
     rows
 }
 
@@ -108,7 +116,6 @@ impl TaskRow {
     }
 
     /// No other row of a picture has it.
-    #[cfg(any(feature = "screen", feature = "web"))]
     pub(crate) fn key(&self) -> String {
         let kind = self.kind();
         format!("{kind} {} {}", self.client, self.name)
@@ -231,5 +238,36 @@ impl TaskRow {
             task,
             lasted: Duration::from_millis(row["for_ms"].as_u64()?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::sample::picture;
+
+    /// Each call of `client.election(name)` makes a candidate of its own, and a record that was read may repeat one.
+    #[test]
+    fn a_client_with_two_candidates_has_one_row() {
+        let tasks = picture().tasks;
+        let [leader, other, job, ..] = &tasks[..] else {
+            unreachable!();
+        };
+        let mut again = other.clone();
+        again.client.clone_from(&leader.client);
+        let mut former = leader.clone();
+        former.task = Task::Candidate {
+            identity: "web-3".to_owned(),
+            term: Some(6),
+            is_over: true,
+        };
+        let rows = [&again, job, &former, leader, job, other, &again];
+        let rows = distinct(rows.into_iter().cloned().collect());
+        let seen: Vec<_> = rows.iter().map(|row| (row.key(), row.state())).collect();
+        let expected = [(leader, "leads"), (other, "waits"), (job, "done")];
+        assert_eq!(
+            seen,
+            expected.map(|(row, state)| (row.key(), state.to_owned()))
+        );
     }
 }

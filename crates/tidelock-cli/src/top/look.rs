@@ -139,6 +139,7 @@ fn contended(lock: &AwaitedLock, processes: &[Process]) -> LockRow {
                 longest: one.longest,
             })
             .collect(),
+        seen_ago: None,
     }
 }
 

@@ -24,7 +24,7 @@ use tidelock::Client;
 
 use crate::args::{StoreArgs, duration};
 use crate::covers::Shown;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome, by_signal, say};
 use crate::inspect::{print_json, print_line, print_object, with_client};
 use crate::store;
 use crate::top::pace::Looks;
@@ -42,6 +42,9 @@ pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Bounds how long the connections are closed after the user has quit the screen, or ended the page.
 #[cfg(any(feature = "screen", feature = "web"))]
 pub(crate) const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Ctrl-C, as shells count signals.
+const SIGINT: i32 = 2;
 
 /// Stands below what is printed again and again, in a build that could show a screen if it had one.
 const NO_SCREEN: &str =
@@ -166,11 +169,15 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let mut left = times;
         while left != Some(0) {
-            tokio::select! {
-                () = tokio::time::sleep_until(next) => {}
+            let looked = async {
+                tokio::time::sleep_until(next).await;
+                looks.look().await
+            };
+            // A look at all keys of a large store takes minutes, and one at a store that hangs seconds.
+            let (picture, then) = tokio::select! {
+                looked = looked => looked,
                 _ = &mut interrupted => break,
-            }
-            let (picture, then) = looks.look().await;
+            };
             if let Some(error) = looks.refused.take() {
                 say(format!(
                     "the processes tell what they do every ten seconds only: {error}"
@@ -189,7 +196,11 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
             }
             left = left.map(|left| left - 1);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(match left {
+            None | Some(0) => ExitCode::SUCCESS,
+            // Something was asked for that was not printed.
+            Some(_) => by_signal(SIGINT).into(),
+        })
     })
     .await
 }

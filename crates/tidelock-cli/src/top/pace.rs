@@ -89,7 +89,7 @@ impl<'a> Looks<'a> {
     async fn see(&mut self) -> Outcome<Picture> {
         let mut picture = look(self.client, self.prefix, &mut self.acquire_times).await?;
         if let Some(scan) = &mut self.scan {
-            scan.go_on(self.client, &mut picture).await?;
+            scan.go_on(self.client, &mut picture).await;
         }
         Ok(picture)
     }
@@ -97,11 +97,7 @@ impl<'a> Looks<'a> {
     /// Asks a store that has failed whether it answers. An error says why it is not looked at now, and until when.
     async fn ping(&mut self) -> Result<(), (Failure, Instant)> {
         let answered = self.client.ping().await;
-        let now = Instant::now();
-        match answered {
-            Ok(()) => self.budget.answered(now).map_or(Ok(()), Err),
-            Err(error) => Err((Failure::from(error), self.budget.away(now))),
-        }
+        self.budget.pinged(answered, Instant::now())
     }
 
     /// How long a request takes that is next to no work. Zero if it fails: the look says why.

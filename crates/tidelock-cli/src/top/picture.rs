@@ -28,12 +28,14 @@ pub(crate) struct Picture {
 }
 
 /// How far a scan has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// The locks that it has found.
     pub(crate) locks: usize,
     /// It has seen all of the store.
     pub(crate) is_whole: bool,
+    /// Why it has not come further with this look. Not escaped.
+    pub(crate) failed: Option<String>,
 }
 
 /// A lock that is held or awaited.
@@ -51,6 +53,8 @@ pub(crate) struct LockRow {
     pub(crate) is_lower_bound: bool,
     pub(crate) longest: Option<Duration>,
     pub(crate) waiting: Vec<WaiterCell>,
+    /// Only a scan has seen it, so long ago. `None`: this look has.
+    pub(crate) seen_ago: Option<Duration>,
 }
 
 /// A holder of a lock.
@@ -146,15 +150,15 @@ impl Picture {
             "locks": self.locks.iter().map(LockRow::as_json).collect::<Vec<_>>(),
             "processes": self.processes.iter().map(ProcessRow::as_json).collect::<Vec<_>>(),
             "elections": candidates.map(TaskRow::as_json).collect::<Vec<_>>(),
-            "scan": self.scan.map(Scanned::as_json),
+            "scan": self.scan.as_ref().map(Scanned::as_json),
             "jobs": jobs.map(TaskRow::as_json).collect::<Vec<_>>(),
         })
     }
 }
 
 impl Scanned {
-    fn as_json(self) -> Value {
-        json!({ "locks": self.locks, "whole": self.is_whole })
+    fn as_json(&self) -> Value {
+        json!({ "locks": self.locks, "whole": self.is_whole, "failed": self.failed })
     }
 }
 
@@ -163,6 +167,12 @@ pub(super) fn millis(time: Duration) -> u64 {
 }
 
 impl LockRow {
+    /// A scan has seen it, and its lease would be over now. Either it has been renewed or the lock is free: nobody knows until
+    /// the scan comes by again.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.seen_ago.is_some() && self.expires_in.is_some_and(|left| left.is_zero())
+    }
+
     fn as_json(&self) -> Value {
         let holders = self.holders.iter().map(
             |holder| json!({ "who": holder.who, "owner": holder.owner, "gone": holder.is_gone }),
@@ -184,6 +194,7 @@ impl LockRow {
             "waiters_is_lower_bound": self.is_lower_bound,
             "longest_ms": self.longest.map(millis),
             "waiting": waiting.collect::<Vec<_>>(),
+            "seen_ago_ms": self.seen_ago.map(millis),
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::covers::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::with_store;
 use crate::top::acquire_times::AcquireTimes;
-use crate::top::leaders::TaskRow;
+use crate::top::leaders::{TaskRow, distinct};
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, Scanned, WaiterCell};
 
 /// Writes pictures to a file.
@@ -83,7 +83,7 @@ fn picture_of(line: &Value) -> Option<Recorded> {
         share: line["viewer_share_of_a_core"].as_f64(),
         locks: locks.collect::<Option<_>>()?,
         processes: processes.collect::<Option<_>>()?,
-        tasks: tasks.collect::<Option<_>>()?,
+        tasks: distinct(tasks.collect::<Option<_>>()?),
         scan: scanned(&line["scan"]),
     };
     Some((store, picture))
@@ -93,6 +93,7 @@ fn scanned(scan: &Value) -> Option<Scanned> {
     Some(Scanned {
         locks: usize::try_from(scan["locks"].as_u64()?).ok()?,
         is_whole: scan["whole"].as_bool()?,
+        failed: text(&scan["failed"]),
     })
 }
 
@@ -123,6 +124,7 @@ fn lock_of(lock: &Value) -> Option<LockRow> {
         is_lower_bound: lock["waiters_is_lower_bound"].as_bool()?,
         longest: millis(&lock["longest_ms"]),
         waiting: waiting.collect::<Option<_>>()?,
+        seen_ago: millis(&lock["seen_ago_ms"]),
     })
 }
 
@@ -167,7 +169,9 @@ mod tests {
         scanned.scan = Some(Scanned {
             locks: 12,
             is_whole: false,
+            failed: Some("no answer".to_owned()),
         });
+        scanned.locks[0].seen_ago = Some(Duration::from_secs(7));
         for picture in [picture(), evil(), scanned] {
             let mut line = picture.as_json();
             line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });

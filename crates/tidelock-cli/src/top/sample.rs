@@ -121,6 +121,7 @@ pub(crate) fn picture() -> Picture {
                     waiter(("shop 1.9 (88 on web-1)", "b"), 3, 11_900),
                     waiter(("shop 1.9 (91 on web-2)", "c"), 1, 9_000),
                 ],
+                seen_ago: None,
             },
             LockRow {
                 name: "invoice\n7".to_owned(),
@@ -166,10 +167,10 @@ pub(crate) fn evil() -> Picture {
         process.who = EVIL.to_owned();
         process.client = EVIL.to_owned();
     }
-    for row in &mut evil.tasks {
+    for (number, row) in evil.tasks.iter_mut().enumerate() {
         row.name = EVIL.to_owned();
         row.who = EVIL.to_owned();
-        row.client = EVIL.to_owned();
+        row.client = format!("{EVIL}{number}");
         match &mut row.task {
             Task::Candidate { identity, .. } => *identity = EVIL.to_owned(),
             Task::Job { slot, state, .. } => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidelock::{Client, HeldNames};
 use tokio::time::Instant;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::top::look::{held_row, is_of_the_lock};
 use crate::top::picture::{LockRow, Picture, Scanned};
 
@@ -29,9 +29,9 @@ pub(super) struct Scan {
     page: VecDeque<String>,
     round: u64,
     found: BTreeMap<String, Found>,
-    /// A round has come to its end.
+    /// The last round that came to its end has kept all that it saw.
     is_whole: bool,
-    /// There were more locks than are kept.
+    /// This round has come by more locks than are kept.
     is_cut: bool,
 }
 
@@ -63,31 +63,11 @@ impl Scan {
         self
     }
 
-    /// Goes on, and adds what was found so far to the picture.
-    pub(super) async fn go_on(&mut self, client: &Client, picture: &mut Picture) -> Outcome<()> {
-        let until = self.limit.map(|limit| Instant::now() + limit);
+    /// Goes on, and adds what was found so far to the picture. An error is a part of the picture, for the rest of it is good;
+    /// the next look goes on where it was.
+    pub(super) async fn go_on(&mut self, client: &Client, picture: &mut Picture) {
+        let failed = self.advance(client, picture).await.err();
         let known: HashSet<&str> = picture.locks.iter().map(|lock| &*lock.name).collect();
-        while until.is_none_or(|until| Instant::now() < until) {
-            if let Some(name) = self.page.pop_front() {
-                if !known.contains(&*name) {
-                    self.visit(client, name, picture).await?;
-                }
-                continue;
-            }
-            let pattern = format!("{}*", self.prefix);
-            let names = self.names.get_or_insert_with(|| client.list(&pattern));
-            match names.next_page().await {
-                Some(Ok(page)) => self.page = page.into(),
-                Some(Err(error)) => {
-                    self.names = None; // the next look begins a round
-                    return Err(error.into());
-                }
-                None => {
-                    self.end_round();
-                    break;
-                }
-            }
-        }
         let now = Instant::now();
         let found = self.found.iter();
         let found = found.filter(|(name, _)| !known.contains(&***name));
@@ -95,13 +75,39 @@ impl Scan {
         picture.locks.extend(rows);
         picture.scan = Some(Scanned {
             locks: self.found.len(),
-            is_whole: self.is_whole && !self.is_cut,
+            is_whole: self.is_whole,
+            failed: failed.map(|failed| failed.message),
         });
+    }
+
+    async fn advance(&mut self, client: &Client, picture: &Picture) -> Outcome<()> {
+        let until = self.limit.map(|limit| Instant::now() + limit);
+        let known: HashSet<&str> = picture.locks.iter().map(|lock| &*lock.name).collect();
+        while until.is_none_or(|until| Instant::now() < until) {
+            if let Some(name) = self.page.front().cloned() {
+                if !known.contains(&*name) {
+                    self.visit(client, &name, picture).await?;
+                }
+                // Not before: a name that could not be looked at is the next one again.
+                self.page.pop_front();
+                continue;
+            }
+            let pattern = format!("{}*", self.prefix);
+            let names = self.names.get_or_insert_with(|| client.list(&pattern));
+            match names.next_page().await {
+                Some(Ok(page)) => self.page = page.into(),
+                Some(Err(error)) => return Err(Failure::from(error)),
+                None => {
+                    self.end_round();
+                    break;
+                }
+            }
+        }
         Ok(())
     }
 
-    async fn visit(&mut self, client: &Client, name: String, picture: &Picture) -> Outcome<()> {
-        if self.found.len() >= MOST && !self.found.contains_key(&name) {
+    async fn visit(&mut self, client: &Client, name: &str, picture: &Picture) -> Outcome<()> {
+        if self.found.len() >= MOST && !self.found.contains_key(name) {
             self.is_cut = true;
             return Ok(());
         }
@@ -114,7 +120,7 @@ impl Scan {
             seen => seen?,
         };
         if !seen.is_locked() {
-            self.found.remove(&name);
+            self.found.remove(name);
             return Ok(());
         }
         let found = Found {
@@ -122,7 +128,7 @@ impl Scan {
             at: Instant::now(),
             round: self.round,
         };
-        self.found.insert(name, found);
+        self.found.insert(name.to_owned(), found);
         Ok(())
     }
 
@@ -132,7 +138,7 @@ impl Scan {
         self.found.retain(|_, found| found.round == round);
         self.names = None;
         self.round += 1;
-        self.is_whole = true;
+        self.is_whole = !std::mem::take(&mut self.is_cut);
     }
 }
 
@@ -141,8 +147,93 @@ impl Found {
     fn row_of(&self, now: Instant) -> LockRow {
         let mut row = self.row.clone();
         let passed = now - self.at;
-        // A lease that would be over has been renewed, or the lock is free: nobody knows until the scan comes by again.
-        row.expires_in = row.expires_in.and_then(|left| left.checked_sub(passed));
+        row.expires_in = row.expires_in.map(|left| left.saturating_sub(passed));
+        row.seen_ago = Some(passed);
         row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::sample::picture;
+
+    async fn held(names: impl IntoIterator<Item = String>) -> (Client, Vec<tidelock::Guard>) {
+        let client = Client::connect("memory:").await.unwrap();
+        let mut guards = Vec::new();
+        for name in names {
+            guards.push(client.lock(&name).acquire().await.unwrap());
+        }
+        (client, guards)
+    }
+
+    async fn seen(scan: &mut Scan, client: &Client) -> (Scanned, Vec<LockRow>) {
+        let mut picture = picture();
+        picture.locks.clear();
+        scan.go_on(client, &mut picture).await;
+        (picture.scan.unwrap(), picture.locks)
+    }
+
+    fn names<const N: usize>(names: [&str; N]) -> [String; N] {
+        names.map(str::to_owned)
+    }
+
+    #[tokio::test]
+    async fn a_scan_that_fails_keeps_what_it_has_found_and_goes_on_where_it_was() {
+        let (client, guards) = held(names(["a", "b"])).await;
+        let mut scan = Scan::new("", Duration::from_secs(1)).whole();
+        let (all, rows) = seen(&mut scan, &client).await;
+        assert_eq!((all.locks, all.is_whole, rows.len()), (2, true, 2));
+        // The next round has read its first page when the store fails.
+        scan.names = Some(client.list("*"));
+        scan.page = names(["a", "b"]).into();
+        drop(guards);
+        client.close(Duration::ZERO).await;
+        for _ in 0..2 {
+            let (failed, rows) = seen(&mut scan, &client).await;
+            assert!(failed.failed.is_some(), "{failed:?}");
+            assert_eq!((failed.locks, rows.len()), (2, 2));
+            assert_eq!(scan.page, names(["a", "b"]));
+        }
+        scan.page.clear();
+        for _ in 0..2 {
+            let (failed, _) = seen(&mut scan, &client).await;
+            assert!(failed.failed.is_some(), "{failed:?}");
+            assert_eq!((failed.locks, scan.round), (2, 1), "the round goes on");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_round_that_keeps_all_comes_after_one_that_could_not() {
+        let (client, mut guards) = held((0..=MOST).map(|number| number.to_string())).await;
+        let mut scan = Scan::new("", Duration::from_secs(1)).whole();
+        let (cut, rows) = seen(&mut scan, &client).await;
+        assert_eq!((cut.locks, cut.is_whole, rows.len()), (MOST, false, MOST));
+        for guard in guards.drain(..MOST / 2) {
+            guard.release().await.unwrap();
+        }
+        // The first round after that may still have no place for a lock, until those that are free are gone.
+        seen(&mut scan, &client).await;
+        let (whole, rows) = seen(&mut scan, &client).await;
+        assert!(whole.is_whole, "{whole:?}");
+        assert_eq!(rows.len(), guards.len());
+        client.close(Duration::ZERO).await;
+    }
+
+    #[test]
+    fn a_found_lock_grows_old_until_its_lease_has_passed() {
+        let at = Instant::now();
+        let row = LockRow {
+            expires_in: Some(Duration::from_secs(30)),
+            ..LockRow::default()
+        };
+        let round = 0;
+        let found = Found { row, at, round };
+        for (passed, is_overdue) in [(0, false), (29, false), (30, true), (300, true)] {
+            let passed = Duration::from_secs(passed);
+            let row = found.row_of(at + passed);
+            assert_eq!(row.seen_ago, Some(passed));
+            assert_eq!(row.is_overdue(), is_overdue, "{passed:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use tidelock::Escaped;
 use crate::inspect::rounded;
 use crate::top::acquire_times::{AcquireTimes, Quantile};
 use crate::top::leaders::{TASK_COLUMNS, TASK_NUMBERS, TaskRow};
-use crate::top::picture::{LockRow, Picture, ProcessRow, Sum};
+use crate::top::picture::{LockRow, Picture, ProcessRow, Scanned, Sum};
 
 /// Stands in a cell whose value is unknown.
 const UNKNOWN: &str = "-";
@@ -67,11 +67,7 @@ pub(super) fn head(picture: &Picture, store: &str) -> String {
         Some(share) => format!("  viewer costs {}", percent(share)),
         None => String::new(),
     };
-    let scan = match picture.scan {
-        None => String::new(),
-        Some(scan) if scan.is_whole => format!("  scan found {}", scan.locks),
-        Some(scan) => format!("  scan found {} so far", scan.locks),
-    };
+    let scan = picture.scan.as_ref().map(found_by).unwrap_or_default();
     format!(
         "tidelock top  {}  answers in {}  {}{share}\nheld {held}  contended {}  waiters {waiters}  lost {}  processes {}{gone}  {}{scan}\n",
         Escaped(store),
@@ -105,6 +101,15 @@ fn exact(bound: Duration) -> String {
     }
 }
 
+fn found_by(scan: &Scanned) -> String {
+    let so_far = if scan.is_whole { "" } else { " so far" };
+    let failed = match &scan.failed {
+        Some(why) => format!("  scan failed: {}", safe(why)),
+        None => String::new(),
+    };
+    format!("  scan found {}{so_far}{failed}", scan.locks)
+}
+
 /// A part of a core. Rounded up: it is the most that it may be.
 pub(crate) fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).ceil().max(1.0);
@@ -127,6 +132,10 @@ pub(crate) fn rows_of_lock(lock: &LockRow) -> Vec<[String; 8]> {
     let holder = match lock.expires_in {
         Some(left) if gone => format!("{holder}: process gone, free in {}", brief(left)),
         _ if gone => format!("{holder}: process gone"),
+        _ if lock.is_overdue() => {
+            let ago = known(lock.seen_ago);
+            format!("{holder}: seen {ago} ago, the lease it had then is over")
+        }
         _ => holder,
     };
     let waiters = match lock.waiters {

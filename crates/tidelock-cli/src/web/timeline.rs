@@ -44,7 +44,8 @@ impl Timeline {
             hold.is_now = false;
         }
         for lock in &picture.locks {
-            if lock.holders.is_empty() {
+            // Nobody has looked at a scanned lock since the scan came by.
+            if lock.holders.is_empty() || lock.seen_ago.is_some() {
                 continue;
             }
             if self.locks.len() >= MOST_LOCKS && !self.locks.contains_key(&lock.name) {
@@ -166,6 +167,16 @@ mod tests {
         timeline.add(&held("a", None), begin + SECOND);
         let holds = seen(&timeline, begin);
         assert_eq!(holds, [("a".to_owned(), 0, 1, true)], "it goes on");
+    }
+
+    #[test]
+    fn a_scanned_lock_has_no_timeline() {
+        let begin = Instant::now();
+        let mut timeline = Timeline::default();
+        let mut scanned = held("a", None);
+        scanned.locks[0].seen_ago = Some(SECOND);
+        timeline.add(&scanned, begin);
+        assert_eq!(timeline.of("job").count(), 0);
     }
 
     #[test]

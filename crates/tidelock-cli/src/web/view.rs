@@ -174,10 +174,12 @@ impl Shows {
 
 fn all(picture: &Picture) -> Shows {
     let processes = picture.processes.len();
-    let scan = picture.scan.map(|scan| {
+    let scan = picture.scan.as_ref();
+    let found = scan.map(|scan| {
         let so_far = if scan.is_whole { "" } else { " so far" };
         ("the scan found", format!("{}{so_far}", scan.locks))
     });
+    let failed = scan.and_then(|scan| Some(("the scan failed", safe(scan.failed.as_ref()?))));
     Shows {
         heading: "Locks".to_owned(),
         facts: [
@@ -201,7 +203,8 @@ fn all(picture: &Picture) -> Shows {
             ),
         ]
         .into_iter()
-        .chain(scan)
+        .chain(found)
+        .chain(failed)
         .collect(),
         tables: vec![
             Table {
@@ -275,10 +278,10 @@ fn of_lock(lock: &LockRow, picture: &Picture) -> Shows {
         cells: vec![
             to_holder(holder, &holder.who, picture),
             cell(holder.owner.as_deref().unwrap_or("-")),
-            cell(if holder.is_gone {
-                "process gone"
-            } else {
-                "holds it"
+            cell(match holder.is_gone {
+                true => "process gone",
+                false if lock.is_overdue() => "has held it",
+                false => "holds it",
             }),
         ],
     });

@@ -36,14 +36,24 @@ impl JobRuns {
             }
             runs.remove(at);
         } else if runs.len() == MOST_JOBS {
-            runs.remove(0);
+            // One that still runs is what an operator looks for.
+            let ended = runs.iter().position(|known| !known.is_running());
+            runs.remove(ended.unwrap_or(0));
         }
         runs.push(run);
     }
 
-    /// The jobs with the newest changes first.
+    /// First the jobs that run, then the others, each with the newest changes first.
     pub(crate) fn newest(&self) -> Vec<JobRun> {
-        self.0.lock().iter().rev().cloned().collect()
+        let mut runs: Vec<JobRun> = self.0.lock().iter().rev().cloned().collect();
+        runs.sort_by_key(|run| !run.is_running());
+        runs
+    }
+}
+
+impl JobRun {
+    fn is_running(&self) -> bool {
+        self.state == "running"
     }
 }
 
@@ -77,10 +87,12 @@ mod tests {
         runs.note(run("report", 2, "running"));
         runs.note(run("mail", 1, "done"));
         let newest = |mail, report| [("mail".to_owned(), mail), ("report".to_owned(), report)];
-        assert_eq!(seen(&runs), newest("done", "running"));
+        let mut running_first = newest("done", "running");
+        running_first.reverse();
+        assert_eq!(seen(&runs), running_first);
         // The end of an attempt that was lost long ago comes after the next attempt has begun.
         runs.note(run("report", 1, "unconfirmed"));
-        assert_eq!(seen(&runs), newest("done", "running"));
+        assert_eq!(seen(&runs), running_first);
     }
 
     #[test]
@@ -91,5 +103,23 @@ mod tests {
         }
         let seen = seen(&runs);
         assert_eq!((seen.len(), &*seen[0].0), (MOST_JOBS, "job 99"));
+    }
+
+    #[test]
+    fn a_job_that_runs_is_remembered_before_those_that_have_ended() {
+        let runs = JobRuns::default();
+        runs.note(run("report", 1, "running"));
+        for number in 0..100 {
+            runs.note(run(&format!("job {number}"), number, "done"));
+        }
+        let seen = seen(&runs);
+        assert_eq!(seen.len(), MOST_JOBS);
+        let expected = [("report", "running"), ("job 99", "done")];
+        let expected = expected.map(|(name, state)| (name.to_owned(), state));
+        assert_eq!(seen[..2], expected);
+        for number in 0..100 {
+            runs.note(run(&format!("more {number}"), number, "running"));
+        }
+        assert_eq!(runs.newest().len(), MOST_JOBS);
     }
 }

@@ -73,7 +73,8 @@ pub struct Process {
     pub waits: Vec<ProcessWait>,
     /// The elections in which it led or was a candidate, those in which it led first; at most 20.
     pub elections: Vec<ProcessElection>,
-    /// The newest slot of each job that it ran, the newest change first; at most 20 jobs.
+    /// The newest slot of each job that it ran: first those that run, then the others, each with the newest change first; at
+    /// most 20 jobs.
     pub jobs: Vec<ProcessJob>,
 }
 

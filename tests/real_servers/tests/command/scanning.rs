@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use testkit::process::Spawned;
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 
 use crate::top::{executed, until_pictures};
 use crate::web::browser::Web;
-use crate::{SOON, say};
+use crate::{SOON, say, tidelock};
 
 /// What reads the names of keys.
 const SCANS: [&str; 6] = ["scan", "keys", "hscan", "sscan", "zscan", "randomkey"];
@@ -141,7 +142,7 @@ fn a_scan_goes_on_from_look_to_look() -> Result<()> {
     few.admin(&["DEL", "order:1"])?;
     // The next round finds it no more.
     until_pictures(&few, &flags, |picture| {
-        picture["scan"] == json!({ "locks": 1, "whole": true })
+        picture["scan"] == json!({ "locks": 1, "whole": true, "failed": null })
     })?;
     Ok(())
 }
@@ -188,5 +189,26 @@ fn a_server_that_was_away_is_seen_when_it_is_back() -> Result<()> {
     let back = Instant::now();
     tab.until(is_well)?;
     ensure!(back.elapsed() < SOON / 2, "{:?}", back.elapsed());
+    Ok(())
+}
+
+/// A scan of a large server takes minutes, and one of a server that hangs waits for it.
+#[test]
+fn ctrl_c_ends_a_scan_that_is_under_way() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let _hangs = proxy.on_each(When::command("SCAN", ""), Then::DropReply);
+    let mut top = Spawned::start(tidelock(&proxy.url(), &["top", "--once", "--scan"])?)?;
+    proxy.wait_until(SOON, |proxy| proxy.count("SCAN") > 0)?;
+    let begun = Instant::now();
+    testkit::process::interrupt(top.pid())?;
+    let ended = top.wait(SOON)?;
+    ensure!(ended.code() == Some(130), "{ended}: nothing was printed");
+    // A request without a reply would fail later.
+    ensure!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
     Ok(())
 }

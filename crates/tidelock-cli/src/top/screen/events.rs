@@ -9,6 +9,8 @@ use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow};
 /// Bounds what is kept.
 const MOST: usize = 1000;
 
+const NOBODY_WAITS: &str = "nobody waits any more";
+
 /// The changes that this viewer has seen, the newest first. What happens between two pictures and is over with the second one
 /// is not seen.
 #[derive(Debug, Default)]
@@ -56,6 +58,13 @@ fn of_locks<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes<'p>
     let (former, newer) = (by_name(before), by_name(now));
     for lock in &now.locks {
         let former = former.get(&*lock.name).copied();
+        if lock.seen_ago.is_some() {
+            // When its holder came is not known. But nobody waits for it now: else this look would have seen it.
+            if former.is_some_and(|former| former.seen_ago.is_none() && former.waiters > 0) {
+                changes.push((&lock.name, NOBODY_WAITS.to_owned()));
+            }
+            continue;
+        }
         let held = former.map_or(&[][..], |former| &former.holders);
         for holder in &lock.holders {
             match held.iter().find(|one| is_same(one, holder)) {
@@ -73,13 +82,13 @@ fn of_locks<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes<'p>
         if waited == 0 && lock.waiters > 0 {
             changes.push((&lock.name, format!("awaited by {}", lock.waiters)));
         } else if waited > 0 && lock.waiters == 0 {
-            changes.push((&lock.name, "nobody waits any more".to_owned()));
+            changes.push((&lock.name, NOBODY_WAITS.to_owned()));
         }
     }
     let ended = before
         .locks
         .iter()
-        .filter(|lock| !newer.contains_key(&*lock.name));
+        .filter(|lock| lock.seen_ago.is_none() && !newer.contains_key(&*lock.name));
     for lock in ended {
         changes.push((
             &lock.name,
@@ -216,6 +225,20 @@ mod tests {
             }
         });
         assert_eq!(said, ["report  slot nov failed: job (77 on job-1)"]);
+    }
+
+    #[test]
+    fn what_a_scan_comes_by_is_no_event() {
+        let (mut without, mut with) = (picture(), picture());
+        without.locks.remove(2);
+        with.locks[2].seen_ago = Some(std::time::Duration::from_secs(7));
+        let mut events = Events::default();
+        events.note(&without, &with);
+        events.note(&with, &without);
+        let lines = events.lines(with.at, |_| true);
+        assert!(lines.is_empty(), "{lines:?}");
+        let said = changes(|now| now.locks[0].seen_ago = with.locks[2].seen_ago);
+        assert_eq!(said, ["order:stock:42  nobody waits any more"]);
     }
 
     #[test]

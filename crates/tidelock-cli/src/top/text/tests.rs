@@ -84,11 +84,42 @@ fn the_head_says_how_far_a_scan_has_come() {
         picture.scan = Some(crate::top::picture::Scanned {
             locks: 12,
             is_whole,
+            failed: None,
         });
         let text = of(&picture, "store");
         let second = text.lines().nth(1).unwrap();
         assert!(second.ends_with(said), "{second}");
     }
+}
+
+#[test]
+fn the_head_says_why_a_scan_has_failed() {
+    let mut picture = picture();
+    picture.scan = Some(crate::top::picture::Scanned {
+        locks: 12,
+        is_whole: false,
+        failed: Some(EVIL.to_owned()),
+    });
+    let text = of(&picture, "store");
+    let second = text.lines().nth(1).unwrap();
+    let said = format!("  scan found 12 so far  scan failed: {}", safe(EVIL));
+    assert!(second.ends_with(&said), "{second}");
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn a_scanned_lock_whose_lease_has_passed_is_marked() {
+    let mut lock = picture().locks.swap_remove(1);
+    let holder = |lock: &LockRow| rows_of_lock(lock).swap_remove(0)[2].clone();
+    lock.expires_in = Some(Duration::ZERO);
+    assert_eq!(holder(&lock), "7f3c…:81", "this look has seen it");
+    lock.seen_ago = Some(Duration::from_secs(45));
+    assert_eq!(
+        holder(&lock),
+        "7f3c…:81: seen 45s ago, the lease it had then is over"
+    );
+    lock.expires_in = Some(Duration::from_secs(1));
+    assert_eq!(holder(&lock), "7f3c…:81");
 }
 
 #[test]
