@@ -205,6 +205,10 @@ fn ctrl_c_ends_a_scan_that_is_under_way() -> Result<()> {
     let ended = top.wait(SOON)?;
     ensure!(ended.code() == Some(130), "{ended}: nothing was printed");
     // A request without a reply would fail later.
-    ensure!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    ensure!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
     Ok(())
 }
