@@ -70,8 +70,13 @@ pub(super) fn copy_source(work: &Path) -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Parts of SQLite that rusqlite builds in and nothing here uses. They cost half a megabyte.
-const NO_SEARCH_IN_SQLITE: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE";
+/// Parts of SQLite that rusqlite builds in and nothing here uses.
+const WITHOUT_PARTS_OF_SQLITE: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 \
+    -USQLITE_ENABLE_RTREE -USQLITE_ENABLE_STAT4 -USQLITE_ENABLE_DBSTAT_VTAB -USQLITE_ENABLE_COLUMN_METADATA \
+    -USQLITE_ENABLE_LOAD_EXTENSION -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_OMIT_JSON";
+
+/// Nothing unwinds through the functions in C: no panic leaves a callback.
+const WITHOUT_UNWINDING_C: &str = "-fno-unwind-tables -fno-asynchronous-unwind-tables";
 
 /// Builds the command with every store for both targets, at the same time, its dependencies noted inside.
 pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
@@ -86,7 +91,8 @@ pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
         .env("CARGO", cargo(&[]).get_program())
         .env("CARGO_TARGET_DIR", work.join("target"))
         .env("CARGO_INCREMENTAL", "0")
-        .env("LIBSQLITE3_FLAGS", NO_SEARCH_IN_SQLITE)
+        .env("LIBSQLITE3_FLAGS", WITHOUT_PARTS_OF_SQLITE)
+        .env("CFLAGS", WITHOUT_UNWINDING_C)
         .env("SOURCE_DATE_EPOCH", epoch()?)
         // It would take the place of the flags of a target.
         .env_remove("RUSTFLAGS");

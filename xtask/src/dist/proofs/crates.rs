@@ -3,6 +3,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use crate::dist::build::cargo_home;
 use crate::dist::{Release, scratch};
 use crate::sh::{self, cargo, command};
 
@@ -13,6 +14,7 @@ const BADGE: &str = "Available on <strong>crate feature";
 
 /// Packs both crates from the source of the release, and compiles each from its package.
 pub(crate) fn packaged(release: &Release) -> Result<String> {
+    forget_unpacked()?;
     let mut package = cargo(&["package", "--quiet", "--locked", "--allow-dirty"]);
     package
         .args(["-p", "tidelock", "-p", "tidelock-cli"])
@@ -20,6 +22,32 @@ pub(crate) fn packaged(release: &Release) -> Result<String> {
         .env("CARGO_TARGET_DIR", scratch("packaged"));
     sh::quiet(package)?;
     Ok("tidelock, tidelock-cli".to_owned())
+}
+
+/// Removes what cargo has unpacked of earlier packages. It does not unpack the same version again, so the command would be
+/// compiled with the library of an earlier run.
+fn forget_unpacked() -> Result<()> {
+    let Ok(registries) = fs::read_dir(cargo_home()?.join("registry/src")) else {
+        return Ok(()); // cargo has unpacked nothing yet
+    };
+    for registry in registries {
+        let registry = registry?;
+        // The registry of `cargo package` has no host, so its folder has no name but a hash.
+        if !registry.file_name().to_string_lossy().starts_with('-') {
+            continue;
+        }
+        for package in fs::read_dir(registry.path())? {
+            let package = package?;
+            if package
+                .file_name()
+                .to_string_lossy()
+                .starts_with("tidelock")
+            {
+                fs::remove_dir_all(package.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The whole library and command, with the versions of all other crates that Cargo.lock names.
