@@ -199,7 +199,7 @@ fn try_all(
     Ok(())
 }
 
-/// Whether a mutant is to be tried on these tests.
+/// Whether these tests still have to try a mutant.
 fn is_open(found: Option<&Finding>, through: Through, again: bool) -> bool {
     let Some(found) = found else {
         return through == Through::Own;

@@ -22,7 +22,7 @@ const RECORD: &str = "xtask/mutants/record.tsv";
 const MARK: &str = "## Results\n";
 const END: &str = "## Mutants of the fair lock's scripts\n";
 
-/// What is known of a file or of a room.
+/// The numbers of mutants of a file or of a room, by outcome.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Figures {
     mutants: usize,

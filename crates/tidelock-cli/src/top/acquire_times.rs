@@ -29,7 +29,7 @@ pub(crate) struct Quantile {
     pub(crate) is_longer: bool,
 }
 
-/// What is shown of it. `None`: no process tells, or none has got a lock.
+/// The percentiles of the waits. `None`: no process reports its waits, or no call has got a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AcquireTimes {
     pub(crate) p50: Option<Quantile>,

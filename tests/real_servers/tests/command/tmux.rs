@@ -132,7 +132,7 @@ impl Tmux {
         let flags = ["display-message", "-p", "#{alternate_on} #{cursor_flag}"];
         let flags = self.ask(&flags)?;
         ensure!(flags == "0 1\n", "another screen, or no cursor: {flags}");
-        // What is typed is seen again.
+        // The terminal echoes the keys again.
         self.press("seen")?;
         self.until(|shown| shown.ends_with("seen")).map(drop)
     }

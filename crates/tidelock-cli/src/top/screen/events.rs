@@ -132,7 +132,7 @@ fn of_processes<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes
     }
 }
 
-/// Who has come to lead, and which slots have begun or ended.
+/// Notes each change of a leader, and each slot that has begun or ended.
 fn of_tasks<'p>(before: &'p Picture, now: &'p Picture, changes: &mut Changes<'p>) {
     let former: HashMap<String, &TaskRow> =
         before.tasks.iter().map(|row| (row.key(), row)).collect();

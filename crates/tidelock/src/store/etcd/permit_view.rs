@@ -145,3 +145,40 @@ fn total(number: &KeyValue) -> Result<i64> {
             .because("the key that should have the number of permits has no number")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Name;
+    use crate::store::etcd::keys::Keys;
+
+    /// A spare lease may have named a key of an earlier ticket, and its id is that of the next ticket.
+    #[test]
+    fn a_view_tells_whether_it_has_a_key_of_the_ticket() {
+        let name = Name::new("render").unwrap();
+        let keys = |id| PermitKeys::named(&Keys::new(""), &name, 2, id);
+        let entry = |key: &str| PermitEntry {
+            key: key.as_bytes().to_vec(),
+            owner: "earlier:1".to_owned(),
+            permits: 2,
+            revision: 3,
+            lease: 7,
+        };
+        let view = |holders, waiters| PermitView {
+            total: Some(5),
+            numbered: 2,
+            is_lock: false,
+            holders,
+            waiters,
+            revision: 4,
+        };
+        let (own, other) = (keys(7), keys(8));
+        let holds = view(vec![entry(&own.held)], Vec::new());
+        let waits = view(Vec::new(), vec![entry(&own.waiting)]);
+        for (seen, is_placed) in [(holds, false), (waits, true)] {
+            assert!(seen.has_key_of(&own) && !seen.has_key_of(&other));
+            assert_eq!(seen.place(&own).is_some(), is_placed);
+            assert!(seen.place(&other).is_none());
+        }
+    }
+}
