@@ -34,8 +34,8 @@ use crate::store::{LockKind, PermitChange};
 /// On Redis it is Redisson's `RPermitExpirableSemaphore`. Redisson's `RSemaphore` counts in the same key, so the two may
 /// share a name; its permits have no holder, and a Java process that dies with one loses it. A lock of the same name
 /// fails with [`WrongType`](ErrorKind::WrongType), and so does a semaphore of the name of a lock. PostgreSQL, etcd,
-/// `sqlite:` and `memory:` have semaphores too. On other stores the operations fail with [`Unsupported`](ErrorKind::Unsupported) before any
-/// traffic.
+/// ZooKeeper, `sqlite:` and `memory:` have semaphores too. On other stores the operations fail with
+/// [`Unsupported`](ErrorKind::Unsupported) before any traffic.
 ///
 /// # Examples
 /// ```

@@ -49,7 +49,14 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
         LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
         LockKind::Permits(_) => (
             "semaphores",
-            &["memory:", "sqlite:", "redis:", "postgres:", "etcd:"],
+            &[
+                "memory:",
+                "sqlite:",
+                "redis:",
+                "postgres:",
+                "zookeeper:",
+                "etcd:",
+            ],
         ),
     }
 }

@@ -29,7 +29,12 @@ pub mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 pub(crate) mod percent;
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 pub(crate) mod permit_order;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

@@ -1,7 +1,7 @@
 //! The order of a semaphore, on stores that keep its holders and waiters: pure decisions about them.
 
 /// How a waiter for permits stands. PostgreSQL decides the same in SQL.
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "sqlite", feature = "zookeeper"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PermitTurn {
     /// It gets its permits now.
@@ -14,7 +14,7 @@ pub(crate) enum PermitTurn {
 
 /// Decides about each waiter, in the order of their places. `total`: how many permits there are, `held`: how many of
 /// them the holders have; more than there are, if the number was reduced.
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "sqlite", feature = "zookeeper"))]
 pub(crate) fn decide(
     total: i64,
     held: i64,
@@ -51,7 +51,7 @@ pub(crate) fn permit_turns_ahead(total: i64, wanted: i64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    #[cfg(any(feature = "etcd", feature = "sqlite"))]
+    #[cfg(any(feature = "etcd", feature = "sqlite", feature = "zookeeper"))]
     use super::PermitTurn::{Gets, PassedOver, Waits};
     use super::*;
 
@@ -72,7 +72,7 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "etcd", feature = "sqlite"))]
+    #[cfg(any(feature = "etcd", feature = "sqlite", feature = "zookeeper"))]
     #[test]
     fn permits_go_to_the_first_waiters_all_or_none() {
         for (total, held, waiters, turns) in [

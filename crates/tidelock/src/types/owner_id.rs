@@ -123,6 +123,7 @@ impl OwnerId {
         feature = "etcd",
         feature = "postgres",
         feature = "sqlite",
+        feature = "zookeeper",
         feature = "testing"
     ))]
     pub(crate) fn of_text(text: &str) -> Self {

@@ -81,7 +81,7 @@ pub(super) const ROWS: [Row; 25] = [
                 "no_counted_request_counts_twice",
                 "t51_an_acquire_goes_on_after_an_outage",
             ]),
-            Sqlite | Postgres | Etcd => Answer::tested(&[
+            Sqlite | Postgres | Etcd | Zookeeper => Answer::tested(&[
                 "permits_of_a_process_that_vanished_come_back_once",
                 "no_request_makes_a_permit_too_many",
             ]),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use testkit::process::{Spawned, is_alive};
-use testkit::servers::{EtcdServer, RedisServer};
+use testkit::servers::{EtcdServer, RedisServer, ZooKeeperServer};
 
 use crate::{SOON, ended, run, say, tidelock};
 
@@ -254,6 +254,12 @@ fn runs_with_permits_share_the_number_in_a_file() -> Result<()> {
 #[test]
 fn runs_with_permits_share_the_number_on_etcd() -> Result<()> {
     let server = EtcdServer::start()?;
+    share_permits(&format!("{}/shop", server.url()))
+}
+
+#[test]
+fn runs_with_permits_share_the_number_on_zookeeper() -> Result<()> {
+    let server = ZooKeeperServer::start()?;
     share_permits(&format!("{}/shop", server.url()))
 }
 

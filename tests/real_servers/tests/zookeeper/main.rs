@@ -11,6 +11,7 @@ mod costs;
 mod curator;
 mod faults;
 mod nodes;
+mod permits;
 mod promises;
 mod rights;
 mod sides;

@@ -30,6 +30,16 @@ mod plain {
     tidelock::conformance!(positions: super::fixture());
 }
 
+/// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
+mod permits {
+    tidelock::conformance!(hashed: super::fixture().as_permit());
+    tidelock::conformance!(permits: super::fixture());
+}
+
+mod permits_chaos {
+    tidelock::conformance!(permits faces: super::fixture().through_chaos());
+}
+
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
     tidelock::conformance!(once with faults: super::fixture().through_chaos());

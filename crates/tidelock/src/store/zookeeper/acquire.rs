@@ -6,28 +6,37 @@
 //!
 //! The attempt starts over if the queue changes in between.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{AbortHandle, Abortable};
-use zookeeper_client as zk;
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::error::{ErrorKind, Result};
+use crate::store::kinds::is_semaphore;
+use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::delay::{DelayDecision, FirstInQueue};
 use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::downgrade::DowngradeAttempt;
-use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
+use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
 use crate::store::zookeeper::keys::{self, QueueDecision};
+use crate::store::zookeeper::own_node::OwnNode;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay_node, errors};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, OwnerId};
 use crate::types::FencingToken;
 
-/// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
+/// Acquires a lock. The ticket that is refused because its name is a semaphore leaves no node.
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
+    let done = decide(shared, ask).await;
+    if done
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::WrongType)
+    {
+        leave(shared, &ask.ticket, false).await?;
+    }
+    done
+}
+
+/// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
+async fn decide(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     let deadline = shared.connection.deadline();
     // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
     let wake = ask
@@ -36,11 +45,18 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
     let connection = shared.connection_for(&ask.ticket, ask.lease);
     let turn = QueueAttempt {
         shared,
-        connection: &connection,
         ask,
+        own: OwnNode {
+            shared,
+            connection: &connection,
+            ticket: &ask.ticket,
+            place: NodePlace {
+                parent: shared.path(&ask.ticket.name),
+                prefix: keys::prefix(&ask.ticket),
+            },
+            deadline,
+        },
         deadline,
-        parent: shared.path(&ask.ticket.name),
-        prefix: keys::prefix(&ask.ticket),
     };
     loop {
         let session = connection.session(deadline).await?;
@@ -65,11 +81,9 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
 
 struct QueueAttempt<'a> {
     shared: &'a Shared,
-    connection: &'a Arc<Connection>,
     ask: &'a AttemptRequest,
+    own: OwnNode<'a>,
     deadline: BootInstant,
-    parent: String,
-    prefix: String,
 }
 
 enum Step {
@@ -100,7 +114,7 @@ impl QueueAttempt<'_> {
                 None => self.queue(session, sent).await,
             },
             NodePosition::Unknown(create) => {
-                self.find(session, create).await?;
+                self.own.find(session, create).await?;
                 Ok(Step::Again)
             }
             NodePosition::At(node) => {
@@ -122,13 +136,12 @@ impl QueueAttempt<'_> {
     ) -> Result<Step> {
         let attempt = DowngradeAttempt {
             shared: self.shared,
-            here: (self.connection, session),
+            here: (self.own.connection, session),
             ask: self.ask,
-            parent: &self.parent,
-            prefix: &self.prefix,
+            place: &self.own.place,
             deadline: self.deadline,
         };
-        attempt.join(writer, self.patience_ends(sent)).await?;
+        attempt.join(writer, self.own.patience_ends(sent)).await?;
         Ok(Step::Again)
     }
 
@@ -158,12 +171,13 @@ impl QueueAttempt<'_> {
         let Some(nodes) = self
             .shared
             .queues
-            .read(session, &self.parent, self.deadline)
+            .read(session, &self.own.place.parent, self.deadline)
             .await?
         else {
-            self.make_parent(session).await?;
+            self.own.make_parent(session).await?;
             return Ok(None);
         };
+        refuse_semaphore(&nodes)?;
         if keys::in_the_way(&keys::in_order(nodes), ticket.kind).is_none() {
             return Ok(None);
         }
@@ -183,92 +197,25 @@ impl QueueAttempt<'_> {
         session: &ZooKeeperSession,
         sent: BootInstant,
     ) -> Result<Option<NewNode>> {
-        let path = format!("{}/{}", self.parent, self.prefix);
-        let (data, rights) = (
-            self.shared.note(&self.ask.ticket),
-            self.shared.connection.rights(),
-        );
-        let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
-        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
-        // All three share one round trip. The session keeps their order, so the list contains the new node.
+        let data = self.shared.note(&self.ask.ticket);
         let mark = self.shared.delay_path(&self.ask.ticket.name);
-        let all = || {
+        let parent = &self.own.place.parent;
+        let also = || {
             (
-                session.client.create(&path, &data, &mode),
-                session.client.list_children(&self.parent),
+                session.client.list_children(parent),
                 session.client.get_data(&mark),
             )
         };
-        let ends = self.patience_ends(sent);
-        let here = (self.connection, session.id());
-        let begun = registry.create(&self.ask.ticket, here, &self.parent, ends, all)?;
-        let Some((create, (created, listed, marked))) = begun else {
-            return Ok(None); // another attempt of this ticket has sent its create first
+        let ends = self.own.patience_ends(sent);
+        let created = self.own.create(session, &data, ends, also).await?;
+        let Some((node, (listed, marked))) = created else {
+            return Ok(None);
         };
-        let answer = self.shared.timers.until(self.deadline, created).await;
-        let answer = answer.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))?;
-        let node = match answer {
-            Ok((stat, number)) => QueueNode {
-                name: format!("{}{number}", self.prefix),
-                zxid: stat.czxid,
-            },
-            // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
-            Err(zk::Error::NoNode) => {
-                registry.gone(owner, create);
-                self.make_parent(session).await?;
-                return Ok(None);
-            }
-            Err(error) => {
-                let error = errors::unwritten(error);
-                if !error.outcome_unknown() {
-                    registry.gone(owner, create);
-                }
-                return Err(error);
-            }
-        };
-        registry.created(owner, create, node.clone());
         Ok(Some(NewNode {
             node,
-            nodes: errors::unless_missing(self.until(listed).await?)?.unwrap_or_default(),
-            mark: delay_node::mark(self.until(marked).await?)?,
+            nodes: errors::unless_missing(self.own.until(listed).await?)?.unwrap_or_default(),
+            mark: delay_node::mark(self.own.until(marked).await?)?,
         }))
-    }
-
-    /// After a lost reply, looks for the node by its prefix. If it is missing, the create never takes effect: the
-    /// session executes requests in order, so every create that was sent before this list has been executed before
-    /// it.
-    async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
-        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
-        let nodes = self
-            .shared
-            .queues
-            .read(session, &self.parent, self.deadline)
-            .await?;
-        let own = nodes.unwrap_or_default();
-        for name in own
-            .into_iter()
-            .filter(|node| node.starts_with(&self.prefix))
-        {
-            let path = format!("{}/{name}", self.parent);
-            let stat = self.until(session.client.check_stat(&path)).await?;
-            // A node of an older session is not ours. It goes when that session expires.
-            if let Some(stat) = stat
-                .map_err(errors::unread)?
-                .filter(|stat| stat.ephemeral_owner == session.id())
-            {
-                registry.created(
-                    owner,
-                    create,
-                    QueueNode {
-                        name,
-                        zxid: stat.czxid,
-                    },
-                );
-                return Ok(());
-            }
-        }
-        registry.gone(owner, create);
-        Ok(())
     }
 
     /// Grants or refuses, by the decision on the listed queue. A refusal with patience watches the node that blocks ours.
@@ -280,6 +227,7 @@ impl QueueAttempt<'_> {
         mark: Option<DelayMark>,
         sent: BootInstant,
     ) -> Result<Step> {
+        refuse_semaphore(&nodes)?;
         let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         let queue = keys::in_order(nodes);
         let before = match keys::decide(&queue, &node.name, self.ask.ticket.kind) {
@@ -297,13 +245,13 @@ impl QueueAttempt<'_> {
         let watch = if self.ask.patience.is_zero() {
             None
         } else {
-            let path = format!("{}/{before}", self.parent);
-            let Some(watch) = self.watch(session, &path).await? else {
+            let path = format!("{}/{before}", self.own.place.parent);
+            let Some(watch) = self.own.watch(session, &path).await? else {
                 return Ok(Step::Again); // it has just gone
             };
             Some(watch)
         };
-        let kept = registry.waits(owner, node, self.patience_ends(sent), watch);
+        let kept = registry.waits(owner, node, self.own.patience_ends(sent), watch);
         let ahead = queue.iter().position(|other| *other == node.name);
         let ahead = ahead.and_then(|at| u32::try_from(at).ok());
         Ok(if kept {
@@ -337,12 +285,12 @@ impl QueueAttempt<'_> {
                 if !self.ask.patience.is_zero() {
                     // An operator may end the delay, so we watch the delay node too.
                     let path = self.shared.delay_path(&self.ask.ticket.name);
-                    watch = self.watch(session, &path).await?;
+                    watch = self.own.watch(session, &path).await?;
                     if watch.is_none() {
                         return Ok(Step::Again);
                     }
                 }
-                let kept = registry.waits(owner, node, self.patience_ends(sent), watch);
+                let kept = registry.waits(owner, node, self.own.patience_ends(sent), watch);
                 return Ok(if kept {
                     Step::Barred(left)
                 } else {
@@ -359,49 +307,12 @@ impl QueueAttempt<'_> {
             Step::Again
         })
     }
+}
 
-    /// Wakes the ticket when that node changes or goes. `None`: it is already gone.
-    async fn watch(&self, session: &ZooKeeperSession, path: &str) -> Result<Option<WatchTask>> {
-        let answer = self
-            .until(session.client.check_and_watch_stat(path))
-            .await?;
-        let (stat, watcher) = answer.map_err(errors::unread)?;
-        if stat.is_none() {
-            return Ok(None);
-        }
-        let (signals, channel) = (self.shared.signals.clone(), self.ask.ticket.owner.clone());
-        let (handle, ended) = AbortHandle::new_pair();
-        let wait = async move {
-            watcher.changed().await;
-            signals.wake_one(channel.text());
-        };
-        self.shared
-            .background
-            .spawn(Abortable::new(wait, ended).map(drop));
-        Ok(Some(WatchTask(handle)))
+/// A name with a number of permits is a semaphore. Its number comes before all nodes of locks.
+fn refuse_semaphore(nodes: &[String]) -> Result<()> {
+    if nodes.iter().any(|node| node == keys::NUMBER) {
+        return Err(is_semaphore());
     }
-
-    async fn make_parent(&self, session: &ZooKeeperSession) -> Result<()> {
-        let mode = zk::CreateMode::Container.with_acls(self.shared.connection.rights());
-        let answer = self
-            .until(session.client.mkdir(&self.parent, &mode))
-            .await?;
-        answer.map_err(|error| match error {
-            zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
-                .because("a parent node of the lock was deleted during the request"),
-            // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
-            other => errors::unread(other),
-        })
-    }
-
-    /// Until when a waiting node is kept if its caller does not return. Without this bound, a task that is never
-    /// polled would block the whole queue.
-    fn patience_ends(&self, sent: BootInstant) -> BootInstant {
-        sent + self.shared.lease * 2 + self.shared.response_timeout
-    }
-
-    async fn until<T>(&self, request: impl Future<Output = T>) -> Result<T> {
-        let answer = self.shared.timers.until(self.deadline, request).await;
-        answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))
-    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use zookeeper_client as zk;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::zookeeper::entry::NodePlace;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{errors, keys};
 use crate::store::{AttemptRequest, BootInstant, OwnerId};
@@ -18,9 +19,8 @@ pub(crate) struct DowngradeAttempt<'a> {
     /// Where the node is created.
     pub(crate) here: (&'a Arc<Connection>, &'a ZooKeeperSession),
     pub(crate) ask: &'a AttemptRequest,
-    pub(crate) parent: &'a str,
     /// Of the reader's node.
-    pub(crate) prefix: &'a str,
+    pub(crate) place: &'a NodePlace,
     pub(crate) deadline: BootInstant,
 }
 
@@ -39,8 +39,8 @@ impl DowngradeAttempt<'_> {
         let mode = zk::CreateMode::Ephemeral.with_acls(rights);
         let note = self.shared.note(&self.ask.ticket);
         let (writer, own) = (
-            format!("{}/{}", self.parent, held.name),
-            format!("{}/{}{number}", self.parent, self.prefix),
+            format!("{}/{}", self.place.parent, held.name),
+            format!("{}/{}{number}", self.place.parent, self.place.prefix),
         );
         let begun = {
             let mut both = session.client.new_multi_writer();
@@ -48,7 +48,7 @@ impl DowngradeAttempt<'_> {
                 .and(both.add_create(&own, &note, &mode))
                 .map_err(errors::unread)?;
             let here = (connection, session.id());
-            registry.create(&self.ask.ticket, here, self.parent, ends, || both.commit())?
+            registry.create(&self.ask.ticket, here, self.place, ends, || both.commit())?
         };
         let Some((create, created)) = begun else {
             return Ok(()); // another attempt of this ticket has sent its create first

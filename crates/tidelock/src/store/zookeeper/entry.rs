@@ -22,9 +22,24 @@ pub(crate) struct TicketEntry {
     /// When the lease task deletes the node, unless the ticket is polled or renewed before.
     pub(crate) ends: BootInstant,
     pub(crate) ticket: Ticket,
-    /// The path of the lock.
-    pub(crate) path: String,
+    pub(crate) place: NodePlace,
     pub(crate) watch: Option<WatchTask>,
+}
+
+/// Where a ticket has its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodePlace {
+    /// The path of the lock, or of the folder with the claims of a semaphore.
+    pub(crate) parent: String,
+    /// What only the nodes of this ticket begin with. The server appends the number.
+    pub(crate) prefix: String,
+}
+
+impl NodePlace {
+    /// The path of the ticket's node.
+    pub(crate) fn path(&self, node: &QueueNode) -> String {
+        format!("{}/{}", self.parent, node.name)
+    }
 }
 
 /// A node that exists.
@@ -60,6 +75,7 @@ pub(crate) enum NodePosition {
 /// What a release must delete.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
+    pub(crate) place: NodePlace,
     pub(crate) connection: Arc<Connection>,
     pub(crate) create: u64,
     pub(crate) node: Option<QueueNode>,

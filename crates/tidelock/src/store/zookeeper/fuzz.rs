@@ -12,6 +12,8 @@ use crate::snapshot::ClientInfo;
 use crate::store::Name;
 use crate::store::fuzz::FuzzLogin;
 use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::entry::QueueNode;
+use crate::store::zookeeper::permit_view::{ClaimStep, ClaimView, SemaphoreNumber};
 use crate::store::zookeeper::{delay_node, doctor, keys, note};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
@@ -43,6 +45,7 @@ pub(crate) fn node(text: &str) {
         queue,
         "everybody sees the same order"
     );
+    claims(text);
     for node in text.lines() {
         if let Some(name) = keys::name_of(node) {
             assert_eq!(keys::escape(&name), node);
@@ -58,6 +61,27 @@ pub(crate) fn node(text: &str) {
     let holder = note::read("node", text.as_bytes());
     assert!(!holder.owner.is_empty());
     written(text);
+}
+
+/// Each line is a claim of one semaphore, and the whole text is the content of the node with its number.
+fn claims(text: &str) {
+    let nodes: Vec<String> = text.lines().map(str::to_owned).collect();
+    let number = SemaphoreNumber::read(text.as_bytes(), 1, 5).ok();
+    if let Some(number) = &number {
+        let again = SemaphoreNumber::written(number.total, &number.epoch);
+        let again = SemaphoreNumber::read(again.as_bytes(), 1, 5);
+        assert_eq!(again.as_ref().ok(), Some(number));
+    }
+    let most = nodes.len();
+    let view = ClaimView::new(number, nodes);
+    assert!(view.claims.len() <= most);
+    for claim in &view.claims {
+        let own = QueueNode {
+            name: claim.node.clone(),
+            zxid: 3,
+        };
+        assert_ne!(view.step(Some(&own), claim.permits), ClaimStep::Gone);
+    }
 }
 
 /// The client details with that start time, as they are parsed from a node.

@@ -1,7 +1,5 @@
 //! Read-only requests: inspect, check, list.
 
-use std::time::Duration;
-
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::glob::matches_glob;
@@ -9,6 +7,7 @@ use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::keys;
+use crate::store::zookeeper::semaphores::{self, at_the_least};
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{errors, note};
 use crate::store::{BootInstant, Name, Page};
@@ -22,7 +21,11 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let (nodes, mark) = shared.queue(&session, name, deadline).await?;
+        let (mut nodes, mark) = shared.queue(&session, name, deadline).await?;
+        if is_semaphore(&nodes, mark.as_ref()) {
+            return semaphores::look(shared, &session, name, deadline).await;
+        }
+        nodes.retain(|node| !keys::is_maker(node));
         let queue = keys::in_order(nodes);
         let held = HeldNodes::read(shared, &session, &parent, &queue, mark.as_ref(), deadline);
         let HeldNodes { nodes, barred } = held.await?;
@@ -43,6 +46,13 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
             return Ok(snapshot);
         }
     }
+}
+
+/// Whether these nodes of a name are no lock. It may have claims without a number: waiters for one, or holders whose number
+/// somebody deleted.
+pub(crate) fn is_semaphore(nodes: &[String], mark: Option<&DelayMark>) -> bool {
+    let is_lock = mark.is_some() || nodes.iter().any(|node| keys::makes_a_lock(node));
+    nodes.iter().any(|node| node == keys::NUMBER) || !is_lock
 }
 
 /// The nodes of a queue that hold the lock.
@@ -88,15 +98,6 @@ impl HeldNodes {
     }
 }
 
-/// How long the lock stays held at least, by the ends of its holds. `None`: a holder is another client, and its lease
-/// is unknown.
-fn at_the_least(ends: &[Option<BootInstant>], now: BootInstant) -> Option<Duration> {
-    let mut ends = ends.iter();
-    ends.try_fold(Duration::ZERO, |most, ends| {
-        Some(most.max((*ends)?.since(now)))
-    })
-}
-
 /// Whether that transaction created the first node of the queue, after a `sync` with the leader.
 pub(crate) async fn verify(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
     let deadline = shared.connection.deadline();
@@ -139,8 +140,17 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) ->
     for (name, children, _) in asked {
         let children = shared.timers.until(deadline, children).await;
         let children = children.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-        let queue = keys::in_order(errors::unless_missing(children)?.unwrap_or_default());
-        if !queue.is_empty() {
+        let nodes = errors::unless_missing(children)?.unwrap_or_default();
+        let is_held = if nodes.iter().any(|node| node == keys::NUMBER) {
+            match Name::new(name.as_str()) {
+                Ok(name) => semaphores::is_held(shared, &session, &name, deadline).await?,
+                Err(_) => false, // another program has made a node with the name of a number
+            }
+        } else {
+            let queue = keys::in_order(nodes);
+            queue.iter().any(|node| !keys::is_maker(node))
+        };
+        if is_held {
             names.push(name);
         }
     }

@@ -12,6 +12,20 @@ const READ: &str = "__READ__";
 /// The same for its writers.
 const WRITE: &str = "__WRIT__";
 
+/// The node with the number of permits, under the path of the name. It stays, so a name with a number is a semaphore for good.
+///
+/// In the queue of a lock it comes before all others, as a writer that never leaves. So Curator's locks and an older
+/// tidelock, which know no semaphores, wait for it.
+pub(crate) const NUMBER: &str = "%permits__WRIT__-1";
+/// The node above the claims of all semaphores. No lock can have this name.
+pub(crate) const CLAIMS_PARENT: &str = "%permits";
+/// The part of the name of a claim between the permits that it wants and the number that the server gives it.
+const PERMITS: &str = "-permits-";
+/// The part of the name of a node that makes the number of a semaphore. To others it is the node of a lock.
+const MAKER: &str = "number-lock-";
+/// The nodes of Curator's `InterProcessSemaphoreV2`.
+const CURATORS_SEMAPHORE: [&str; 2] = ["leases", "locks"];
+
 /// Encodes a lock name as one path segment. No two names share a segment.
 ///
 /// Characters that ZooKeeper accepts stay as they are, so a lock has the path that Curator users would give it.
@@ -46,25 +60,48 @@ pub(crate) fn name_of(segment: &str) -> Option<String> {
 
 /// The prefix that all nodes of this ticket share with no other node. The server appends the number.
 pub(crate) fn prefix(ticket: &Ticket) -> String {
-    let (owner, word) = (&ticket.owner, word(ticket.kind));
+    let word = match ticket.kind {
+        LockKind::Permits(count) => return prefix_with(ticket, &format!("{count}{PERMITS}")),
+        LockKind::Mutex
+        | LockKind::Fenced
+        | LockKind::Fair
+        | LockKind::FairFenced
+        | LockKind::Spin
+        | LockKind::SpinFenced => LOCK, // it has no spin locks
+        LockKind::Read | LockKind::ReadFenced => READ,
+        LockKind::Write | LockKind::WriteFenced => WRITE,
+    };
+    prefix_with(ticket, word)
+}
+
+/// The same for the node that makes the number of a semaphore.
+pub(crate) fn maker_prefix(ticket: &Ticket) -> String {
+    prefix_with(ticket, MAKER)
+}
+
+fn prefix_with(ticket: &Ticket, word: &str) -> String {
+    let owner = &ticket.owner;
     let client = uuid::Uuid::parse_str(owner.client()).unwrap_or_default();
     // Each ticket of a client needs its own UUID, and we must be able to compute it again from the ticket.
     let own = uuid::Uuid::from_u128(client.as_u128() ^ u128::from(owner.number()));
     format!("{PROTECTED}{own}-{word}")
 }
 
-fn word(kind: LockKind) -> &'static str {
-    match kind {
-        LockKind::Mutex
-        | LockKind::Fenced
-        | LockKind::Fair
-        | LockKind::FairFenced
-        | LockKind::Spin
-        | LockKind::SpinFenced
-        | LockKind::Permits(_) => LOCK, // it has neither spin locks nor permits
-        LockKind::Read | LockKind::ReadFenced => READ,
-        LockKind::Write | LockKind::WriteFenced => WRITE,
-    }
+/// Whether this node only makes the number of a semaphore.
+pub(crate) fn is_maker(node: &str) -> bool {
+    node.rsplit_once(MAKER)
+        .is_some_and(|(_, rest)| is_number(rest))
+}
+
+/// Whether a node under the path of a name makes the name a lock, or a semaphore of Curator's.
+pub(crate) fn makes_a_lock(node: &str) -> bool {
+    let is_ours = node == NUMBER || is_maker(node);
+    !is_ours && (number(node).is_some() || is_of_curators_semaphore(node))
+}
+
+/// Whether this is a node of Curator's `InterProcessSemaphoreV2`.
+pub(crate) fn is_of_curators_semaphore(node: &str) -> bool {
+    CURATORS_SEMAPHORE.contains(&node)
 }
 
 /// The mode in which a node queues. A node with the name of an unknown recipe is exclusive.
@@ -98,7 +135,12 @@ pub(crate) fn digits(node: &str) -> Option<&str> {
 
 /// The number the server gave a node. `None`: this is no place in a queue.
 fn number(node: &str) -> Option<i32> {
-    let number: i64 = digits(node)?.parse().ok()?;
+    wrapped(digits(node)?)
+}
+
+/// The server counts in 32 bits.
+fn wrapped(digits: &str) -> Option<i32> {
+    let number: i64 = digits.parse().ok()?;
     #[allow(
         clippy::cast_possible_truncation,
         reason = "the server counts in 32 bits"
@@ -108,21 +150,41 @@ fn number(node: &str) -> Option<i32> {
 }
 
 /// The nodes that queue, first come first. A writer of Curator that reads as well has two nodes of one number.
+pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
+    let numbered = nodes.into_iter().filter_map(|node| {
+        let reads = mode(&node) == Mode::Read;
+        Some((number(&node)?, (reads, node)))
+    });
+    let queue = by_distance(numbered.collect());
+    queue.into_iter().map(|(_, node)| node).collect()
+}
+
+/// The claims of a semaphore, first come first, each with the permits that it wants.
+pub(crate) fn claims(nodes: Vec<String>) -> Vec<(String, u16)> {
+    let numbered = nodes.into_iter().filter_map(|node| {
+        let (number, permits) = claim(&node)?;
+        Some((number, (node, permits)))
+    });
+    by_distance(numbered.collect())
+}
+
+/// The number of a claim, and the permits that it wants. `None`: it is another kind of node.
+fn claim(node: &str) -> Option<(i32, u16)> {
+    let (ticket, digits) = node.rsplit_once(PERMITS)?;
+    let (_, permits) = ticket.rsplit_once('-')?;
+    Some((wrapped(digits)?, permits.parse().ok()?))
+}
+
+/// Orders by number.
 ///
 /// The server counts the nodes of a lock in 32 bits, and after 2147483647 comes -2147483648. So numbers are compared by how far
 /// they are from each other: otherwise the first that comes after the turn would stand before the holder, and enter.
-pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
-    let numbered = nodes
-        .into_iter()
-        .filter_map(|node| Some((number(&node)?, node)));
-    let numbered: Vec<(i32, String)> = numbered.collect();
+fn by_distance<T: Ord>(numbered: Vec<(i32, T)>) -> Vec<T> {
     let from = numbered.first().map_or(0, |(number, _)| *number);
-    let mut queue: Vec<(i32, bool, String)> = numbered
-        .into_iter()
-        .map(|(number, node)| (number.wrapping_sub(from), mode(&node) == Mode::Read, node))
-        .collect();
+    let distance = |(number, node): (i32, T)| (number.wrapping_sub(from), node);
+    let mut queue: Vec<(i32, T)> = numbered.into_iter().map(distance).collect();
     queue.sort_unstable();
-    queue.into_iter().map(|(_, _, node)| node).collect()
+    queue.into_iter().map(|(_, node)| node).collect()
 }
 
 /// The last node in front that blocks a ticket of this kind. A reader does not wait for other readers.
@@ -216,6 +278,59 @@ mod tests {
         assert_eq!(prefix(&one).len(), "_c_".len() + 36 + "-lock-".len());
         assert!(prefix(&ticket(LockKind::Read)).ends_with("-__READ__"));
         assert!(prefix(&ticket(LockKind::Write)).ends_with("-__WRIT__"));
+    }
+
+    #[test]
+    fn a_claim_says_how_many_permits_it_wants() {
+        let ticket = Ticket {
+            kind: LockKind::Permits(30),
+            name: Name::new("render").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let own = |number: &str| format!("{}{number}", prefix(&ticket));
+        let (second, first) = (own("0000000007"), own("0000000006"));
+        let nodes = strings(&[&second, "x", "-permits-1", "a-x-permits-0000000001", &first]);
+        assert_eq!(claims(nodes), [(first, 30), (second, 30)]);
+        let wrapped = strings(&["a-1-permits--2147483648", "b-2-permits-2147483647"]);
+        let wanted = claims(wrapped).into_iter().map(|(_, permits)| permits);
+        assert_eq!(wanted.collect::<Vec<_>>(), [2, 1]);
+    }
+
+    /// Curator sorts by the text behind its word, and by the whole name where that is missing.
+    #[test]
+    fn the_number_of_permits_is_ahead_of_every_lock() {
+        let locks = [
+            "_c_a-lock-0000000000",
+            "_c_a-__READ__0000000000",
+            "_c_a-__WRIT__0000000000",
+            "_c_a-lock-2147483647",
+        ];
+        for lock in locks {
+            let queue = in_order(strings(&[lock, NUMBER]));
+            assert_eq!(queue, [NUMBER, lock]);
+            assert_eq!(holders(&queue), [NUMBER]);
+            for word in [LOCK, READ, WRITE] {
+                let behind = |node: &'static str| node.rsplit_once(word).map_or(node, |it| it.1);
+                assert!(behind(NUMBER) < behind(lock), "{lock} by {word}");
+            }
+            assert!(makes_a_lock(lock));
+        }
+        assert!(NUMBER.contains(WRITE), "Curator's readers wait for it");
+        assert_eq!(name_of(CLAIMS_PARENT), None);
+    }
+
+    #[test]
+    fn the_node_that_makes_a_number_is_no_lock() {
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("render").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let maker = format!("{}0000000003", maker_prefix(&ticket));
+        assert!(is_maker(&maker) && !is_maker(&prefix(&ticket)));
+        assert_eq!((mode(&maker), number(&maker)), (Mode::Exclusive, Some(3)));
+        let locks = [&*maker, NUMBER, "leases", "locks", "other"].map(makes_a_lock);
+        assert_eq!(locks, [false, false, true, true, false]);
     }
 
     fn strings(nodes: &[&str]) -> Vec<String> {

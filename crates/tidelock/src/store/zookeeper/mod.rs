@@ -5,6 +5,8 @@
 //! queue holds the lock. If it belongs to a reader, the readers directly behind it hold the lock too. Each waiter
 //! watches only the last node that blocks it; otherwise every release would wake every waiter.
 //!
+//! The holders and waiters of a semaphore have nodes too, in a folder of their own.
+//!
 //! A node lives as long as the session that created it. The server knows no leases, so this process enforces them: it
 //! deletes each node that was not renewed in time. If it cannot, because it is frozen or cut off, the session expires
 //! and takes the node with it.
@@ -18,16 +20,23 @@ mod doctor;
 mod downgrade;
 mod entry;
 mod errors;
+mod force;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
 mod keys;
 mod marks;
 mod note;
+mod own_node;
+mod permit_requests;
+mod permit_steps;
+mod permit_view;
+mod permits;
 mod queue;
 mod registry;
 mod release;
 mod renew;
+mod semaphores;
 mod shared;
 mod single_flight;
 mod unreachable;
@@ -67,6 +76,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::FairFenced,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::Permits(1),
     ],
     wakes: true,
     queues: true,
@@ -144,12 +154,16 @@ impl Backend for ZooKeeper {
         Extensions {
             sequencers: Some(self),
             marks: Some(self),
+            permit_counter: Some(self),
             ..Extensions::NONE
         }
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(acquire::attempt(&self.0, ask))
+        match ask.ticket.kind {
+            LockKind::Permits(permits) => certain(permits::attempt(&self.0, ask, permits)),
+            _ => certain(acquire::attempt(&self.0, ask)),
+        }
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -203,7 +217,7 @@ impl Operate for ZooKeeper {
         name: &'a Name,
         seen: Option<&'a Snapshot>,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(release::force(&self.0, name, seen))
+        Box::pin(force::force(&self.0, name, seen))
     }
 
     /// Sends no request: each node created from now on carries the details, and disappears with its session.

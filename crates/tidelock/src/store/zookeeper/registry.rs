@@ -14,7 +14,7 @@ use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{
-    EndCause, Ended, Leftovers, NodePosition, QueueNode, TicketEntry, WatchTask,
+    EndCause, Ended, Leftovers, NodePlace, NodePosition, QueueNode, TicketEntry, WatchTask,
 };
 use crate::store::{BootInstant, OwnerId, Ticket};
 
@@ -86,7 +86,7 @@ impl NodeRegistry {
         &self,
         ticket: &Ticket,
         (connection, session): (&Arc<Connection>, i64),
-        path: &str,
+        place: &NodePlace,
         ends: BootInstant,
         send: impl FnOnce() -> T,
     ) -> Result<Option<(u64, T)>> {
@@ -107,7 +107,7 @@ impl NodeRegistry {
             marked: false,
             ends,
             ticket: ticket.clone(),
-            path: path.to_owned(),
+            place: place.clone(),
             watch: None,
         };
         // We register the ticket and send the create under one lock. Otherwise a withdrawal between the two would
@@ -198,12 +198,13 @@ impl NodeRegistry {
         true
     }
 
-    /// The node that holds the ticket's lock in that session.
-    pub(crate) fn held(&self, owner: &OwnerId, session: i64) -> Option<QueueNode> {
+    /// The node that holds the ticket's lock in that session, and its path.
+    pub(crate) fn held(&self, owner: &OwnerId, session: i64) -> Option<(QueueNode, String)> {
         let inner = self.lock();
         let entry = inner.entries.get(owner)?;
-        let node = (entry.granted && entry.session == session).then(|| entry.node.clone());
-        node.flatten()
+        let node = entry.node.as_ref();
+        let node = node.filter(|_| entry.granted && entry.session == session)?;
+        Some((node.clone(), entry.place.path(node)))
     }
 
     /// The node that holds the ticket's lock, in whichever session.
@@ -219,7 +220,7 @@ impl NodeRegistry {
         let mut entries = inner.entries.values();
         let entry = entries.find(|entry| {
             entry.granted
-                && entry.path == path
+                && entry.place.parent == path
                 && entry.node.as_ref().is_some_and(|own| own.name == node)
         })?;
         Some(entry.ends)
@@ -258,6 +259,7 @@ impl NodeRegistry {
         let entry = inner.entries.get_mut(owner)?;
         let watch = entry.watch.take();
         let left = Leftovers {
+            place: entry.place.clone(),
             connection: Arc::clone(&entry.connection),
             create: entry.create,
             node: entry.node.clone(),
@@ -292,7 +294,7 @@ impl NodeRegistry {
             let (ticket, session) = (entry.ticket.clone(), entry.session());
             let how = match (&entry.node, session) {
                 (Some(node), Some(session)) => {
-                    let path = format!("{}/{}", entry.path, node.name);
+                    let path = entry.place.path(node);
                     let request = remove(&session, &path);
                     EndCause::Delete(session, path, request)
                 }

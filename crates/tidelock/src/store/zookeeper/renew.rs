@@ -74,8 +74,8 @@ async fn renew_on(
     let asked: Vec<_> = batch
         .iter()
         .map(|renewal| {
-            let node = shared.registry.held(&renewal.ticket.owner, session.id())?;
-            let path = format!("{}/{}", shared.path(&renewal.ticket.name), node.name);
+            let held = shared.registry.held(&renewal.ticket.owner, session.id());
+            let (node, path) = held?;
             let stat = session.client.check_stat(&path);
             Some((node, stat))
         })
@@ -183,7 +183,7 @@ fn end_due(shared: &Arc<Shared>) {
 }
 
 /// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
-async fn withdraw(shared: &Shared, ticket: &Ticket) {
+pub(crate) async fn withdraw(shared: &Shared, ticket: &Ticket) {
     while let Err(error) = leave(shared, ticket, true).await {
         let connection = shared.registry.connection(&ticket.owner);
         if !error.is_retryable()

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::snapshot::ClientInfo;
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::delay_node::{DELAYS_PARENT, DelayMark, DelaySightings};
+use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::queue::QueueReader;
 use crate::store::zookeeper::registry::NodeRegistry;
 use crate::store::zookeeper::{keys, note};
@@ -60,6 +61,15 @@ impl Shared {
     pub(crate) fn delay_path(&self, name: &Name) -> String {
         let home = self.connection.address().path(DELAYS_PARENT);
         format!("{home}/{}", keys::escape(name.as_str()))
+    }
+
+    /// The nodes of a semaphore.
+    pub(crate) fn permit_paths(&self, name: &Name) -> PermitPaths {
+        let claims = self.connection.address().path(keys::CLAIMS_PARENT);
+        PermitPaths {
+            number: format!("{}/{}", self.path(name), keys::NUMBER),
+            claims: format!("{claims}/{}", keys::escape(name.as_str())),
+        }
     }
 
     /// The nodes under a lock, and its delay node, in one round trip.

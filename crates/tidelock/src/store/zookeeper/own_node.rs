@@ -1,0 +1,153 @@
+//! The node of one ticket: creates it, finds it again after a lost reply, and watches the nodes that it waits for.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable, select_all};
+use zookeeper_client as zk;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::zookeeper::entry::{NodePlace, QueueNode, WatchTask};
+use crate::store::zookeeper::errors;
+use crate::store::zookeeper::shared::Shared;
+use crate::store::{BootInstant, Ticket};
+
+/// Where the node of a ticket is, and the requests that make it.
+pub(crate) struct OwnNode<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) ticket: &'a Ticket,
+    pub(crate) place: NodePlace,
+    pub(crate) deadline: BootInstant,
+}
+
+impl OwnNode<'_> {
+    /// Creates the node, and sends the requests of `also` behind it. All of them share one round trip, and the session keeps
+    /// their order, so a list among them contains the new node. `None`: start over.
+    pub(crate) async fn create<T>(
+        &self,
+        session: &ZooKeeperSession,
+        data: &[u8],
+        ends: BootInstant,
+        also: impl FnOnce() -> T,
+    ) -> Result<Option<(QueueNode, T)>> {
+        let path = format!("{}/{}", self.place.parent, self.place.prefix);
+        let rights = self.shared.connection.rights();
+        let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
+        let (owner, registry) = (&self.ticket.owner, &self.shared.registry);
+        let all = || (session.client.create(&path, data, &mode), also());
+        let here = (self.connection, session.id());
+        let begun = registry.create(self.ticket, here, &self.place, ends, all)?;
+        let Some((create, (created, also))) = begun else {
+            return Ok(None); // another attempt of this ticket has sent its create first
+        };
+        let answer = self.shared.timers.until(self.deadline, created).await;
+        let answer = answer.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))?;
+        let node = match answer {
+            Ok((stat, number)) => QueueNode {
+                name: format!("{}{number}", self.place.prefix),
+                zxid: stat.czxid,
+            },
+            // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
+            Err(zk::Error::NoNode) => {
+                registry.gone(owner, create);
+                self.make_parent(session).await?;
+                return Ok(None);
+            }
+            Err(error) => {
+                let error = errors::unwritten(error);
+                if !error.outcome_unknown() {
+                    registry.gone(owner, create);
+                }
+                return Err(error);
+            }
+        };
+        registry.created(owner, create, node.clone());
+        Ok(Some((node, also)))
+    }
+
+    /// After a lost reply, looks for the node by its prefix. If it is missing, the create never takes effect: the
+    /// session executes requests in order, so every create that was sent before this list has been executed before
+    /// it.
+    pub(crate) async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
+        let (owner, registry) = (&self.ticket.owner, &self.shared.registry);
+        let parent = &self.place.parent;
+        let queues = &self.shared.queues;
+        let nodes = queues.read(session, parent, self.deadline).await?;
+        let own = nodes.unwrap_or_default();
+        for name in own
+            .into_iter()
+            .filter(|node| node.starts_with(&self.place.prefix))
+        {
+            let path = format!("{parent}/{name}");
+            let stat = self.until(session.client.check_stat(&path)).await?;
+            // A node of an older session is not ours. It goes when that session expires.
+            if let Some(stat) = stat
+                .map_err(errors::unread)?
+                .filter(|stat| stat.ephemeral_owner == session.id())
+            {
+                let zxid = stat.czxid;
+                registry.created(owner, create, QueueNode { name, zxid });
+                return Ok(());
+            }
+        }
+        registry.gone(owner, create);
+        Ok(())
+    }
+
+    /// Wakes the ticket when that node changes or goes. `None`: it is already gone.
+    pub(crate) async fn watch(
+        &self,
+        session: &ZooKeeperSession,
+        path: &str,
+    ) -> Result<Option<WatchTask>> {
+        let answer = self
+            .until(session.client.check_and_watch_stat(path))
+            .await?;
+        let (stat, watcher) = answer.map_err(errors::unread)?;
+        Ok(stat.map(|_| self.wakes_by(vec![watcher])))
+    }
+
+    /// Wakes the ticket at the first event of one of these watches.
+    pub(crate) fn wakes_by(&self, watchers: Vec<zk::OneshotWatcher>) -> WatchTask {
+        let (signals, channel) = (self.shared.signals.clone(), self.ticket.owner.clone());
+        let (handle, ended) = AbortHandle::new_pair();
+        let changes = watchers
+            .into_iter()
+            .map(|watcher| watcher.changed().boxed());
+        let first = select_all(changes);
+        let wait = async move {
+            first.await;
+            signals.wake_one(channel.text());
+        };
+        let background = &self.shared.background;
+        background.spawn(Abortable::new(wait, ended).map(drop));
+        WatchTask(handle)
+    }
+
+    pub(crate) async fn make_parent(&self, session: &ZooKeeperSession) -> Result<()> {
+        let mode = zk::CreateMode::Container.with_acls(self.shared.connection.rights());
+        let answer = self
+            .until(session.client.mkdir(&self.place.parent, &mode))
+            .await?;
+        answer.map_err(|error| match error {
+            zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
+                .because("a parent node of the lock was deleted during the request"),
+            // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
+            other => errors::unread(other),
+        })
+    }
+
+    /// Until when a waiting node is kept if its caller does not return. Without this bound, a task that is never
+    /// polled would block the whole queue.
+    pub(crate) fn patience_ends(&self, sent: BootInstant) -> BootInstant {
+        sent + self.shared.lease * 2 + self.shared.response_timeout
+    }
+
+    /// Awaits the answer to a read.
+    pub(crate) async fn until<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = self.shared.timers.until(self.deadline, request).await;
+        answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))
+    }
+}

@@ -1,0 +1,104 @@
+//! The requests about semaphores: reads the number and the claims, and sends transactions.
+
+use futures_util::future::try_join_all;
+use zookeeper_client as zk;
+
+use crate::error::{ErrorKind, Result};
+use crate::store::BootInstant;
+use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::errors;
+use crate::store::zookeeper::permit_steps::{NodeChange, PermitPaths};
+use crate::store::zookeeper::permit_view::{ClaimView, SemaphoreNumber};
+use crate::store::zookeeper::queue::NumberNode;
+use crate::store::zookeeper::shared::Shared;
+
+/// Any version of a node.
+const ANY: i32 = -1;
+
+/// Reads the number and the claims.
+pub(crate) async fn view(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    paths: &PermitPaths,
+    deadline: BootInstant,
+) -> Result<ClaimView> {
+    let number = paths.number.clone();
+    let read = shared
+        .queues
+        .read_with_number(session, &paths.claims, number, deadline);
+    let (number, nodes) = read.await?;
+    let number = number.map(|number| number_of(&number)).transpose()?;
+    Ok(ClaimView::new(number, nodes))
+}
+
+pub(crate) fn number_of((data, stat): &NumberNode) -> Result<SemaphoreNumber> {
+    SemaphoreNumber::read(data, stat.version, stat.mzxid)
+}
+
+/// Whether the claim with this stat holds its permits.
+pub(crate) fn holds(stat: &zk::Stat) -> bool {
+    stat.data_length > 0
+}
+
+/// Reads whether these claims hold permits. `None`: the claim has gone.
+pub(crate) async fn learn(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    paths: &PermitPaths,
+    nodes: Vec<String>,
+    deadline: BootInstant,
+) -> Result<Vec<(String, Option<bool>)>> {
+    // We send all requests before we await the first, so they share one round trip.
+    let asked: Vec<_> = nodes
+        .into_iter()
+        .map(|node| (session.client.check_stat(&paths.claim(&node)), node))
+        .collect();
+    let each = asked.into_iter().map(async |(stat, node)| {
+        let stat = shared.timers.until(deadline, stat).await;
+        let stat = stat.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
+        let stat = stat.map_err(errors::unread)?;
+        Ok((node, stat.as_ref().map(holds)))
+    });
+    try_join_all(each).await
+}
+
+/// Sends a transaction. Returns which operation has prevented it, by its place. `None`: all have taken effect.
+pub(crate) async fn commit(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    changes: &[NodeChange],
+    deadline: BootInstant,
+) -> Result<Option<usize>> {
+    let mode = zk::CreateMode::Persistent.with_acls(shared.connection.rights());
+    let sent = {
+        let mut all = session.client.new_multi_writer();
+        for change in changes {
+            let added = match change {
+                NodeChange::Check { path, version } => {
+                    all.add_check_version(path, version.unwrap_or(ANY))
+                }
+                NodeChange::Set {
+                    path,
+                    data,
+                    version,
+                } => all.add_set_data(path, data, Some(*version)),
+                NodeChange::Create { path, data } => all.add_create(path, data, &mode),
+                NodeChange::Delete { path } => all.add_delete(path, None),
+            };
+            added.map_err(errors::unread)?;
+        }
+        all.commit()
+    };
+    let done = shared.timers.until(deadline, sent).await;
+    match done.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))? {
+        Ok(_) => Ok(None),
+        Err(zk::MultiWriteError::OperationFailed {
+            index,
+            source: zk::Error::NoNode | zk::Error::BadVersion | zk::Error::NodeExists,
+        }) => Ok(Some(index)),
+        Err(
+            zk::MultiWriteError::RequestFailed { source }
+            | zk::MultiWriteError::OperationFailed { source, .. },
+        ) => Err(errors::unwritten(source)),
+    }
+}
