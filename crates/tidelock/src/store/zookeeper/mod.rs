@@ -28,6 +28,7 @@ mod keys;
 mod marks;
 mod note;
 mod own_node;
+mod permit_counter;
 mod permit_requests;
 mod permit_steps;
 mod permit_view;

@@ -6,6 +6,7 @@
 //!
 //! The attempt starts over if what it has read changes in between.
 
+use futures_util::future::join;
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
@@ -268,7 +269,7 @@ impl PermitAttempt<'_> {
         }
     }
 
-    /// Watches what the claim waits for, and checks in the same round trip that it is still as it was read.
+    /// Watches what the claim waits for. With zero patience it gives its place up instead.
     async fn wait(
         &self,
         session: &ZooKeeperSession,
@@ -277,40 +278,66 @@ impl PermitAttempt<'_> {
         watch: ClaimWatch,
         sent: BootInstant,
     ) -> Result<PermitOutcome> {
-        let own_path = self.paths.claim(&node.name);
-        let own = session.client.check_stat(&own_path);
-        if self.ask.patience.is_zero() {
-            let own = self.own.until(own).await?.map_err(errors::unread)?;
-            if let Some(settled) = self.settled(session, node, own, sent) {
-                return Ok(settled);
+        let path = self.paths.claim(&node.name);
+        // Together with the watches, in one round trip.
+        let own = session.client.check_stat(&path);
+        let patient = !self.ask.patience.is_zero();
+        let watching = async {
+            if patient {
+                self.watchers(session, view, watch).await
+            } else {
+                Ok(None)
             }
+        };
+        let (own, watchers) = join(self.own.until(own), watching).await;
+        if let Some(settled) = self.settled(session, node, own?.map_err(errors::unread)?, sent) {
+            return Ok(settled);
+        }
+        if !patient {
             // A claim whose caller never returns would keep out all behind it.
             leave(self.shared, &self.ask.ticket, false).await?;
             return Ok(PermitOutcome::Refused);
         }
-        let before = match &watch {
-            ClaimWatch::Claim(before) => Some(self.paths.claim(before)),
+        let Some(watchers) = watchers? else {
+            return Ok(PermitOutcome::Again);
+        };
+        let watch = self.own.wakes_by(watchers);
+        let (owner, ends) = (&self.ask.ticket.owner, self.own.patience_ends(sent));
+        let kept = self.shared.registry.waits(owner, node, ends, Some(watch));
+        Ok(if kept {
+            PermitOutcome::Refused
+        } else {
+            PermitOutcome::Again
+        })
+    }
+
+    /// Watches the number and what else can make the permits available. `None`: some of it has changed since the view.
+    async fn watchers(
+        &self,
+        session: &ZooKeeperSession,
+        view: &ClaimView,
+        watch: ClaimWatch,
+    ) -> Result<Option<Vec<zk::OneshotWatcher>>> {
+        let mut watches_all = watch == ClaimWatch::All;
+        let before = match watch {
+            ClaimWatch::Claim(before) => Some(self.paths.claim(&before)),
             ClaimWatch::Nothing | ClaimWatch::All => None,
         };
+        // We send both before we await the first, so they share one round trip.
         let number = session.client.check_and_watch_stat(&self.paths.number);
         let before = before
             .as_deref()
             .map(|before| session.client.check_and_watch_stat(before));
-        let own = self.own.until(own).await?.map_err(errors::unread)?;
         let (number, numbered) = self.own.until(number).await?.map_err(errors::unread)?;
-        if let Some(settled) = self.settled(session, node, own, sent) {
-            return Ok(settled);
-        }
         let changed = view.number.as_ref().map(|number| number.changed);
         if number.map(|number| number.mzxid) != changed {
-            return Ok(PermitOutcome::Again);
+            return Ok(None);
         }
         let mut watchers = vec![numbered];
-        let mut watches_all = watch == ClaimWatch::All;
         if let Some(before) = before {
             let (stat, watcher) = self.own.until(before).await?.map_err(errors::unread)?;
             match stat {
-                None => return Ok(PermitOutcome::Again),
+                None => return Ok(None),
                 // It got its permits before the number became smaller. So this claim is the first that waits.
                 Some(stat) if permit_requests::holds(&stat) => watches_all = true,
                 Some(_) => watchers.push(watcher),
@@ -320,21 +347,14 @@ impl PermitAttempt<'_> {
             let listed = session.client.list_and_watch_children(&self.paths.claims);
             let listed = errors::unless_missing(self.own.until(listed).await?)?;
             let Some((nodes, watcher)) = listed else {
-                return Ok(PermitOutcome::Again);
+                return Ok(None);
             };
+            // Those that have come since do not matter.
             if view.claims.iter().any(|claim| !nodes.contains(&claim.node)) {
-                return Ok(PermitOutcome::Again);
+                return Ok(None);
             }
             watchers.push(watcher);
         }
-        let watch = self.own.wakes_by(watchers);
-        let ends = self.own.patience_ends(sent);
-        let owner = &self.ask.ticket.owner;
-        let kept = self.shared.registry.waits(owner, node, ends, Some(watch));
-        Ok(if kept {
-            PermitOutcome::Refused
-        } else {
-            PermitOutcome::Again
-        })
+        Ok(Some(watchers))
     }
 }

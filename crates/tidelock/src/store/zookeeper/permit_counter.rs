@@ -1,0 +1,160 @@
+//! Makes the number of permits of a semaphore, and changes it.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::store::kinds::is_lock;
+use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::entry::NodePlace;
+use crate::store::zookeeper::own_node::OwnNode;
+use crate::store::zookeeper::permit_requests::{commit, view};
+use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::renew::withdraw;
+use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::{ZooKeeper, delay_node, errors, keys};
+use crate::store::{BootInstant, BoxFuture, LockKind, Name, PermitChange, PermitCounter, Ticket};
+use crate::types::OwnerMint;
+
+impl PermitCounter for ZooKeeper {
+    fn queues(&self) -> bool {
+        true
+    }
+
+    fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(change_number(&self.0, name, change))
+    }
+}
+
+/// Repeats the change until the number has not changed between our read and our write.
+async fn change_number(shared: &Arc<Shared>, name: &Name, change: PermitChange) -> Result<bool> {
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
+    let paths = shared.permit_paths(name);
+    loop {
+        let view = view(shared, &session, &paths, deadline).await?;
+        let total = view.number.as_ref().map(|number| number.total);
+        let after = match (change, total) {
+            (PermitChange::SetIfNew(_), Some(total)) => total,
+            (PermitChange::SetIfNew(total) | PermitChange::Set(total), _) => total.into(),
+            (PermitChange::Add(more), total) => total.unwrap_or(0).saturating_add(more.into()),
+        };
+        if total == Some(after) {
+            return Ok(false);
+        }
+        let changed = match view.number {
+            Some(number) => {
+                let changes = paths.renumber(&number, after);
+                commit(shared, &session, &changes, deadline)
+                    .await?
+                    .is_none()
+            }
+            None => make_number(shared, &session, name, after, deadline).await?,
+        };
+        if changed {
+            return Ok(true);
+        }
+    }
+}
+
+/// Makes the first number of a semaphore. False: another client was faster.
+///
+/// The name may be a lock, also one that somebody acquires at this moment. So we queue as for a lock, and the node with the
+/// number takes the place of ours when no lock is ahead of it.
+async fn make_number(
+    shared: &Arc<Shared>,
+    session: &ZooKeeperSession,
+    name: &Name,
+    total: i64,
+    deadline: BootInstant,
+) -> Result<bool> {
+    let maker = NumberMaker {
+        shared,
+        ticket: Ticket {
+            kind: LockKind::Mutex,
+            name: name.clone(),
+            owner: OwnerMint::new().fresh(),
+        },
+    };
+    let made = maker.make(session, total, deadline).await;
+    leave(shared, &maker.ticket, true).await?;
+    made
+}
+
+/// The node in the queue of the lock that is there while the number is made. It is withdrawn if the caller leaves.
+struct NumberMaker<'a> {
+    shared: &'a Arc<Shared>,
+    ticket: Ticket,
+}
+
+impl NumberMaker<'_> {
+    async fn make(
+        &self,
+        session: &ZooKeeperSession,
+        total: i64,
+        deadline: BootInstant,
+    ) -> Result<bool> {
+        let (shared, name) = (self.shared, &self.ticket.name);
+        let (paths, parent) = (shared.permit_paths(name), shared.path(name));
+        let own = OwnNode {
+            shared,
+            connection: &shared.connection,
+            ticket: &self.ticket,
+            place: NodePlace {
+                parent: parent.clone(),
+                prefix: keys::maker_prefix(&self.ticket),
+            },
+            deadline,
+        };
+        let mark = shared.delay_path(name);
+        let also = || {
+            (
+                session.client.list_children(&parent),
+                session.client.get_data(&mark),
+            )
+        };
+        let ends = deadline + shared.response_timeout;
+        let created = own.create(session, b"", ends, also).await?;
+        let Some((node, (listed, marked))) = created else {
+            return Ok(false);
+        };
+        let nodes = errors::unless_missing(own.until(listed).await?)?;
+        let nodes = nodes.unwrap_or_default();
+        let mark = delay_node::mark(own.until(marked).await?)?;
+        if nodes.iter().any(|node| node == keys::NUMBER) {
+            return Ok(false);
+        }
+        let is_curators = nodes
+            .iter()
+            .any(|node| keys::is_of_curators_semaphore(node));
+        let queue = keys::in_order(nodes);
+        let mut ahead = queue.iter().take_while(|other| **other != node.name);
+        // The delay of a lock may run without a node.
+        if is_curators || mark.is_some() || ahead.any(|node| keys::makes_a_lock(node)) {
+            return Err(is_lock());
+        }
+        // As an owner id, the epoch is unique.
+        let epoch = self.ticket.owner.permit_id(0);
+        let changes = paths.first_number(&node.name, total, &epoch);
+        let made = commit(shared, session, &changes, deadline).await?.is_none();
+        if made {
+            shared.registry.lost(&self.ticket.owner, &node);
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for NumberMaker<'_> {
+    fn drop(&mut self) {
+        if self
+            .shared
+            .registry
+            .connection(&self.ticket.owner)
+            .is_none()
+        {
+            return; // it has left no node
+        }
+        let (shared, ticket) = (Arc::clone(self.shared), self.ticket.clone());
+        let background = self.shared.background.clone();
+        background.spawn(async move { withdraw(&shared, &ticket).await });
+    }
+}
