@@ -9,7 +9,7 @@ use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Way};
 use testkit::servers::ZooKeeperServer;
 use tidelock::testing::{Faults, Fixture, promises::every_await};
-use tidelock::{Client, ErrorKind, LostReason, Permits, Semaphore, Snapshot};
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, Permits, Semaphore, Snapshot};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 
@@ -230,14 +230,15 @@ async fn a_semaphore_and_curators_recipes_of_its_name_stay_apart() {
     until_no_claims(&server).await;
     let permit = semaphore.acquire().await.unwrap();
     let sides = a.read_write_lock(NAME);
+    let wait = || AcquireOptions::new().wait(SOON);
     for refused in [
         a.lock(NAME).try_acquire().await.map(drop),
-        a.lock(NAME).fenced().acquire().await.map(drop),
-        a.fair_lock(NAME).acquire().await.map(drop),
-        sides.read().acquire().await.map(drop),
+        a.lock(NAME).fenced().acquire_with(wait()).await.map(drop),
+        a.fair_lock(NAME).acquire_with(wait()).await.map(drop),
+        sides.read().acquire_with(wait()).await.map(drop),
         sides.read().try_acquire().await.map(drop),
         sides.write().try_acquire().await.map(drop),
-        sides.write().acquire().await.map(drop),
+        sides.write().acquire_with(wait()).await.map(drop),
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::kinds::is_semaphore;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::delay::{DelayDecision, FirstInQueue};
@@ -23,20 +23,8 @@ use crate::store::zookeeper::{delay_node, errors};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, OwnerId};
 use crate::types::FencingToken;
 
-/// Acquires a lock. The ticket that is refused because its name is a semaphore leaves no node.
-pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
-    let done = decide(shared, ask).await;
-    if done
-        .as_ref()
-        .is_err_and(|error| error.kind() == ErrorKind::WrongType)
-    {
-        leave(shared, &ask.ticket, false).await?;
-    }
-    done
-}
-
 /// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
-async fn decide(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
+pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     let deadline = shared.connection.deadline();
     // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
     let wake = ask

@@ -9,7 +9,7 @@
 use futures_util::future::join;
 use zookeeper_client as zk;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::kinds::is_lock;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
@@ -24,23 +24,12 @@ use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{errors, keys};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant};
 
-/// Acquires permits. A ticket whose name is no semaphore leaves no claim.
+/// Repeats the step until it decides.
 pub(crate) async fn attempt(
     shared: &Shared,
     ask: &AttemptRequest,
     permits: u16,
 ) -> Result<Attempt> {
-    let done = decide(shared, ask, permits).await;
-    if done
-        .as_ref()
-        .is_err_and(|error| error.kind() == ErrorKind::WrongType)
-    {
-        leave(shared, &ask.ticket, false).await?;
-    }
-    done
-}
-
-async fn decide(shared: &Shared, ask: &AttemptRequest, permits: u16) -> Result<Attempt> {
     let deadline = shared.connection.deadline();
     // We arm the wake before we read the claims. Otherwise a wake between the two would be lost.
     let wake = ask
