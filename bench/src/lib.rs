@@ -18,6 +18,7 @@ mod goals;
 mod machine;
 mod page;
 mod peers;
+mod pinned;
 mod process;
 mod run;
 mod stage;
@@ -30,6 +31,7 @@ mod w6_majority;
 mod w7_start;
 mod w8_fair;
 mod wakes;
+mod with_metrics;
 
 pub use run::run;
 

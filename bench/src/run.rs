@@ -11,11 +11,12 @@ use crate::peers::Peer;
 use crate::stage::Stage;
 use crate::{
     machine, w1_own, w2_hot, w3_local, w4_held, w5_waiting, w6_majority, w7_start, w8_fair, wakes,
+    with_metrics,
 };
 
 type Workload = fn(&mut Stage) -> Result<Section>;
 
-const WORKLOADS: [(&str, Workload); 9] = [
+const WORKLOADS: [(&str, Workload); 10] = [
     ("W1", w1_own::measure),
     ("W2", w2_hot::measure),
     ("W3", w3_local::measure),
@@ -25,6 +26,7 @@ const WORKLOADS: [(&str, Workload); 9] = [
     ("W7", w7_start::measure),
     ("W8", w8_fair::measure),
     ("wakes", wakes::measure),
+    ("metrics", with_metrics::measure),
 ];
 
 /// Measures the requested workloads, then prints the page or writes it to the requested file.

@@ -149,10 +149,22 @@ impl Stage {
         &mut self,
         workload: &'static str,
         teams: &mut Vec<Team>,
+        act: impl FnMut(&mut Self, &mut Team) -> Result<T>,
+    ) -> Samples<T> {
+        let rounds = self.args.rounds();
+        self.so_many_rounds(rounds, workload, teams, act)
+    }
+
+    /// The same for a number of rounds that the workload chooses: a small difference needs many.
+    pub(crate) fn so_many_rounds<T>(
+        &mut self,
+        rounds: usize,
+        workload: &'static str,
+        teams: &mut Vec<Team>,
         mut act: impl FnMut(&mut Self, &mut Team) -> Result<T>,
     ) -> Samples<T> {
         let mut all: Samples<T> = teams.iter().map(|team| (team.peer, Vec::new())).collect();
-        for _ in 0..self.args.rounds() {
+        for _ in 0..rounds {
             for (peer, sample) in self.each(workload, teams, &mut act) {
                 if let Some((_, samples)) = all.iter_mut().find(|(of, _)| *of == peer) {
                     samples.push(sample);

@@ -37,10 +37,7 @@ of those who neither re-enter nor wake anybody.
         .into(),
         ..Section::default()
     };
-    let mut peers = stage.peers.clone();
-    // Beside the one that it is compared with.
-    let at = peers.iter().position(|peer| *peer == Peer::Tidelock);
-    peers.insert(at.map_or(0, |at| at + 1), Peer::Recorded);
+    let peers = stage.peers.clone();
     let mut teams = stage.teams("W1", &peers, 1);
     let quick = stage.args.quick;
     let mut bars = Vec::new();
@@ -131,29 +128,18 @@ fn goals(tasks: usize, samples: &Samples<Sample>) -> Vec<Goal> {
     let both = of(samples, Peer::Tidelock).zip(of(samples, Peer::Raw));
     if tasks == 1 {
         let measured = both.map(|(ours, raw)| ratio(ours, raw, |s| s.p50));
-        let recorded = of(samples, Peer::Recorded).zip(of(samples, Peer::Tidelock));
-        let recorded = recorded.map(|(with, without)| ratio(with, without, |s| s.p50));
-        return vec![
-            Goal::at_most(
-                "W1, 1 task: p50 against the bare scripts",
-                1.05,
-                " ×",
-                measured,
-            ),
-            Goal::at_most(
-                "W1, 1 task: p50 with a recorder of metrics against without",
-                1.03,
-                " ×",
-                recorded,
-            ),
-        ];
+        return vec![Goal::at_most(
+            "W1, 1 task: p50 against the bare scripts",
+            1.05,
+            " ×",
+            measured,
+        )];
     }
     let measured = both.map(|(ours, raw)| ratio(ours, raw, |s| s.per_second));
     let best = samples
         .iter()
         .filter(|(peer, samples)| {
-            let is_ours = matches!(peer, Peer::Tidelock | Peer::Recorded);
-            !is_ours && peer.facts().renews && !samples.is_empty()
+            *peer != Peer::Tidelock && peer.facts().renews && !samples.is_empty()
         })
         .max_by(|(_, one), (_, two)| {
             middle(one, |s| s.per_second).total_cmp(&middle(two, |s| s.per_second))

@@ -115,19 +115,24 @@ fn runtime() -> Outcome<tokio::runtime::Runtime> {
 
 /// The log of the library, and of nothing else: drivers log what does not help a user.
 fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        // Warnings of the library address its users. The command prints the relevant messages itself.
-        // The command reports a loss itself. With the library's error line each loss would be told twice.
-        0 => LevelFilter::OFF,
-        1 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+    let at_least = |times| {
+        if verbose >= times {
+            LevelFilter::DEBUG
+        } else {
+            // Warnings of the library address its users. The command prints the relevant messages itself.
+            // The command reports a loss itself. With the library's error line each loss would be told twice.
+            LevelFilter::OFF
+        }
     };
+    let targets = Targets::new()
+        .with_target("tidelock", at_least(1))
+        .with_target("tidelock::requests", at_least(2));
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         // Shows how long the steps take. The date would fill the line and help less.
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .with_ansi(false)
         .with_writer(|| exit::Log)
-        .with_filter(Targets::new().with_target("tidelock", level));
+        .with_filter(targets);
     tracing_subscriber::registry().with(lines).init();
 }

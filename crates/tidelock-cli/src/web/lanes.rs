@@ -1,6 +1,5 @@
 //! The timeline of a lock as a table: a lane for each holder, with a bar for each hold.
 
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::top::text::brief;
@@ -14,12 +13,12 @@ const MOST_LANES: usize = 12;
 const SHORTEST_BAR: u64 = 3;
 
 /// A hold on a lane, in seconds from the left end.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bar {
-    from: u64,
-    width: u64,
+    pub(super) from: u64,
+    pub(super) width: u64,
     /// `now`: it goes on.
-    state: &'static str,
+    pub(super) state: &'static str,
 }
 
 /// Who held the lock.

@@ -111,7 +111,7 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
             gate: crate::unlock::WriteGate::new(&client, prefix.clone(), what.write),
             token,
         },
-    )?;
+    );
     let mut looks = top::pace::Looks::new(&client, &prefix, what.every);
     if what.scan {
         looks = looks.scanning(what.every);

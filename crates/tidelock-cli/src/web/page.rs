@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use minijinja::value::{Serde, Value};
-use minijinja::{Environment, UndefinedBehavior, context};
+use askama::Template;
 use tidelock::Escaped;
 
 use crate::exit::{Failure, Outcome};
@@ -12,39 +11,64 @@ use crate::web::doctor::{self, Found};
 use crate::web::sampler::Seen;
 use crate::web::view::{Shows, View};
 
-/// The end of the name is what makes the template escape for HTML.
-const NAME: &str = "page.html";
-
 /// A page that misses this many looks is marked as old.
 const MISSED: u32 = 3;
 
-/// All pages are one template.
+/// All pages are one template. The end of its name is what makes it escape for HTML.
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    /// Allows the style and the script of a whole page. `None`: only the part that follows the store.
+    nonce: Option<&'a str>,
+    title: String,
+    store: &'a str,
+    /// The address of the events. Empty: the page does not follow the store.
+    events: String,
+    is_all: bool,
+    /// Whether locks can be unlocked on the page.
+    writes: bool,
+    /// The lock that the page can unlock.
+    lock: Option<Unlockable<'a>>,
+    /// For browsers that run no script.
+    every_seconds: Option<u64>,
+    taken: Option<Taken>,
+    /// Why the store does not show its locks.
+    trouble: Option<String>,
+    /// `None`: the store has not answered yet.
+    shows: Option<Shows>,
+}
+
+struct Unlockable<'a> {
+    name: &'a str,
+    /// The same without characters that cannot be seen.
+    shown: String,
+}
+
+/// When the picture was taken.
+struct Taken {
+    at: humantime::Rfc3339Timestamp,
+    age: String,
+    age_ms: u64,
+    /// From this age on it is marked as old.
+    late_ms: u64,
+}
+
+/// What all pages have in common.
 #[derive(Debug)]
 pub(super) struct Pages {
-    templates: Environment<'static>,
     store: String,
     every: Duration,
-    /// Whether locks can be unlocked on the page.
     writes: bool,
 }
 
 impl Pages {
     /// `store`: its URL, without a password.
-    pub(super) fn new(store: String, every: Duration, writes: bool) -> Outcome<Self> {
-        let mut templates = Environment::new();
-        // A wrong name in the template is an error and no empty text.
-        templates.set_undefined_behavior(UndefinedBehavior::Strict);
-        // The only filter of the template: all those of the library would add a fifth of a megabyte to the program.
-        templates.add_filter("length", |list: &Value| list.len());
-        templates
-            .add_template(NAME, include_str!("page.html"))
-            .map_err(Failure::internal)?;
-        Ok(Self {
-            templates,
+    pub(super) fn new(store: String, every: Duration, writes: bool) -> Self {
+        Self {
             store: Escaped(store).to_string(),
             every,
             writes,
-        })
+        }
     }
 
     /// A whole page, and the policy that allows its style and its script and nothing else.
@@ -66,21 +90,18 @@ impl Pages {
     pub(super) fn doctor(&self, found: &Found) -> Outcome<(String, String)> {
         let shows = doctor::shows(found);
         Self::framed(|nonce| {
-            self.render(context! {
-                nonce => nonce,
-                title => "doctor",
-                store => &*self.store,
-                events => "",
-                is_all => false,
-                writes => self.writes,
-                lock => (),
-                every_seconds => (),
-                late_ms => (),
-                age => (),
-                age_ms => (),
-                at => (),
-                trouble => (),
-                shows => Serde(shows),
+            render(&Page {
+                nonce: Some(nonce),
+                title: "doctor".to_owned(),
+                store: &self.store,
+                events: String::new(),
+                is_all: false,
+                writes: self.writes,
+                lock: None,
+                every_seconds: None,
+                taken: None,
+                trouble: None,
+                shows: Some(shows),
             })
         })
     }
@@ -91,35 +112,37 @@ impl Pages {
     }
 
     fn page(&self, view: &View, seen: &Seen, nonce: Option<&str>) -> Outcome<String> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let picture = seen.picture.as_ref();
-        let age = picture.map(|(_, taken)| taken.elapsed());
-        let trouble = seen.trouble.as_deref().map(|why| Escaped(why).to_string());
-        let values = context! {
-            nonce => nonce,
-            title => view.title(),
-            store => &*self.store,
-            events => view.at("/events"),
-            is_all => *view == View::All,
-            writes => self.writes,
-            lock => view.lock().filter(|_| self.writes).map(|name| context! { name, shown => Escaped(name).to_string() }),
-            every_seconds => self.every.as_secs().max(1),
-            late_ms => u64::try_from((self.every * MISSED).as_millis()).unwrap_or(u64::MAX),
-            age => age.map(brief),
-            age_ms => age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-            at => picture.map(|(picture, _)| humantime::format_rfc3339_seconds(picture.at).to_string()),
-            trouble => trouble,
-            shows => picture.map(|(picture, _)| Serde(Shows::of(view, picture, seen))),
-        };
-        self.render(values)
+        let taken = picture.map(|(picture, taken)| Taken {
+            at: humantime::format_rfc3339_seconds(picture.at),
+            age: brief(taken.elapsed()),
+            age_ms: millis(taken.elapsed()),
+            late_ms: millis(self.every * MISSED),
+        });
+        let lock = view.lock().filter(|_| self.writes);
+        let trouble = seen.trouble.as_deref();
+        render(&Page {
+            nonce,
+            title: view.title(),
+            store: &self.store,
+            events: view.at("/events"),
+            is_all: *view == View::All,
+            writes: self.writes,
+            lock: lock.map(|name| Unlockable {
+                name,
+                shown: Escaped(name).to_string(),
+            }),
+            every_seconds: Some(self.every.as_secs().max(1)),
+            taken,
+            trouble: trouble.map(|why| Escaped(why).to_string()),
+            shows: picture.map(|(picture, _)| Shows::of(view, picture, seen)),
+        })
     }
+}
 
-    fn render(&self, values: Value) -> Outcome<String> {
-        let template = self
-            .templates
-            .get_template(NAME)
-            .map_err(Failure::internal)?;
-        template.render(values).map_err(Failure::internal)
-    }
+fn render(page: &Page<'_>) -> Outcome<String> {
+    page.render().map_err(Failure::internal)
 }
 
 #[cfg(test)]

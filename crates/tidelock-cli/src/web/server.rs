@@ -58,9 +58,9 @@ impl Shared {
         hosts: Hosts,
         every: Duration,
         writes: Writes,
-    ) -> Outcome<Self> {
-        let pages = Pages::new(store.to_string(), every, writes.are_allowed())?;
-        Ok(Self {
+    ) -> Self {
+        let pages = Pages::new(store.to_string(), every, writes.are_allowed());
+        Self {
             hosts,
             writes,
             sampler: Sampler::new(),
@@ -68,7 +68,7 @@ impl Shared {
             pages,
             store,
             running: watch::Sender::new(true),
-        })
+        }
     }
 }
 

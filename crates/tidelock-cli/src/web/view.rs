@@ -1,7 +1,6 @@
 //! What stands on each page: its facts and tables, as text that is not escaped yet for HTML.
 
 use form_urlencoded::Serializer;
-use serde::Serialize;
 use tidelock::Escaped;
 
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow};
@@ -64,14 +63,14 @@ impl View {
 }
 
 /// What stands on a page.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Shows {
     pub(super) heading: String,
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) tables: Vec<Table>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Table {
     /// For the address of a part of the page, so it never changes.
     pub(super) id: &'static str,
@@ -84,7 +83,7 @@ pub(super) struct Table {
     pub(super) empty: &'static str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Row {
     /// The same row in the next picture has the same key.
     pub(super) key: String,
@@ -93,10 +92,10 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) text: String,
-    link: Option<String>,
+    pub(super) link: Option<String>,
     /// A picture beside the text, which says the same.
     pub(super) bars: Vec<Bar>,
 }

@@ -20,7 +20,7 @@ fn held(bench: &Bench) -> Run {
 fn link(page: &str, part: &str) -> String {
     let mut links = page.split("href=\"").skip(1);
     let link = links.find_map(|link| link.split('"').next().filter(|link| link.contains(part)));
-    link.expect("a link").replace("&#x2f;", "/")
+    link.expect("a link").to_owned()
 }
 
 /// The names of an object's fields.
@@ -133,7 +133,7 @@ fn the_name_of_a_lock_is_text_on_the_page() {
     let page = web.get("/");
     for page in [&shown, &lock.body, &page.body] {
         assert!(!page.contains("<img"), "{page}");
-        let text = "&lt;img src=x onerror=alert(1)&gt;&quot;&#x27;&amp;";
+        let text = "&#60;img src=x onerror=alert(1)&#62;&#34;&#39;&#38;";
         assert!(page.contains(text), "{page}");
     }
     assert_eq!(web.json()["locks"][0]["name"], HOSTILE);

@@ -22,7 +22,7 @@ const HOSTILE: [&str; 8] = [
 ];
 
 fn pages() -> Pages {
-    Pages::new("redis://cache-1".to_owned(), Duration::from_secs(2), true).unwrap()
+    Pages::new("redis://cache-1".to_owned(), Duration::from_secs(2), true)
 }
 
 fn seen(picture: Picture) -> Seen {
@@ -163,10 +163,7 @@ fn a_page_says_who_holds_and_who_waits() {
         "<dt>waiters</dt><dd>6+</dd>",
         "26s 300ms",
     ] {
-        assert!(
-            all.contains(&part.replace("/?", "&#x2f;?")),
-            "{part}: {all}"
-        );
+        assert!(all.contains(part), "{part}: {all}");
     }
     let lock = page(View::Lock("order:stock:42".to_owned()));
     for part in ["<h1>order:stock:42</h1>", "process=b\"", "<dd>88121</dd>"] {

@@ -179,7 +179,7 @@ impl<'a> AcquireLoop<'a> {
             self.begin_attempt()?;
             self.pending.ask.spare = self.leader.as_mut().map_or(0, Leader::asks);
             self.waiting.asking();
-            tracing::trace!(lock = %self.request.name, "asking the store for the lock");
+            tracing::debug!(target: "tidelock::requests", lock = %self.request.name, "asking the store for the lock");
             let AttemptOutcome {
                 sent,
                 doubt,
