@@ -20,7 +20,9 @@ mod page;
 mod peers;
 mod process;
 mod run;
+mod shared;
 mod stage;
+mod w10_kinds;
 mod w1_cores;
 mod w1_own;
 mod w3_local;
@@ -29,6 +31,7 @@ mod w5_waiting;
 mod w6_majority;
 mod w7_start;
 mod w8_fair;
+mod w9_stores;
 mod wakes;
 
 pub use run::run;
