@@ -9,7 +9,6 @@ use testkit::foreign::Bench;
 use testkit::process::cpu_time;
 use testkit::servers::ZooKeeperServer;
 
-use crate::awake::Awake;
 use crate::figures::{middle, number, short, with_spread};
 use crate::page::{Section, Table};
 use crate::peers::{Peer, on_any_store};
@@ -102,7 +101,6 @@ struct Sample {
 }
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
-    let _awake = Awake::keep()?;
     let redis = Ground {
         url: stage.server.url(),
         pid: stage.server.pid()?,
