@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::peers::Peer;
 
 /// The workloads.
-pub(crate) const ALL: [&str; 10] = [
-    "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "wakes", "metrics",
+pub(crate) const ALL: [&str; 12] = [
+    "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "wakes", "metrics",
 ];
 
 /// Compares locks: what they cost, how soon a waiter acquires, and how the cost grows
@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these workloads
-    #[arg(long, value_name = "W1,…,W8,wakes,metrics", value_delimiter = ',', ignore_case = true, value_parser = ALL)]
+    #[arg(long, value_name = "W1,…,W10,wakes,metrics", value_delimiter = ',', ignore_case = true, value_parser = ALL)]
     pub(crate) only: Vec<String>,
     /// Only these peers, in addition to tidelock and the bare scripts
     #[arg(long, value_name = "PEER,…", value_delimiter = ',')]

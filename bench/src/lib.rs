@@ -21,7 +21,9 @@ mod peers;
 mod pinned;
 mod process;
 mod run;
+mod shared;
 mod stage;
+mod w10_kinds;
 mod w1_cores;
 mod w1_own;
 mod w3_local;
@@ -30,6 +32,7 @@ mod w5_waiting;
 mod w6_majority;
 mod w7_start;
 mod w8_fair;
+mod w9_stores;
 mod wakes;
 mod with_metrics;
 

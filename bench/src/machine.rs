@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::page::Table;
 use crate::peers::Peer;
 use crate::stage::Stage;
 
@@ -55,11 +56,43 @@ pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
 pub(crate) fn version(peer: Peer) -> String {
     match peer {
         Peer::Foreign(bench) => bench.version(),
-        Peer::Tidelock | Peer::Recorded | Peer::Before | Peer::NoHandOff => {
+        Peer::Tidelock | Peer::Recorded | Peer::Before | Peer::NoHandOff | Peer::Session => {
             env!("CARGO_PKG_VERSION").to_owned()
         }
-        Peer::Raw | Peer::RedissonScripts | Peer::Mutex => String::new(),
+        Peer::Flock => last_word(&said("flock", &["--version"])),
+        Peer::Etcdctl => last_word(&said("etcdctl", &["version"])),
+        Peer::Raw | Peer::RedissonScripts | Peer::Mutex | Peer::Advisory | Peer::LeaseTable => {
+            String::new()
+        }
     }
+}
+
+fn last_word(text: &str) -> String {
+    text.rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+/// The facts about these peers.
+pub(crate) fn peers(peers: &[Peer]) -> Table {
+    let mut table = Table::new(&[
+        "",
+        "version",
+        "its tasks",
+        "who waits is",
+        "renewed",
+        "changed",
+    ]);
+    for peer in peers {
+        let facts = peer.facts();
+        table.row([
+            facts.name.to_owned(),
+            version(*peer),
+            facts.tasks.to_owned(),
+            facts.waits.to_owned(),
+            if facts.renews { "yes" } else { "no" }.to_owned(),
+            facts.tuned.to_owned(),
+        ]);
+    }
+    table
 }
 
 /// The first line of the program's output: `java -version` prints to stderr, the others to stdout.

@@ -21,6 +21,16 @@ pub(crate) enum Peer {
     /// tidelock with hand-off switched off: no lock passes from task to task within a process.
     NoHandOff,
     Mutex,
+    /// tidelock on the advisory locks of PostgreSQL.
+    Session,
+    /// The advisory locks of PostgreSQL by hand.
+    Advisory,
+    /// A table of leases on MySQL by hand, with the statements of `ShedLock`.
+    LeaseTable,
+    /// The program `flock`.
+    Flock,
+    /// The program `etcdctl`.
+    Etcdctl,
     Foreign(Bench),
 }
 
@@ -74,6 +84,11 @@ impl Peer {
             Self::Recorded => "tidelock-recorded",
             Self::NoHandOff => "tidelock-no-hand-off",
             Self::Mutex => "mutex",
+            Self::Session => "tidelock-session",
+            Self::Advisory => "advisory",
+            Self::LeaseTable => "lease-table",
+            Self::Flock => "flock",
+            Self::Etcdctl => "etcdctl",
             Self::Foreign(bench) => bench.word(),
         }
     }
@@ -106,7 +121,7 @@ impl Peer {
     /// A factor for the warm-up time. A JVM needs longer because it compiles code only once it is hot.
     pub(crate) fn warm_up(self) -> u32 {
         match self {
-            Self::Foreign(Bench::Redisson) => 6,
+            Self::Foreign(Bench::Redisson | Bench::Curator) => 6,
             Self::Foreign(Bench::NodeRedlock) => 2,
             _ => 1,
         }
@@ -158,7 +173,51 @@ impl Peer {
                 renews: false,
                 tuned: "",
             },
+            Self::Session | Self::Advisory | Self::LeaseTable | Self::Flock | Self::Etcdctl => {
+                self.on_other_stores()
+            }
             Self::Foreign(bench) => foreign(bench),
+        }
+    }
+
+    fn on_other_stores(self) -> Facts {
+        let by_hand = Facts {
+            name: "",
+            tasks: "tokio tasks, a connection each",
+            waits: "woken",
+            renews: false,
+            tuned: "",
+        };
+        let program = Facts {
+            tasks: "processes",
+            ..by_hand
+        };
+        match self {
+            Self::Session => Facts {
+                name: "tidelock, `?locks=session`",
+                ..Self::Tidelock.facts()
+            },
+            Self::Advisory => Facts {
+                name: "`pg_advisory_lock` by hand",
+                tuned: "no lease: the lock lives as long as its session, and no holder is told of a loss",
+                ..by_hand
+            },
+            Self::LeaseTable => Facts {
+                name: "ShedLock's statements by hand",
+                waits: "asks again every 100 ms",
+                tuned: "ShedLock itself does not wait: it skips the work; lease 30 s (it has no default)",
+                ..by_hand
+            },
+            Self::Flock => Facts {
+                name: "`flock`",
+                tuned: "no lease: the kernel frees the lock when its processes have ended",
+                ..program
+            },
+            _ => Facts {
+                name: "`etcdctl lock`",
+                renews: true,
+                ..program
+            },
         }
     }
 }
@@ -221,18 +280,41 @@ fn foreign(bench: Bench) -> Facts {
             renews: false,
             tuned: "a pool of 512 connections (10, and then errors); what its `unlock` answers is not looked at: it says no when it has unlocked",
         },
+        Bench::Curator => Facts {
+            name: "Curator (Java)",
+            tasks: "threads",
+            waits: "woken",
+            renews: true,
+            tuned: "",
+        },
+        Bench::EtcdConcurrency => Facts {
+            name: "`concurrency` (Go)",
+            tasks: "goroutines, a session each",
+            waits: "woken",
+            renews: true,
+            tuned: "",
+        },
     }
 }
 
 /// A process of this crate. Its program is in the same directory as the running one.
 pub(crate) fn ours(kind: &str, url: &str) -> Result<Command> {
-    let program = std::env::current_exe()?.with_file_name("bench-peer");
+    Ok(process(&built("bench-peer")?, kind, url))
+}
+
+/// A process that has every store: `bench-store KIND URL`.
+pub(crate) fn on_any_store(kind: &str, url: &str) -> Result<Command> {
+    Ok(process(&built("bench-store")?, kind, url))
+}
+
+fn built(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name(name);
     anyhow::ensure!(
         program.is_file(),
         "{} is missing: `cargo xtask bench` builds it",
         program.display()
     );
-    Ok(process(&program, kind, url))
+    Ok(program)
 }
 
 fn process(program: &Path, kind: &str, url: &str) -> Command {

@@ -10,13 +10,13 @@ use crate::page::{Page, Section, Table};
 use crate::peers::Peer;
 use crate::stage::Stage;
 use crate::{
-    machine, w1_own, w2_hot, w3_local, w4_held, w5_waiting, w6_majority, w7_start, w8_fair, wakes,
-    with_metrics,
+    machine, w1_own, w2_hot, w3_local, w4_held, w5_waiting, w6_majority, w7_start, w8_fair,
+    w9_stores, w10_kinds, wakes, with_metrics,
 };
 
 type Workload = fn(&mut Stage) -> Result<Section>;
 
-const WORKLOADS: [(&str, Workload); 10] = [
+const WORKLOADS: [(&str, Workload); 12] = [
     ("W1", w1_own::measure),
     ("W2", w2_hot::measure),
     ("W3", w3_local::measure),
@@ -25,6 +25,8 @@ const WORKLOADS: [(&str, Workload); 10] = [
     ("W6", w6_majority::measure),
     ("W7", w7_start::measure),
     ("W8", w8_fair::measure),
+    ("W9", w9_stores::measure),
+    ("W10", w10_kinds::measure),
     ("wakes", wakes::measure),
     ("metrics", with_metrics::measure),
 ];
@@ -101,26 +103,7 @@ fn print(text: &str) {
 }
 
 fn peers(stage: &Stage) -> Table {
-    let mut table = Table::new(&[
-        "",
-        "version",
-        "its tasks",
-        "who waits is",
-        "renewed",
-        "changed",
-    ]);
     let mut peers = Peer::that_wait(&stage.peers);
     peers.insert(0, Peer::Raw);
-    for peer in &peers {
-        let facts = peer.facts();
-        table.row([
-            facts.name.to_owned(),
-            machine::version(*peer),
-            facts.tasks.to_owned(),
-            facts.waits.to_owned(),
-            if facts.renews { "yes" } else { "no" }.to_owned(),
-            facts.tuned.to_owned(),
-        ]);
-    }
-    table
+    machine::peers(&peers)
 }

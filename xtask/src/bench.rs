@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::sh::{self, cargo};
+use crate::test::build_command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -12,16 +13,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // We build both programs: the bench starts the other one many times.
-    sh::run(cargo(&[
-        "build",
-        "--profile",
-        "bench",
-        "--quiet",
-        "-p",
-        "bench",
-        "--bins",
-    ]))?;
+    // We build all programs: the bench starts the others many times. Each package by itself: otherwise the processes of
+    // `bench` would have every store too.
+    let build = ["build", "--profile", "bench", "--quiet", "--bins", "-p"];
+    for package in ["bench", "bench_stores"] {
+        sh::run(cargo(&[build.as_slice(), &[package]].concat()))?;
+    }
+    // Users start the command itself.
+    build_command()?;
     let run = ["run", "--profile", "bench", "--quiet", "-p", "bench", "--"];
     let mut bench = cargo(&run);
     bench.args(&args.rest);

@@ -4,10 +4,12 @@
 //! it.
 
 mod serve;
+mod sides;
 mod stamp;
 mod words;
 
 pub use serve::serve;
+pub use sides::reads;
 pub use stamp::{Stamp, now_ns};
 pub use words::{Answer, Names, Order, Run};
 
@@ -17,6 +19,9 @@ use std::future::Future;
 pub trait Contender: Send + 'static {
     /// A held lock.
     type Held: Send;
+
+    /// Tells the task's number in its process, before its first acquisition of a run.
+    fn number(&mut self, _task: usize) {}
 
     /// Waits until the lock is acquired.
     fn acquire(&mut self) -> impl Future<Output = anyhow::Result<Self::Held>> + Send;

@@ -158,6 +158,7 @@ async fn work<C: Contender>(
     ready: Arc<Barrier>,
 ) -> Result<Vec<Stamp>> {
     let mut stamps = Vec::with_capacity(1024);
+    contender.number(task);
     ready.wait().await;
     loop {
         let asked = now_ns();

@@ -1,126 +1,66 @@
-// redsync or bsm/redislock as a side of the bench: takes locks under load and notes when; see ../../README.md.
+// redsync or bsm/redislock as a side of the bench; see ../../README.md.
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
+	"context"
+	"errors"
+	"math"
 	"os"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	goredislib "github.com/redis/go-redis/v9"
-	"golang.org/x/sys/unix"
+	"tidelock/interop/go-load"
 )
 
-type order struct {
-	Tasks   int    `json:"tasks"`
-	Names   string `json:"names"`
-	Name    string `json:"name"`
-	HoldUs  int64  `json:"hold_us"`
-	StartNs int64  `json:"start_ns"`
-	StopNs  int64  `json:"stop_ns"`
-	File    string `json:"file"`
-}
-
-type done struct {
-	Count int   `json:"count"`
-	AtNs  int64 `json:"at_ns"`
-}
-
-type answer struct {
-	Done   *done  `json:"done,omitempty"`
-	Failed string `json:"failed,omitempty"`
-}
-
-// taker waits for its lock and returns what gives it back.
-type taker func() (release func() error, err error)
+const lease = 30 * time.Second
 
 func main() {
 	client := goredislib.NewClient(&goredislib.Options{Addr: os.Args[2]})
-	taking := redsyncTaker(client)
 	if os.Args[1] == "redislock" {
-		taking = redislockTaker(client)
-	}
-	fmt.Println("ready")
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		var said answer
-		if count, err := obey(lines.Text(), taking); err != nil {
-			said.Failed = err.Error()
-		} else {
-			said.Done = &done{count, now()}
-		}
-		line, _ := json.Marshal(said)
-		fmt.Println(string(line))
+		load.Serve(redislockTaker(client))
+	} else {
+		load.Serve(redsyncTaker(client))
 	}
 }
 
-func obey(line string, taking func(string) taker) (int, error) {
-	var told struct {
-		Run *order `json:"run"`
+// Its own delays, 50 to 250 ms, but no end of them.
+func redsyncTaker(client *goredislib.Client) load.Taking {
+	sync := redsync.New(goredis.NewPool(client))
+	return func(name string, _ int) (load.Taker, error) {
+		lock := sync.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt32))
+		return func() (func() error, error) {
+			return func() error {
+				done, err := lock.Unlock()
+				if err == nil && !done {
+					err = errors.New("it was lost")
+				}
+				return err
+			}, lock.Lock()
+		}, nil
 	}
-	if err := json.Unmarshal([]byte(line), &told); err != nil {
-		return 0, err
-	}
-	if told.Run == nil {
-		return 0, fmt.Errorf("what? %s", line)
-	}
-	return run(told.Run, taking)
 }
 
-func run(told *order, taking func(string) taker) (int, error) {
-	stamps := make([][]string, told.Tasks)
-	errs := make([]error, told.Tasks)
-	var all sync.WaitGroup
-	for number := range told.Tasks {
-		name := told.Name
-		if told.Names == "own" {
-			name = fmt.Sprintf("%s %d", told.Name, number)
-		}
-		all.Go(func() { stamps[number], errs[number] = work(taking(name), number, told) })
+// By itself it does not wait at all; this is the pause that its README shows.
+func redislockTaker(client *goredislib.Client) load.Taking {
+	locks := redislock.New(client)
+	forever := context.Background()
+	options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
+	return func(name string, _ int) (load.Taker, error) {
+		return func() (func() error, error) {
+			for {
+				lock, err := locks.Obtain(forever, name, lease, options)
+				// Without a deadline of its own it gives up after one lease.
+				if errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, context.DeadlineExceeded) {
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				return func() error { return lock.Release(forever) }, nil
+			}
+		}, nil
 	}
-	all.Wait()
-	var text strings.Builder
-	count := 0
-	for number := range told.Tasks {
-		if errs[number] != nil {
-			return 0, errs[number]
-		}
-		for _, stamp := range stamps[number] {
-			text.WriteString(stamp)
-			count++
-		}
-	}
-	return count, os.WriteFile(told.File, []byte(text.String()), 0o600)
-}
-
-func work(take taker, number int, told *order) (stamps []string, err error) {
-	time.Sleep(time.Duration(told.StartNs - now()))
-	for asked := now(); asked < told.StopNs || len(stamps) == 0; asked = now() {
-		release, err := take()
-		if err != nil {
-			return nil, err
-		}
-		entered := now()
-		if told.HoldUs > 0 {
-			time.Sleep(time.Duration(told.HoldUs) * time.Microsecond)
-		}
-		leaving := now()
-		if err := release(); err != nil {
-			return nil, err
-		}
-		stamps = append(stamps, fmt.Sprintf("%d %d %d %d %d\n", number, asked, entered, leaving, now()))
-	}
-	return stamps, nil
-}
-
-// now is nanoseconds of the clock that all languages can read.
-func now() int64 {
-	var time unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &time); err != nil {
-		panic(err)
-	}
-	return time.Nano()
 }

@@ -16,6 +16,7 @@ mod wire;
 mod word_file;
 
 pub use counting_semaphore::JavaCountingSemaphore;
+pub(crate) use curator::curator_bench;
 pub use curator::curator_peer;
 pub use latch::JavaLatch;
 pub use lock::{HammerPlan, HammerReport, JavaLock};

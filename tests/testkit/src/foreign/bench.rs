@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::build::{self, Project};
-use crate::java::{RedissonVersion, redisson_bench};
+use crate::java::{RedissonVersion, curator_bench, redisson_bench};
 use crate::workspace;
 
 /// The library.
@@ -29,6 +29,10 @@ pub enum Bench {
     DistributedLock,
     /// Rust: the crate named `redisson`.
     RedissonRs,
+    /// Java on ZooKeeper: Curator.
+    Curator,
+    /// Go on etcd: the package `concurrency` of etcd's own client.
+    EtcdConcurrency,
 }
 
 impl Bench {
@@ -43,6 +47,8 @@ impl Bench {
             Self::Rslock => "rslock",
             Self::DistributedLock => "distributed-lock",
             Self::RedissonRs => "redisson-rs",
+            Self::Curator => "curator",
+            Self::EtcdConcurrency => "etcd-concurrency",
         }
     }
 
@@ -60,21 +66,25 @@ impl Bench {
                 "distributed-lock-redis = { version = \"=",
             ),
             Self::RedissonRs => ("rust-bench/Cargo.toml", "redisson = { version = \"="),
+            Self::Curator => ("curator/pom.xml", "<curator.version>"),
+            Self::EtcdConcurrency => ("etcd-go/go.mod", "go.etcd.io/etcd/client/v3 v"),
         };
         let text = fs::read_to_string(interop().join(file)).unwrap_or_default();
         let rest = text.split_once(before).map_or("", |(_, rest)| rest);
-        let end = rest.find(['"', '\n']).unwrap_or(rest.len());
+        let end = rest.find(['"', '<', '\n']).unwrap_or(rest.len());
         rest[..end].trim().to_owned()
     }
 
-    /// The command that starts it on the server at that `redis://HOST:PORT`. Builds it first if needed.
+    /// The command that starts it on the server at that `SCHEME://HOST:PORT`. Builds it first if needed.
     ///
     /// # Errors
     /// Fails when it cannot be built.
     pub fn command(self, url: &str) -> Result<Command> {
-        let place = url.strip_prefix("redis://").context(url.to_owned())?;
+        let (_, place) = url.split_once("://").context(url.to_owned())?;
         let mut command = match self {
             Self::Redisson => return redisson_bench(url),
+            Self::Curator => return curator_bench(place),
+            Self::EtcdConcurrency => Command::new(build::built(Project::GoEtcd)?.join("bench")),
             Self::Redsync | Self::Redislock => {
                 let mut command = Command::new(build::built(Project::Go)?.join("bench"));
                 command.arg(self.word());
@@ -120,6 +130,8 @@ mod tests {
             Bench::Rslock,
             Bench::DistributedLock,
             Bench::RedissonRs,
+            Bench::Curator,
+            Bench::EtcdConcurrency,
         ] {
             let version = bench.version();
             let first = version.chars().next();

@@ -39,6 +39,8 @@ pub(super) fn command(client: Foreign) -> Result<Command> {
 pub(super) enum Project {
     Python,
     Go,
+    /// The side of the benchmark on etcd. Its client needs gRPC, which the others should not have to build.
+    GoEtcd,
     Node,
     Rust,
     /// One Rust library of the benchmark. Each has its own binary and feature, so that a dependency that does not
@@ -56,8 +58,8 @@ pub(super) fn built(project: Project) -> Result<PathBuf> {
     turn.lock().context("waiting for another build")?;
     let stamp = out.join(project.stamp());
     let mut sources = newest(&project.sources())?;
-    if let Project::RustBench(_) = project {
-        sources = sources.max(newest(&workspace().join("bench/load"))?);
+    if let Some(shared) = project.shared() {
+        sources = sources.max(newest(&workspace().join(shared))?);
     }
     if !modified(&stamp).is_ok_and(|built| built > sources) {
         project.build()?;
@@ -71,6 +73,7 @@ impl Project {
         match self {
             Self::Python => "redis-py",
             Self::Go => "redsync",
+            Self::GoEtcd => "etcd-go",
             Self::Node => "node-redlock",
             Self::Rust => "rslock",
             Self::RustBench(_) => "rust-bench",
@@ -79,6 +82,15 @@ impl Project {
 
     fn sources(self) -> PathBuf {
         workspace().join("interop").join(self.name())
+    }
+
+    /// Sources outside its own folder.
+    fn shared(self) -> Option<&'static str> {
+        match self {
+            Self::RustBench(_) => Some("bench/load"),
+            Self::Go | Self::GoEtcd => Some("interop/go-load"),
+            Self::Python | Self::Node | Self::Rust => None,
+        }
     }
 
     fn out(self) -> PathBuf {
@@ -105,6 +117,10 @@ impl Project {
                 let (peer, bench) = (out.join("peer"), out.join("bench"));
                 self.run("go", &["build", "-o", text(&peer)?, "."])?;
                 self.run("go", &["build", "-o", text(&bench)?, "./bench"])
+            }
+            Self::GoEtcd => {
+                let bench = out.join("bench");
+                self.run("go", &["build", "-o", text(&bench)?, "."])
             }
             Self::Node => {
                 for file in ["package.json", "package-lock.json", "peer.js", "bench.js"] {

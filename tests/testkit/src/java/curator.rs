@@ -38,3 +38,14 @@ pub fn curator_peer(server: SocketAddr, path: &str, session: Duration) -> anyhow
     peer.wait_line("ready", START)?;
     Ok(peer)
 }
+
+/// The command that starts Curator for the benchmark on the server at that `HOST:PORT`, with the JVM's defaults.
+pub(crate) fn curator_bench(place: &str) -> anyhow::Result<Command> {
+    let class_path = build::curator()?;
+    let mut command = Command::new("java");
+    command
+        .arg("-cp")
+        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()))
+        .args(["tidelock.curator.Bench", place]);
+    Ok(command)
+}

@@ -16,32 +16,46 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RReadWriteLock;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
  * Redisson, with its own defaults, as a side of the bench: takes locks under load and notes when. Its words are in
- * {@code interop/README.md}. Arguments: the Redis URL, and
- * {@code fair} for fair locks.
+ * {@code interop/README.md}. Arguments: the Redis URL, and for other kinds than the lock {@code fair}, or
+ * {@code permits N} (expiring ones) and {@code counting N} for a semaphore of so many, or {@code sides N} for a read-write
+ * lock that N of a hundred holds read.
  */
 public final class Bench {
     private final RedissonClient redisson;
-    private final boolean fair;
+    private final String kind;
+    private final int number;
 
-    private Bench(RedissonClient redisson, boolean fair) {
+    private Bench(RedissonClient redisson, String[] args) {
         this.redisson = redisson;
-        this.fair = fair;
+        kind = args.length > 1 ? args[1] : "lock";
+        number = args.length > 2 ? Integer.parseInt(args[2]) : 0;
+    }
+
+    /** Waits for its turn, the nth of a run, and returns how to end it. */
+    private interface Taker {
+        Turn take(int nth) throws Exception;
+    }
+
+    private interface Turn {
+        void end();
     }
 
     public static void main(String[] args) throws Exception {
         Config config = new Config();
         var server = config.useSingleServer().setAddress(args[0]);
-        boolean fair = args.length > 1 && args[1].equals("fair");
-        if (fair) {
+        if (args.length > 1 && args[1].equals("fair")) {
             // Each waiter of a fair lock has a channel of its own. The default allows 250 of them.
             server.setSubscriptionsPerConnection(100);
         }
-        Bench bench = new Bench(Redisson.create(config), fair);
+        Bench bench = new Bench(Redisson.create(config), args);
         System.out.println("ready");
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -77,8 +91,7 @@ public final class Bench {
             List<Callable<List<String>>> jobs = new ArrayList<>();
             for (int t = 0; t < tasks; t++) {
                 String own = one ? name : name + " " + t;
-                RLock lock = fair ? redisson.getFairLock(own) : redisson.getLock(own);
-                jobs.add(new Task(t, lock, order, ready));
+                jobs.add(new Task(t, taker(own, t), order, ready));
             }
             List<String> stamps = new ArrayList<>();
             for (Future<List<String>> job : pool.invokeAll(jobs)) {
@@ -91,8 +104,47 @@ public final class Bench {
         }
     }
 
+    private Taker taker(String name, int task) {
+        return switch (kind) {
+            case "lock" -> locked(redisson.getLock(name));
+            case "fair" -> locked(redisson.getFairLock(name));
+            case "permits" -> {
+                RPermitExpirableSemaphore permits = redisson.getPermitExpirableSemaphore(name);
+                permits.trySetPermits(number);
+                yield nth -> {
+                    String id = permits.acquire();
+                    return () -> permits.release(id);
+                };
+            }
+            case "counting" -> {
+                RSemaphore semaphore = redisson.getSemaphore(name);
+                semaphore.trySetPermits(number);
+                yield nth -> {
+                    semaphore.acquire();
+                    return semaphore::release;
+                };
+            }
+            case "sides" -> {
+                RReadWriteLock sides = redisson.getReadWriteLock(name);
+                Taker read = locked(sides.readLock());
+                Taker write = locked(sides.writeLock());
+                // As `reads` in bench/load.
+                yield nth -> ((nth * 19 + task * 37) % 100 < number ? read : write).take(nth);
+            }
+            default -> throw new IllegalArgumentException("no such kind: " + kind);
+        };
+    }
+
+    private static Taker locked(RLock lock) {
+        Turn unlock = lock::unlock;
+        return nth -> {
+            lock.lock();
+            return unlock;
+        };
+    }
+
     /** One thread: it asks, enters, leaves and has left, and notes each on the monotonic clock. */
-    private record Task(int number, RLock lock, JsonObject order, CyclicBarrier ready)
+    private record Task(int number, Taker taker, JsonObject order, CyclicBarrier ready)
             implements Callable<List<String>> {
         @Override
         public List<String> call() throws Exception {
@@ -106,13 +158,13 @@ public final class Bench {
                 Thread.sleep(early / 1_000_000, (int) (early % 1_000_000));
             }
             for (long asked = System.nanoTime(); asked < stop || stamps.isEmpty(); asked = System.nanoTime()) {
-                lock.lock();
+                Turn turn = taker.take(stamps.size());
                 long entered = System.nanoTime();
                 if (holdUs > 0) {
                     Thread.sleep(holdUs / 1000, (int) (holdUs % 1000) * 1000);
                 }
                 long leaving = System.nanoTime();
-                lock.unlock();
+                turn.end();
                 stamps.add(new long[] {asked, entered, leaving, System.nanoTime()});
             }
             List<String> lines = new ArrayList<>();

@@ -1,0 +1,5 @@
+module tidelock/interop/go-load
+
+go 1.26.0
+
+require golang.org/x/sys v0.48.0
