@@ -40,6 +40,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(permits: …)` adds the promises of a store with semaphores, `permits faces` without the bare store.
 /// - `conformance!(counting: …)` adds those of a store with counting semaphores, `counting faces` without the bare store.
 /// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
+/// - [`conformance_of_barriers!`](crate::conformance_of_barriers) has the promises about barriers.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
 #[macro_export]

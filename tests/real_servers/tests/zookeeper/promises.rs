@@ -36,6 +36,15 @@ mod chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
+/// Members of a barrier hold the read side of a lock, and their state is a mark.
+mod barrier {
+    tidelock::conformance_of_barriers!(super::fixture());
+}
+
+mod barrier_chaos {
+    tidelock::conformance_of_barriers!(faces: super::fixture().through_chaos());
+}
+
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
     tidelock::conformance!(read_write: super::fixture().blocking());
