@@ -20,6 +20,20 @@ pub(super) async fn clients<const N: usize>(fixture: &Fixture) -> [Client; N] {
     clients.try_into().expect("so many")
 }
 
+/// Two clients whose members look by themselves so seldom that a test can tell it from a message.
+pub(super) async fn patient_clients(fixture: &Fixture) -> [Client; 2] {
+    let lease = fixture.lease() * 10;
+    [
+        fixture.client(fixture.builder().lease(lease)).await,
+        fixture.client(fixture.builder().lease(lease)).await,
+    ]
+}
+
+/// Waits until the pause between two looks of a [patient](patient_clients) member has grown.
+pub(super) async fn until_looks_are_rare(fixture: &Fixture) {
+    tokio::time::sleep(fixture.lease() * 4).await;
+}
+
 /// Bounds what takes several round trips of several members.
 pub(super) fn soon(fixture: &Fixture) -> Duration {
     fixture.lease() * 6
@@ -127,21 +141,20 @@ pub async fn members_enter_together_and_leave_together(fixture: &Fixture) {
 /// The last member wakes those that wait, and the last to leave wakes those that have left. Nobody waits for the end of a
 /// lease.
 pub async fn the_last_member_wakes_the_others(fixture: &Fixture) {
-    let [a, b] = clients(fixture).await;
+    let [a, b] = patient_clients(fixture).await;
     let name = unique("solver");
     let [a, b] = [a.barrier(&name, 2), b.barrier(&name, 2)];
-    // Long enough that the pause between two looks has grown to a third of the lease.
     let first = waiting(fixture, &a, 1).await;
-    tokio::time::sleep(fixture.lease() * 2).await;
+    until_looks_are_rare(fixture).await;
     let second = within("the last", soon(fixture), b.enter()).await;
     let second = second.expect("all are there");
-    let first = within("the message", fixture.lease() / 4, first).await;
+    let first = within("the message", fixture.soon(), first).await;
     let first = first.expect("no panic").expect("all are there");
     let leaving = tokio::spawn(first.leave());
-    tokio::time::sleep(fixture.lease() * 2).await;
+    until_looks_are_rare(fixture).await;
     assert!(!leaving.is_finished());
     second.leave().await.expect("the other one has left");
-    let ended = within("the message", fixture.lease() / 4, leaving).await;
+    let ended = within("the message", fixture.soon(), leaving).await;
     ended.expect("no panic").expect("all have left");
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::barrier::{clients, entered, gave_up, left, nothing_is_left, present, soon, waiting};
+use super::barrier::{
+    clients, entered, gave_up, left, nothing_is_left, patient_clients, present, soon,
+    until_looks_are_rare, waiting,
+};
 use crate::error::ErrorKind;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
@@ -113,19 +116,21 @@ pub async fn a_cancelled_member_leaves_nothing_behind(fixture: &Fixture) {
     nothing_is_left(fixture, &a, &barrier).await;
 }
 
-/// The drop of a guard leaves without waiting.
+/// The drop of a guard leaves without waiting, and wakes the one that waits for it.
 pub async fn a_dropped_member_has_left(fixture: &Fixture) {
-    let [a, b] = clients(fixture).await;
+    let [a, b] = patient_clients(fixture).await;
     let name = unique("solver");
     let [a, b] = [a.barrier(&name, 2), b.barrier(&name, 2)];
     let first = waiting(fixture, &a, 1).await;
-    let second = within("the last", soon(fixture), b.enter())
-        .await
-        .expect("all");
-    drop(entered(fixture, first).await);
-    within("the other one has left", soon(fixture), second.leave())
-        .await
-        .expect("left");
+    let second = within("the last", soon(fixture), b.enter()).await;
+    let second = second.expect("all are there");
+    let first = entered(fixture, first).await;
+    let leaving = tokio::spawn(second.leave());
+    until_looks_are_rare(fixture).await;
+    assert!(!leaving.is_finished());
+    drop(first);
+    let left = within("the message", fixture.soon(), leaving).await;
+    left.expect("no panic").expect("the other one has left");
 }
 
 /// A wait ends with `Closed` when its client closes. The members of other clients wait on.
