@@ -142,8 +142,9 @@ impl Barrier {
         Box::pin(self.enter_within(None)).await
     }
 
-    /// As [`enter`](Self::enter), but waits for at most this long. If the time is over and this member has not entered, the
-    /// others have not entered with it: no member is told that it entered with one that was told that its time was over.
+    /// As [`enter`](Self::enter), but waits for at most this long. One write to the store decides whether the time was over
+    /// first or the last member came first: after [`TimedOut`](ErrorKind::TimedOut) the others have not entered with this
+    /// member. The store may need longer to answer.
     ///
     /// # Errors
     /// As [`enter`](Self::enter), and [`TimedOut`](ErrorKind::TimedOut) if too few members have come.
