@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::barrier::member::BarrierMember;
+use crate::barrier::register::told_again;
 use crate::barrier::signal::SignalWait;
 use crate::barrier::state::{BarrierState, BarrierStep};
 use crate::engine::runtime::clock::BootInstant;
@@ -159,15 +160,6 @@ impl BarrierGuard {
 /// How long an outage may last: a lease, or the rest of the caller's time.
 pub(super) fn patience(now: BootInstant, end: Option<BootInstant>, lease: Duration) -> Duration {
     end.map_or(lease, |end| end.since(now).min(lease))
-}
-
-/// The error of a step whose effect does not matter to the caller, or is undone.
-pub(super) fn told_again(error: Error) -> Error {
-    if error.outcome_unknown() {
-        error.retold()
-    } else {
-        error
-    }
 }
 
 impl Deref for BarrierGuard {

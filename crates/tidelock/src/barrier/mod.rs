@@ -26,9 +26,9 @@ use futures_util::future::{Either, select};
 
 pub use self::guard::BarrierGuard;
 
-use self::guard::{patience, told_again};
+use self::guard::patience;
 use self::member::BarrierMember;
-use self::register::BarrierRegister;
+use self::register::{BarrierRegister, told_again};
 use self::signal::SignalWait;
 use self::state::{BarrierState, BarrierStep};
 use crate::engine::ClientInner;

@@ -112,7 +112,8 @@ impl BarrierRegister {
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
-                Err(error) if in_doubt && !error.outcome_unknown() => {
+                // Any other error of a member that joins says more than that an earlier try is in doubt.
+                Err(error) if in_doubt && (step == BarrierStep::Leave || error.is_retryable()) => {
                     return Err(Error::new(ErrorKind::OutcomeUnknown).because(error.to_string()));
                 }
                 Err(error) => return Err(error),
@@ -160,8 +161,9 @@ impl BarrierRegister {
         step: BarrierStep,
         member: &str,
     ) -> Result<Option<BarrierDecision>> {
-        let (before, state) = self.read(backend).await?;
-        let seen = backend.inspect(&self.name).await?;
+        // A read changes nothing, so its outcome is never in doubt.
+        let (before, state) = self.read(backend).await.map_err(told_again)?;
+        let seen = backend.inspect(&self.name).await.map_err(told_again)?;
         let is_alive = |owner: &str| seen.has_owner(owner);
         let decision = state.after(step, member, self.size, &is_alive)?;
         if decision.state == state {
@@ -196,5 +198,14 @@ impl BarrierRegister {
         if let Err(error) = freed {
             tracing::debug!(barrier = %self.name, %error, "no signal was sent; the members look again after a while");
         }
+    }
+}
+
+/// The error of a request whose effect does not matter to the caller, or is undone.
+pub(super) fn told_again(error: Error) -> Error {
+    if error.outcome_unknown() {
+        error.retold()
+    } else {
+        error
     }
 }

@@ -22,7 +22,10 @@ mod barrier {
 mod barrier_chaos {
     use tidelock::testing::Fixture;
 
-    tidelock::conformance_of_barriers!(faces: Fixture::memory().through_chaos().simulated());
+    /// A step has three requests, and each may be faulty several times in a row. It is repeated for no longer than a lease.
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(3);
+
+    tidelock::conformance_of_barriers!(faces: Fixture::memory().lease_of(LEASE).through_chaos().simulated());
 }
 
 mod barrier_simulated {

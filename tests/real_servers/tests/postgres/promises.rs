@@ -75,7 +75,10 @@ mod barrier {
 }
 
 mod barrier_chaos {
-    tidelock::conformance_of_barriers!(faces: super::fixture().through_chaos());
+    /// A step has three requests, and each may be faulty several times in a row. It is repeated for no longer than a lease.
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(3);
+
+    tidelock::conformance_of_barriers!(faces: super::fixture().lease_of(LEASE).through_chaos());
 }
 
 mod threads {
