@@ -19,6 +19,7 @@
 //! # Ok::<(), tidelock::Error>(())
 //! ```
 
+mod barrier;
 mod counting_semaphore;
 mod election;
 mod fenced;
@@ -48,6 +49,7 @@ use crate::snapshot::{Finding, Snapshot};
 use crate::stats::Stats;
 use crate::types::FencingToken;
 
+pub use self::barrier::{Barrier, BarrierGuard};
 pub use self::counting_semaphore::CountingSemaphore;
 pub use self::election::{Election, LeaderChanges, Leadership};
 pub use self::fenced::{FencedGuard, LockGuard};

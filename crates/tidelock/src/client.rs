@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future};
 
+use crate::barrier::Barrier;
 use crate::closing::Closing;
 use crate::counting_semaphore::CountingSemaphore;
 use crate::election::Election;
@@ -269,6 +270,22 @@ impl Client {
     #[doc(alias = "getCountDownLatch")]
     pub fn latch(&self, name: &str) -> Latch {
         Latch::new(&self.0, name)
+    }
+
+    /// A double barrier: so many members, in any processes, enter together and leave together; see [`Barrier`]. All must
+    /// name the same number. Sends nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let solver = client.barrier("solver", 2);
+    /// let (one, other) = tokio::try_join!(solver.enter(), solver.enter())?;
+    /// tokio::try_join!(one.leave(), other.leave())?;
+    /// # Ok(()) }
+    /// ```
+    pub fn barrier(&self, name: &str, members: u32) -> Barrier {
+        Barrier::new(&self.0, name, members)
     }
 
     /// Several locks as one: its guard holds all of them or none. They may be locks of other clients and stores; the

@@ -33,6 +33,7 @@
 )]
 
 mod acknowledge;
+mod barrier;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod builder;
@@ -96,6 +97,7 @@ mod unstable;
 pub mod url_options {}
 
 pub use acknowledge::{Acknowledged, ReplicaAck};
+pub use barrier::{Barrier, BarrierGuard, BarrierMembers};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use closing::Closing;

@@ -158,6 +158,16 @@ impl Lock {
         }
     }
 
+    /// A lock of the client's own store whose name has its prefix already.
+    pub(crate) fn named(core: &Arc<ClientInner>, kind: LockKind, name: Name) -> Self {
+        Self {
+            context: LockContext::new(Arc::clone(core), core.home.clone()),
+            kind,
+            name: Ok(name),
+            gives: PhantomData,
+        }
+    }
+
     /// A lock that consists of other locks (multi lock).
     pub(crate) fn in_set(core: Arc<ClientInner>, store: QueuedStore, name: Name) -> Self {
         Self {

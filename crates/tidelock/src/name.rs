@@ -80,6 +80,12 @@ impl Name {
         Self::hashed(format!("{}%candidates", self.as_str()).into())
     }
 
+    /// The name under which a barrier keeps its state, and of the lock behind which its members wait. The lock of the
+    /// barrier's own name is what its members hold.
+    pub(crate) fn of_barrier(&self) -> Self {
+        Self::hashed(format!("{}%barrier", self.as_str()).into())
+    }
+
     /// The name as it is written to the store, prefix included.
     ///
     /// # Examples

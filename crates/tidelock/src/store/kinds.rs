@@ -76,6 +76,12 @@ pub(crate) fn no_counts(kind: CountKind) -> Error {
     lacking(what, &["memory:", "redis:"])
 }
 
+/// The error of a store that has no barriers: it keeps no marks, or has no read-write locks.
+pub(crate) fn no_barriers() -> Error {
+    let (_, stores) = stores_with(LockKind::Read);
+    lacking("barriers", stores)
+}
+
 fn lacking(what: &str, stores: &[&str]) -> Error {
     Error::new(ErrorKind::Unsupported).because(format!(
         "this store has no {what}; these have: {}",

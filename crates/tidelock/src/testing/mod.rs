@@ -13,6 +13,7 @@
 )]
 
 mod any_lock;
+mod barrier_suite;
 mod candidates;
 mod chaos;
 mod faults;

@@ -40,6 +40,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(permits: …)` adds the promises of a store with semaphores, `permits faces` without the bare store.
 /// - `conformance!(counting: …)` adds those of a store with counting semaphores, `counting faces` without the bare store.
 /// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
+/// - [`conformance_of_barriers!`](crate::conformance_of_barriers) has the promises about barriers.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
 #[macro_export]
@@ -143,7 +144,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; side_requests:
             attempts_of_a_reader_that_meet_wait_for_the_writer
         );
-        $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one);
+        $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one a_reader_that_has_died_is_not_shown);
         $crate::conformance!(@tests $fixture; downgrade:
             a_writer_becomes_a_reader_without_a_gap
             readers_that_come_next_enter_at_a_downgrade

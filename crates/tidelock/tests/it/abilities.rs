@@ -86,6 +86,13 @@ async fn the_error_names_every_store_that_has_the_kind() {
             assert_eq!(named.contains(&store), has, "{store}: {said}");
         }
     }
+    let error = client.barrier("x", 2).enter().await.unwrap_err();
+    let said = error.to_string();
+    let (_, named) = said.split_once("these have: ").unwrap();
+    for (store, can) in abilities() {
+        let has = named.split(", ").any(|named| named == store);
+        assert_eq!(has, can.marks && can.has(LockKind::Read), "{store}: {said}");
+    }
     let counting = client.counting_semaphore("x");
     for (what, error) in [
         ("latches", client.latch("x").wait().await.unwrap_err()),

@@ -1,7 +1,7 @@
 //! Every operation is cancelled at each of its await points, on a store whose requests are pending before and after
 //! they take effect.
 
-use tidelock::testing::promises::{counting, every_await, latch};
+use tidelock::testing::promises::{barrier_faults, counting, every_await, latch};
 use tidelock::testing::{Faults, Fixture};
 
 fn pending() -> Fixture {
@@ -86,4 +86,9 @@ async fn a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing() {
 #[tokio::test]
 async fn a_count_down_cancelled_at_every_await_counts_at_most_once() {
     latch::a_count_down_cancelled_at_every_await_counts_at_most_once(&pending()).await;
+}
+
+#[tokio::test]
+async fn a_barrier_cancelled_at_every_await_leaves_nothing() {
+    barrier_faults::a_barrier_cancelled_at_every_await_leaves_nothing(&pending()).await;
 }

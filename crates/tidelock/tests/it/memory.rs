@@ -13,10 +13,33 @@ mod plain {
     tidelock::conformance!(ordered election: Fixture::memory());
 }
 
+mod barrier {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance_of_barriers!(Fixture::memory());
+}
+
+mod barrier_chaos {
+    use tidelock::testing::Fixture;
+
+    /// A step has three requests, and each may be faulty several times in a row. It is repeated for no longer than a lease.
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(3);
+
+    tidelock::conformance_of_barriers!(faces: Fixture::memory().lease_of(LEASE).through_chaos().simulated());
+}
+
+mod barrier_simulated {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance_of_barriers!(Fixture::memory().simulated());
+}
+
 /// A double of a store that polls.
 #[cfg(feature = "memcached")]
 mod like_memcached {
     use tidelock::testing::Fixture;
+
+    tidelock::conformance_of_barriers!(none: Fixture::memory_like("memcached").simulated());
 
     tidelock::conformance!(Fixture::memory_like("memcached").simulated());
     tidelock::conformance!(no once: Fixture::memory_like("memcached").simulated());
@@ -30,6 +53,7 @@ mod like_zookeeper {
 
     tidelock::conformance!(Fixture::memory_like("zookeeper").simulated());
     tidelock::conformance!(read_write: Fixture::memory_like("zookeeper").simulated());
+    tidelock::conformance_of_barriers!(Fixture::memory_like("zookeeper").simulated());
 }
 
 mod chaos {

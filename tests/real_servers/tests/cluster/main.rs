@@ -84,6 +84,8 @@ mod promises {
         tidelock::conformance!(once: super::fixture());
         tidelock::conformance!(election: super::fixture());
         tidelock::conformance!(ordered election: super::fixture());
+        // The lock of the members, the state and the lock of the signals are in different slots.
+        tidelock::conformance_of_barriers!(super::fixture());
     }
 
     mod chaos {

@@ -48,6 +48,11 @@ mod chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
+/// Members of a barrier hold the read side of a lock, and their state is a mark.
+mod barrier {
+    tidelock::conformance_of_barriers!(super::fixture());
+}
+
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
     tidelock::conformance!(read_write: super::fixture().blocking());

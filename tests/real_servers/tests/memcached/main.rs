@@ -24,6 +24,7 @@ mod promises {
     tidelock::conformance!(super::fixture());
     tidelock::conformance!(no once: super::fixture());
     tidelock::conformance!(no election: super::fixture());
+    tidelock::conformance_of_barriers!(none: super::fixture());
 }
 
 mod chaos {

@@ -30,6 +30,11 @@ mod chaos {
     tidelock::conformance!(once with faults: super::fixture().through_chaos());
 }
 
+/// Members of a barrier hold the read side of a lock, and their state is a mark.
+mod barrier {
+    tidelock::conformance_of_barriers!(super::fixture());
+}
+
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
 }

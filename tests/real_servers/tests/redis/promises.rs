@@ -80,6 +80,18 @@ mod latch_chaos {
     tidelock::conformance!(latch faces: super::fixture().through_chaos());
 }
 
+/// Members of a barrier hold the read side of a lock, and their state is a mark.
+mod barrier {
+    tidelock::conformance_of_barriers!(super::fixture());
+}
+
+mod barrier_chaos {
+    /// A step has three requests, and each may be faulty several times in a row. It is repeated for no longer than a lease.
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(3);
+
+    tidelock::conformance_of_barriers!(faces: super::fixture().lease_of(LEASE).through_chaos());
+}
+
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
     tidelock::conformance!(read_write: super::fixture().blocking());

@@ -23,6 +23,7 @@ mod promises {
     tidelock::conformance!(super::fixture());
     tidelock::conformance!(once: super::fixture());
     tidelock::conformance!(election: super::fixture());
+    tidelock::conformance_of_barriers!(none: super::fixture());
 }
 
 /// A server that publishes keyspace events when keys are deleted or expire.

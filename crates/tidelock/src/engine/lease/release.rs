@@ -76,3 +76,20 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         result => result,
     }
 }
+
+/// Releases a hold in the background that somebody else may have freed by force, as its holder expects. So a store that
+/// has nothing to free is no loss, and is not logged as one.
+pub(crate) fn in_background_if_held(mut hold: Arc<Hold>) {
+    let term = Arc::get_mut(&mut hold).and_then(|hold| hold.term.take());
+    let steward = hold.context.steward();
+    // Registered before `disarm`, as in `settle`.
+    let _in_flight = steward.in_flight();
+    if hold.disarm(HoldOutcome::Released) && !hold.was_released_by_close() {
+        steward.send(StewardCommand::Release(PendingRelease {
+            repeated: true,
+            ..hold.pending_release(term)
+        }));
+    } else {
+        leader_term::end(term);
+    }
+}

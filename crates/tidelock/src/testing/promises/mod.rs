@@ -1,5 +1,7 @@
 //! The promises. Each function checks one, is named as a sentence, and panics if the store breaks the promise.
 
+pub mod barrier;
+pub mod barrier_faults;
 pub mod cancel;
 pub mod close;
 pub mod contract;

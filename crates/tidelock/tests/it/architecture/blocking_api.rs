@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::sources;
 
 /// The types that both APIs have. Their methods may be in several files.
-const TYPES: [&str; 12] = [
+const TYPES: [&str; 14] = [
+    "Barrier",
+    "BarrierGuard",
     "Client",
     "Election",
     "Lock",

@@ -26,7 +26,9 @@ const FLOOR_PLAN: [&str; 14] = [
 ];
 
 /// The blocking types have the names of the asynchronous ones.
-const BLOCKING: [&str; 15] = [
+const BLOCKING: [&str; 17] = [
+    "Barrier",
+    "BarrierGuard",
     "Client",
     "CountingSemaphore",
     "Election",

@@ -40,6 +40,11 @@ mod sides {
     tidelock::conformance!(read_write: file());
 }
 
+/// Members of a barrier hold the read side of a lock, and their state is a mark.
+mod barrier {
+    tidelock::conformance_of_barriers!(super::file());
+}
+
 /// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
 mod permits {
     use super::file;

@@ -101,7 +101,7 @@ script!(
 );
 script!(
     /// Read-only.
-    INSPECT, "lua/listeners.lua", "lua/names.lua", "lua/inspect.lua"
+    INSPECT, "lua/listeners.lua", "lua/names.lua", "lua/sides.lua", "lua/inspect.lua"
 );
 script!(
     /// Doctor check: whether the user may use a counter.

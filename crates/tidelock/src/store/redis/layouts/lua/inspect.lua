@@ -1,11 +1,22 @@
 -- Reads the state of a lock atomically. Values that the user is not allowed to read are left out.
 -- KEYS: lock
 -- ARGV: fencing counter, channel, subcommands of PUBSUB that count listeners: 'numsub', 'shardnumsub'
--- Returns {fields and values, milliseconds left, token or nil, number of waiters or -1, the first owners in the queue of
--- a fair lock}. The number of waiters has the processes that wait for a release, and each waiter in a queue.
+-- Returns {fields and values without those of readers that have died, milliseconds left, token or nil, number of waiters
+-- or -1, the first owners in the queue of a fair lock}. The number of waiters has the processes that wait for a release,
+-- and each waiter in a queue.
 local fields = redis.pcall('hgetall', KEYS[1])
 if fields.err then
   return fields
+end
+local mode
+for i = 1, #fields, 2 do
+  mode = fields[i] == 'mode' and fields[i + 1] or mode
+end
+local alive = {}
+for i = 1, #fields, 2 do
+  if not is_dead_reader(KEYS[1], mode, fields[i], fields[i + 1]) then
+    alive[#alive + 1], alive[#alive + 2] = fields[i], fields[i + 1]
+  end
 end
 local token = redis.pcall('get', ARGV[1])
 if type(token) == 'table' and token.err then
@@ -25,4 +36,4 @@ for _, length in ipairs({redis.pcall('llen', fair), redis.pcall('zcard', sides)}
   end
 end
 local first = redis.pcall('lrange', fair, 0, 99)
-return {fields, redis.call('pttl', KEYS[1]), token, count, first.err and {} or first}
+return {alive, redis.call('pttl', KEYS[1]), token, count, first.err and {} or first}

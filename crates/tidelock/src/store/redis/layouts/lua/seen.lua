@@ -16,14 +16,15 @@ end
 -- Whether each field of the hash of a lock is of one of the owners. The field of a writer ends with ':write'. HGETALL: a
 -- user who may look at locks has no right to HKEYS.
 local function is_held_by(key, owners)
-  local fields, held, has_sides = redis.call('hgetall', key), false, false
+  local fields, held, mode = redis.call('hgetall', key), false, nil
   for i = 1, #fields, 2 do
-    has_sides = has_sides or fields[i] == 'mode'
+    mode = fields[i] == 'mode' and fields[i + 1] or mode
   end
   for i = 1, #fields, 2 do
     local field = fields[i]
-    if field ~= 'mode' then
-      local owner = has_sides and string.match(field, '^(.*):write$') or field
+    -- A reader that has died is shown to nobody.
+    if field ~= 'mode' and not is_dead_reader(key, mode, field, fields[i + 1]) then
+      local owner = mode and string.match(field, '^(.*):write$') or field
       if not owners[owner] then
         return false
       end

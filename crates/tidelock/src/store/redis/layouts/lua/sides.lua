@@ -6,6 +6,20 @@ local function hold_key(key, owner, n)
   return name .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
+-- Whether a field of the hash of a lock is a reader whose leases have all ended. The field stays as long as other readers
+-- keep the hash. If the user may not look at the keys, the reader counts as alive.
+local function is_dead_reader(key, mode, field, count)
+  if mode ~= 'read' or field == 'mode' or string.sub(field, -6) == ':write' then
+    return false
+  end
+  for n = math.min(tonumber(count) or 0, 1000), 1, -1 do
+    if redis.pcall('pttl', hold_key(key, field, n)) ~= -2 then
+      return false
+    end
+  end
+  return true
+end
+
 -- Removes a waiter from the queue of tidelock's waiters. Returns whether it was there.
 local function leave_queue(key, waiter)
   redis.call('hdel', named('tidelock:rw_deadlines:', key), waiter)

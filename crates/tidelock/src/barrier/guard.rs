@@ -1,0 +1,180 @@
+//! The guard of a member that is inside a barrier.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::barrier::member::BarrierMember;
+use crate::barrier::register::told_again;
+use crate::barrier::signal::SignalWait;
+use crate::barrier::state::{BarrierState, BarrierStep};
+use crate::engine::runtime::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+
+/// A member that has entered a [`Barrier`](crate::Barrier) and is inside. [`leave`](Self::leave) waits until the others
+/// have left too. Its drop leaves in the background, and waits for nobody.
+///
+/// It has all methods of a [`Guard`]: the client renews the lease of the member while it lives, and
+/// [`lost`](Guard::lost) resolves before the others can take the member for dead.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let inside = client.barrier("solver", 1).enter().await?;
+/// inside.while_held(async { /* one step of the work */ }).await?;
+/// inside.leave().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused, the member leaves at once"]
+#[clippy::has_significant_drop]
+pub struct BarrierGuard {
+    member: BarrierMember,
+    /// The owners of all members that entered together.
+    together: Vec<String>,
+}
+
+impl BarrierGuard {
+    pub(super) fn new(member: BarrierMember, state: BarrierState) -> Self {
+        Self {
+            member,
+            together: state.together,
+        }
+    }
+
+    /// Leaves, and waits until all members that entered together have left, or their leases have ended.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) if this member was lost before: the others did not wait for it.
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) if the store does not answer for a lease,
+    /// [`Unavailable`](ErrorKind::Unavailable) if it answers no more during the wait, and [`Closed`](ErrorKind::Closed).
+    /// After any error this member has left, or leaves in the background, at the latest with its lease.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the member leaves in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let solver = client.barrier("solver", 2);
+    /// let (one, other) = tokio::try_join!(solver.enter(), solver.enter())?;
+    /// tokio::try_join!(one.leave(), other.leave())?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn leave(self) -> Result<()> {
+        Box::pin(self.leave_within(None)).await
+    }
+
+    /// As [`leave`](Self::leave), but waits for the others for at most this long.
+    ///
+    /// # Errors
+    /// As [`leave`](Self::leave), and [`TimedOut`](ErrorKind::TimedOut) if others are still inside. This member has left.
+    ///
+    /// # Cancel safety
+    /// As [`leave`](Self::leave).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let solver = client.barrier("solver", 2);
+    /// let (one, other) = tokio::try_join!(solver.enter(), solver.enter())?;
+    /// let error = one.leave_timeout(Duration::from_millis(5)).await.unwrap_err();
+    /// assert!(error.is_timeout()); // the other one is still inside
+    /// other.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn leave_timeout(self, limit: Duration) -> Result<()> {
+        Box::pin(self.leave_within(Some(limit))).await
+    }
+
+    /// The owner ids of all members that entered together, this one included, in the order in which they came. All of these
+    /// members get the same list, so a place in it may be a member's share of the work.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let solver = client.barrier("solver", 2);
+    /// let (one, other) = tokio::try_join!(solver.enter(), solver.enter())?;
+    /// assert_eq!(one.together(), other.together());
+    /// assert!(one.together().contains(&other.owner_id()));
+    /// # Ok(()) }
+    /// ```
+    pub fn together(&self) -> &[String] {
+        &self.together
+    }
+
+    async fn leave_within(self, limit: Option<Duration>) -> Result<()> {
+        let name = self.member.guard.hold().granted().ticket.name.clone();
+        let left = self.leave_and_wait(limit).await;
+        left.map_err(|error| error.on_lock(&name))
+    }
+
+    async fn leave_and_wait(self, limit: Option<Duration>) -> Result<()> {
+        let Self {
+            mut member,
+            together,
+        } = self;
+        let (core, register) = (member.core.clone(), member.register.clone());
+        let end = limit.map(|limit| core.timers.now() + limit);
+        let lost = member.guard.hold().status.refusal();
+        let lease = core.settings.lease;
+        let mut state = member.step(BarrierStep::Leave, lease).await?;
+        drop(member);
+        if let Some(lost) = lost {
+            return Err(lost);
+        }
+        let mut wait = SignalWait::new(&core, &register.signal);
+        loop {
+            let others = together.iter().filter(|owner| state.is_inside(owner));
+            let others = others.count();
+            if others == 0 {
+                return Ok(());
+            }
+            if end.is_some_and(|end| core.timers.now() >= end) {
+                return Err(Error::new(ErrorKind::TimedOut).because(format!(
+                    "{others} of {} members are still inside",
+                    together.len()
+                )));
+            }
+            wait.next(end).await?;
+            let patience = patience(core.timers.now(), end, lease);
+            let looked = register.step(&core, BarrierStep::Look, "", patience);
+            // This member has left, so no step of it is in doubt.
+            state = looked.await.map_err(told_again)?;
+        }
+    }
+
+    /// The guard of the member's hold, for the blocking API.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn hold_guard(&self) -> Guard {
+        self.member.guard.reenter()
+    }
+}
+
+/// How long an outage may last: a lease, or the rest of the caller's time.
+pub(super) fn patience(now: BootInstant, end: Option<BootInstant>, lease: Duration) -> Duration {
+    end.map_or(lease, |end| end.since(now).min(lease))
+}
+
+impl Deref for BarrierGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.member.guard
+    }
+}
+
+impl fmt::Debug for BarrierGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BarrierGuard")
+            .field("guard", &self.member.guard)
+            .field("together", &self.together)
+            .finish_non_exhaustive()
+    }
+}

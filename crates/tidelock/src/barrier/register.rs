@@ -1,0 +1,211 @@
+//! The register of a barrier: its state in the store, and the signal for those that wait.
+//!
+//! The state is a mark of the name `NAME%barrier`. Each member holds the read side of the lock `NAME`, so the store itself
+//! says which members are alive. A step reads the state, then the holders, and writes by compare-and-set. That order is
+//! needed: a member takes its hold before it joins, so a member that is in the state and not among the holders, which were
+//! read later, is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::barrier::state::{BarrierDecision, BarrierState, BarrierStep};
+use crate::engine::ClientInner;
+use crate::engine::runtime::backoff::ExponentialBackoff;
+use crate::engine::runtime::retry;
+use crate::engine::store_handle::StoreHandle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Backend, LockKind, MarkChange, Name, ReplicaAck, Timers};
+
+/// The slot of the state among the marks.
+const SLOT: &str = "state";
+
+/// How long the store keeps a state that nobody changes: the longest use of a barrier.
+const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long the store keeps the empty state. It cannot delete a mark, but it can let it expire.
+const EXPIRES_NOW: Duration = Duration::from_millis(1);
+
+/// The pause after another member has changed the state between our read and our write. Each such conflict means that the
+/// other one has done its step.
+const CONFLICT: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(2), Duration::from_millis(50)).jitter(1.0);
+
+/// The state of one barrier in the store. It does not keep the client alive.
+#[derive(Debug, Clone)]
+pub(super) struct BarrierRegister {
+    store: Arc<StoreHandle>,
+    /// The lock that each member holds for reading.
+    name: Name,
+    /// The name of the mark, and of the lock behind which members wait for a signal.
+    pub(super) signal: Name,
+    size: u32,
+    wish: ReplicaAck,
+}
+
+impl BarrierRegister {
+    pub(super) fn new(core: &ClientInner, store: &Arc<StoreHandle>, name: Name, size: u32) -> Self {
+        Self {
+            store: Arc::clone(store),
+            signal: name.of_barrier(),
+            name,
+            size,
+            wish: core.settings.acknowledge,
+        }
+    }
+
+    /// Refuses a barrier that the store cannot have, before any traffic.
+    pub(super) fn check(&self) -> Result<()> {
+        let can = self.store.front().capabilities();
+        if can.marks && can.has(LockKind::Read) {
+            return Ok(());
+        }
+        Err(crate::store::kinds::no_barriers())
+    }
+
+    /// The members that are present and alive.
+    pub(super) async fn look(&self, core: &ClientInner) -> Result<BarrierState> {
+        let patience = core.settings.lease;
+        let again = || async {
+            let backend = self.store.front();
+            let state = self.read(backend).await?.1;
+            let seen = backend.inspect(&self.name).await?;
+            let is_alive = |owner: &str| seen.has_owner(owner);
+            state.after(BarrierStep::Look, "", self.size, &is_alive)
+        };
+        let decision = core.through_outage(patience, again).await;
+        self.store.heard(&self.name, &decision);
+        Ok(decision?.state)
+    }
+
+    /// Does a step of this member, and repeats it while the store cannot be reached, for at most `patience`, or another
+    /// member was faster. Returns the state after it.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if the step may have been done although no reply came.
+    pub(super) async fn step(
+        &self,
+        core: &ClientInner,
+        step: BarrierStep,
+        member: &str,
+        patience: Duration,
+    ) -> Result<BarrierState> {
+        let in_doubt = AtomicBool::new(false);
+        let mut conflicts = 0;
+        loop {
+            core.refuse_if_closed()?;
+            let again = || async {
+                let tried = self.try_step(self.store.front(), step, member).await;
+                self.store.heard(&self.name, &tried);
+                if tried.as_ref().is_err_and(Error::outcome_unknown) {
+                    in_doubt.store(true, Ordering::Relaxed);
+                }
+                tried
+            };
+            let tried = core.through_outage(patience, again).await;
+            let in_doubt = in_doubt.load(Ordering::Relaxed);
+            let decision = match tried {
+                Ok(Some(decision)) => decision,
+                Ok(None) => {
+                    core.timers.after(CONFLICT.pause(conflicts)).await;
+                    conflicts += 1;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+                // Any other error of a member that joins says more than that an earlier try is in doubt.
+                Err(error) if in_doubt && (step == BarrierStep::Leave || error.is_retryable()) => {
+                    return Err(Error::new(ErrorKind::OutcomeUnknown).because(error.to_string()));
+                }
+                Err(error) => return Err(error),
+            };
+            // A write without a reply may have been the one that the others wait for.
+            if decision.is_awaited || in_doubt {
+                self.signal(self.store.front()).await;
+            }
+            return Ok(decision.state);
+        }
+    }
+
+    /// Removes a member whose caller has left, in the background. If the store does not answer within `limit`, the hold of
+    /// the member has ended by then, and the other members remove it.
+    pub(super) async fn remove(
+        &self,
+        member: &str,
+        limit: Duration,
+        longest: Duration,
+        timers: &Timers,
+    ) -> Result<()> {
+        let again = || async {
+            let mut conflicts = 0;
+            while self
+                .try_step(self.store.back(), BarrierStep::Leave, member)
+                .await?
+                .is_none()
+            {
+                timers.after(CONFLICT.pause(conflicts)).await;
+                conflicts += 1;
+            }
+            Ok(())
+        };
+        retry::within(limit, longest, timers, again).await?;
+        // Also if this step has changed nothing that others wait for: the caller may have left between a step that they
+        // wait for and its signal.
+        self.signal(self.store.back()).await;
+        Ok(())
+    }
+
+    /// `None`: the state has changed since it was read, and nothing was written.
+    async fn try_step(
+        &self,
+        backend: &dyn Backend,
+        step: BarrierStep,
+        member: &str,
+    ) -> Result<Option<BarrierDecision>> {
+        // A read changes nothing, so its outcome is never in doubt.
+        let (before, state) = self.read(backend).await.map_err(told_again)?;
+        let seen = backend.inspect(&self.name).await.map_err(told_again)?;
+        let is_alive = |owner: &str| seen.has_owner(owner);
+        let decision = state.after(step, member, self.size, &is_alive)?;
+        if decision.state == state {
+            return Ok(Some(decision));
+        }
+        let after = decision.state.to_line();
+        let change = MarkChange {
+            slot: SLOT,
+            before: before.as_deref(),
+            after: &after,
+            keep: if after.is_empty() { EXPIRES_NOW } else { KEEP },
+            wish: self.wish,
+        };
+        let marks = backend.extensions().need_marks()?;
+        let written = marks.replace(&self.signal, change).await?;
+        Ok(written.then_some(decision))
+    }
+
+    /// The state, and the text that the store has for it.
+    async fn read(&self, backend: &dyn Backend) -> Result<(Option<String>, BarrierState)> {
+        let marks = backend.extensions().need_marks()?;
+        let text = marks.read(&self.signal, SLOT).await?;
+        let state = BarrierState::from_line(text.as_deref().unwrap_or_default())?;
+        Ok((text, state))
+    }
+
+    /// Wakes all members that wait, in all processes: frees the lock that they queue behind. If this fails, they look again
+    /// by themselves after a while.
+    async fn signal(&self, backend: &dyn Backend) {
+        let freed = backend.force_release(&self.signal, None).await;
+        self.store.heard(&self.signal, &freed);
+        if let Err(error) = freed {
+            tracing::debug!(barrier = %self.name, %error, "no signal was sent; the members look again after a while");
+        }
+    }
+}
+
+/// The error of a request whose effect does not matter to the caller, or is undone.
+pub(super) fn told_again(error: Error) -> Error {
+    if error.outcome_unknown() {
+        error.retold()
+    } else {
+        error
+    }
+}
