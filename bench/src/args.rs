@@ -21,7 +21,7 @@ pub struct Args {
     /// Only these workloads
     #[arg(long, value_name = "W1,…,W10,wakes,metrics", value_delimiter = ',', ignore_case = true, value_parser = ALL)]
     pub(crate) only: Vec<String>,
-    /// Only these peers, in addition to tidelock and the bare scripts
+    /// Only these peers, in addition to tidelock and the bare scripts. W9 and W10 have peers of their own
     #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
     peers: Option<Vec<String>>,
     /// Another commit's build of `bench-peer`, measured as one more peer: the change itself, side by side

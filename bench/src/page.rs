@@ -143,7 +143,7 @@ round everybody takes a turn on the same server, one at a time, in a new random 
 the rounds, in brackets the smallest and the largest; a ratio is the median of the ratios of each round.
 
 Every hold is noted by the process that has it on the machine's monotonic clock, which all languages can read: asked,
-entered, leaving, left. All figures come from these notes. In W1 to W8 a process of the lowest priority keeps each core awake wherever
+entered, leaving, left. All times of locks come from these notes. In W1 to W8 and in the section on metrics a process of the lowest priority keeps each core awake wherever
 one waits for one, because an idle core of a virtual machine takes longer to wake up than a lock takes.
 ";
 

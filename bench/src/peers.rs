@@ -262,7 +262,7 @@ fn foreign(bench: Bench) -> Facts {
         Bench::Rslock => Facts {
             name: "rslock (Rust)",
             tasks: "tokio tasks, two threads",
-            waits: "asks thrice within 0 to 400 ms, and over again",
+            waits: "asks three times within 0 to 400 ms, then begins again",
             renews: false,
             tuned: "lease 30 s (it has no default)",
         },

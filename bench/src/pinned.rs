@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// A process whose threads all run on one core. Without it, a round trip takes fifty or a hundred microseconds, by
+/// A process whose threads all run on one of the cores that this program may use. Without it, a round trip takes fifty or a hundred microseconds, by
 /// whether the kernel has put client and server on one core or on two. The drop lets the process run on all cores again.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -13,11 +13,11 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// `core` counts from 0. It wraps around where the machine has fewer.
+    /// `core` counts from 0.
     pub(crate) fn to(pid: u32, core: usize) -> Result<Self> {
         let cores = std::thread::available_parallelism()?.get();
+        ensure!(core < cores, "this machine has {cores} cores");
         let pinned = Self { pid, cores };
-        let core = core % cores;
         taskset(pid, core, core)?;
         Ok(pinned)
     }

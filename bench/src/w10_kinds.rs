@@ -132,32 +132,8 @@ fn on_zookeeper(stage: &mut Stage, curator: Peer) -> Result<Table> {
         url: server.url(),
         pid: server.pid()?,
     };
-    if has_permits(&ground.url)? {
-        let peers = [Peer::Tidelock, curator];
-        return Ok(on_server(stage, &ground, Kind::Permits, &peers));
-    }
-    let mut table = on_server(stage, &ground, Kind::Permits, &[curator]);
-    table.row(not_yet());
-    Ok(table)
-}
-
-/// The row of a side that does not have the kind.
-fn not_yet() -> [String; 9] {
-    let name = Peer::Tidelock.name();
-    [name, "–", "not yet", "–", "–", "–", "–", "–", "–"].map(str::to_owned)
-}
-
-/// Whether tidelock has permits on that store.
-fn has_permits(url: &str) -> Result<bool> {
-    let output = on_any_store("has-permits", url)?.output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "{}{}",
-        said,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(said.trim() == "yes")
+    let peers = [Peer::Tidelock, curator];
+    Ok(on_server(stage, &ground, Kind::Permits, &peers))
 }
 
 fn on_server(stage: &mut Stage, ground: &Ground, kind: Kind, peers: &[Peer]) -> Table {
@@ -274,7 +250,7 @@ The semaphores promise different things. Permits of tidelock's `Semaphore` and o
 `RPermitExpirableSemaphore` without a lease time keeps a permit of a dead process until somebody removes it, and neither
 `RSemaphore` nor `CountingSemaphore` knows its holders.
 
-The stamps of each round are checked: a side that lets too many hold at once is left out.
+The servers are as in W9. The stamps of each round are checked: a side that lets too many hold at once is left out.
 ";
 
 #[cfg(test)]
@@ -287,14 +263,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ON_REDIS.len());
-    }
-
-    #[test]
-    fn a_kind_that_a_store_does_not_have_yet_has_a_row() {
-        let mut table = Table::new(&["", "hold ms", "acquisitions/s"]);
-        table.row(not_yet());
-        let text = table.markdown();
-        assert!(text.contains("| tidelock | – | not yet | –"), "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::Result;
 use load::Names;
 
 use crate::awake::Awake;
-use crate::figures::{micros, middle, number, percentile, ratio, short, with_spread};
+use crate::figures::{micros, percentile, ratio, short, with_spread};
 use crate::goals::Goal;
 use crate::page::{Section, Table};
 use crate::peers::Peer;
@@ -23,7 +23,6 @@ const ROUNDS: usize = 12;
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     p50: f64,
-    cpu: f64,
 }
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
@@ -73,19 +72,17 @@ fn sample(seen: &Seen) -> Sample {
     times.sort_unstable();
     Sample {
         p50: micros(percentile(&times, 0.5)),
-        cpu: seen.cpu.as_secs_f64() * 1e6 / number(times.len()),
     }
 }
 
 fn table(samples: &Samples<Sample>) -> Table {
-    let mut table = Table::new(&["", "p50 µs", "of tidelock", "CPU µs"]);
+    let mut table = Table::new(&["", "p50 µs", "of tidelock"]);
     let base = of(samples, Peer::Tidelock).unwrap_or_default();
     for (peer, samples) in samples {
         table.row([
             peer.name().to_owned(),
             with_spread(samples, |s| s.p50),
             short(ratio(samples, base, |s| s.p50)),
-            short(middle(samples, |s| s.cpu)),
         ]);
     }
     table

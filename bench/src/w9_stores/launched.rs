@@ -34,7 +34,7 @@ pub(super) fn measure(stage: &mut Stage, section: &mut Section) {
         "store",
         "",
         "start to end of `true`, ms",
-        "`tidelock run` of it",
+        "time of `tidelock run` ÷ this",
         "turns/s",
     ]);
     for (store, pair) in [
@@ -60,7 +60,8 @@ pub(super) fn measure(stage: &mut Stage, section: &mut Section) {
 
 const ABOUT: &str = "Programs that run a command under a lock. The time is from the start of the program to its end, with `true` as the command. For the
 turns, four processes at a time compete for one name, and the command makes and removes a folder, which fails if another process is inside.
-`tidelock run` uses a file (`sqlite:`) beside `flock`, and the same server as `etcdctl lock`:";
+Beside `flock`, `tidelock run` uses a file (`sqlite:`); beside `etcdctl lock`, both use the same etcd server. `tidelock` is the release
+build of this repository with all stores; packages have a smaller one:";
 
 fn rows(table: &mut Table, store: &str, samples: &Samples<Sample>) {
     let ours = of(samples, Peer::Tidelock).unwrap_or_default();
@@ -216,8 +217,8 @@ fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(
         output.status.success(),
-        "{}, {}: {}",
-        command.get_program().display(),
+        "{:?}, {}: {}",
+        command,
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );

@@ -10,7 +10,7 @@ mod lease_table;
 
 use anyhow::{Context, Result, bail};
 use load::serve;
-use tidelock::{Client, ErrorKind};
+use tidelock::Client;
 
 use crate::advisory::Advisory;
 use crate::kinds::{Counting, Locks, Permits, Sides};
@@ -27,23 +27,8 @@ async fn main() -> Result<()> {
         "permits" => serve(Permits::new(Client::connect(&url).await?, number()?)).await,
         "counting" => serve(Counting::new(Client::connect(&url).await?, number()?)).await,
         "sides" => serve(Sides::new(Client::connect(&url).await?, number()?)?).await,
-        "has-permits" => say_whether_it_has_permits(&url).await,
         "advisory" => serve(Advisory::new(url)).await,
         "lease-table" => serve(LeaseTable::new(&url).await?).await,
-        _ => bail!(
-            "{kind} is none of lock, permits, counting, sides, has-permits, advisory, lease-table"
-        ),
+        _ => bail!("{kind} is none of lock, permits, counting, sides, advisory, lease-table"),
     }
-}
-
-/// Prints `yes` or `no`. A store without permits refuses before it sends anything.
-#[allow(clippy::print_stdout, reason = "printing is its purpose")]
-async fn say_whether_it_has_permits(url: &str) -> Result<()> {
-    let client = Client::connect(url).await?;
-    let has = match client.semaphore("bench has permits").try_acquire().await {
-        Err(error) if error.kind() == ErrorKind::Unsupported => "no",
-        other => other.map(|_| "yes")?,
-    };
-    println!("{has}");
-    Ok(())
 }
