@@ -453,6 +453,27 @@ async fn a_number_on_zookeeper_that_is_none_is_refused_and_stays() {
     until_no_claims(&server).await;
 }
 
+/// Somebody has deleted the node under the number, or has made the number by hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_on_zookeeper_without_its_epoch_is_refused_at_once() {
+    let server = ZooKeeperServer::start().unwrap();
+    let (a, bare) = (patient_client(&server).await, bare(&server).await);
+    let semaphore = a.semaphore(NAME);
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    bare.mkdir("/shop/render", &mode).await.unwrap();
+    bare.create(NUMBER, b"2 abc", &mode).await.unwrap();
+    for refused in [
+        semaphore.try_acquire().await.map(drop),
+        semaphore.acquire().await.map(drop),
+        semaphore.set_permits(3).await,
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WrongType, "{refused}");
+    }
+    assert_eq!(bare.get_data(NUMBER).await.unwrap().0, b"2 abc");
+    until_no_claims(&server).await;
+}
+
 /// The number of requests, including heartbeats, of the one session whose client has this timeout.
 fn requests(server: &ZooKeeperServer) -> u64 {
     let text = server.say("cons").unwrap();

@@ -22,7 +22,9 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
     if is_semaphore(&nodes, mark.as_ref()) {
         return semaphores::force(shared, &session, name, seen, deadline).await;
     }
-    let queue = keys::in_order(nodes);
+    let mut queue = keys::in_order(nodes);
+    // It holds nothing: see `permit_counter.rs`.
+    queue.retain(|node| !keys::is_maker(node));
     if let Some(seen) = seen {
         let seen = (seen, &*queue, mark.as_ref());
         return force_if(shared, &session, name, seen, deadline).await;

@@ -1,5 +1,7 @@
 //! Read-only requests: inspect, check, list.
 
+use futures_util::future::try_join_all;
+
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::glob::matches_glob;
@@ -136,24 +138,28 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) ->
             (name, session.client.list_children(&path), path)
         })
         .collect();
-    let mut names = Vec::new();
+    let (mut names, mut counted) = (Vec::new(), Vec::new());
     for (name, children, _) in asked {
         let children = shared.timers.until(deadline, children).await;
         let children = children.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
         let nodes = errors::unless_missing(children)?.unwrap_or_default();
-        let is_held = if nodes.iter().any(|node| node == keys::NUMBER) {
-            match Name::new(name.as_str()) {
-                Ok(name) => semaphores::is_held(shared, &session, &name, deadline).await?,
-                Err(_) => false, // another program has made a node with the name of a number
-            }
-        } else {
-            let queue = keys::in_order(nodes);
-            queue.iter().any(|node| !keys::is_maker(node))
-        };
-        if is_held {
+        if nodes.iter().any(|node| node == keys::NUMBER) {
+            // Not a name: another program has made a node with the name of a number.
+            counted.extend(Name::new(name.as_str()));
+        } else if keys::in_order(nodes)
+            .iter()
+            .any(|node| !keys::is_maker(node))
+        {
             names.push(name);
         }
     }
+    // One after the other, they would take two round trips each.
+    let held = counted.iter().map(async |name| {
+        let is_held = semaphores::is_held(shared, &session, name, deadline);
+        Ok(is_held.await?.then(|| name.as_str().to_owned()))
+    });
+    names.extend(try_join_all(held).await?.into_iter().flatten());
+    names.sort_unstable();
     Ok(Page { names, next })
 }
 

@@ -20,9 +20,11 @@ pub(crate) const NUMBER: &str = "%permits__WRIT__-1";
 /// The node above the claims of all semaphores. No lock can have this name.
 pub(crate) const CLAIMS_PARENT: &str = "%permits";
 /// The part of the name of a claim between the permits that it wants and the number that the server gives it.
-const PERMITS: &str = "-permits-";
-/// The part of the name of a node that makes the number of a semaphore. To others it is the node of a lock.
-const MAKER: &str = "number-lock-";
+pub(crate) const PERMITS: &str = "-permits-";
+/// The part of the name of a node that makes the number of a semaphore. To others it is the node of a lock: Curator's
+/// `InterProcessMutex` and an older tidelock see its number behind `lock-`. To Curator's `InterProcessReadWriteLock` it is a
+/// writer ahead of all others, because `%` sorts before every number.
+const MAKER: &str = "number-__WRIT__%lock-";
 /// The nodes of Curator's `InterProcessSemaphoreV2`.
 const CURATORS_SEMAPHORE: [&str; 2] = ["leases", "locks"];
 
@@ -139,7 +141,7 @@ fn number(node: &str) -> Option<i32> {
 }
 
 /// The server counts in 32 bits.
-fn wrapped(digits: &str) -> Option<i32> {
+pub(crate) fn wrapped(digits: &str) -> Option<i32> {
     let number: i64 = digits.parse().ok()?;
     #[allow(
         clippy::cast_possible_truncation,
@@ -159,27 +161,11 @@ pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
     queue.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The claims of a semaphore, first come first, each with the permits that it wants.
-pub(crate) fn claims(nodes: Vec<String>) -> Vec<(String, u16)> {
-    let numbered = nodes.into_iter().filter_map(|node| {
-        let (number, permits) = claim(&node)?;
-        Some((number, (node, permits)))
-    });
-    by_distance(numbered.collect())
-}
-
-/// The number of a claim, and the permits that it wants. `None`: it is another kind of node.
-fn claim(node: &str) -> Option<(i32, u16)> {
-    let (ticket, digits) = node.rsplit_once(PERMITS)?;
-    let (_, permits) = ticket.rsplit_once('-')?;
-    Some((wrapped(digits)?, permits.parse().ok()?))
-}
-
 /// Orders by number.
 ///
 /// The server counts the nodes of a lock in 32 bits, and after 2147483647 comes -2147483648. So numbers are compared by how far
 /// they are from each other: otherwise the first that comes after the turn would stand before the holder, and enter.
-fn by_distance<T: Ord>(numbered: Vec<(i32, T)>) -> Vec<T> {
+pub(crate) fn by_distance<T: Ord>(numbered: Vec<(i32, T)>) -> Vec<T> {
     let from = numbered.first().map_or(0, |(number, _)| *number);
     let distance = |(number, node): (i32, T)| (number.wrapping_sub(from), node);
     let mut queue: Vec<(i32, T)> = numbered.into_iter().map(distance).collect();
@@ -280,22 +266,6 @@ mod tests {
         assert!(prefix(&ticket(LockKind::Write)).ends_with("-__WRIT__"));
     }
 
-    #[test]
-    fn a_claim_says_how_many_permits_it_wants() {
-        let ticket = Ticket {
-            kind: LockKind::Permits(30),
-            name: Name::new("render").unwrap(),
-            owner: OwnerMint::new().fresh(),
-        };
-        let own = |number: &str| format!("{}{number}", prefix(&ticket));
-        let (second, first) = (own("0000000007"), own("0000000006"));
-        let nodes = strings(&[&second, "x", "-permits-1", "a-x-permits-0000000001", &first]);
-        assert_eq!(claims(nodes), [(first, 30), (second, 30)]);
-        let wrapped = strings(&["a-1-permits--2147483648", "b-2-permits-2147483647"]);
-        let wanted = claims(wrapped).into_iter().map(|(_, permits)| permits);
-        assert_eq!(wanted.collect::<Vec<_>>(), [2, 1]);
-    }
-
     /// Curator sorts by the text behind its word, and by the whole name where that is missing.
     #[test]
     fn the_number_of_permits_is_ahead_of_every_lock() {
@@ -317,6 +287,23 @@ mod tests {
         }
         assert!(NUMBER.contains(WRITE), "Curator's readers wait for it");
         assert_eq!(name_of(CLAIMS_PARENT), None);
+    }
+
+    /// Curator's recipes sort by the text behind their own word.
+    #[test]
+    fn curators_locks_wait_for_the_node_that_makes_a_number() {
+        let maker = format!("_c_a-{MAKER}0000000003");
+        let behind = |node: &'static str, word| node.rsplit_once(word).unwrap().1;
+        let by = |word| maker.rsplit_once(word).unwrap().1;
+        assert_eq!(by(LOCK), "0000000003", "in its place among the mutexes");
+        for other in [
+            behind("_c_b-__WRIT__0000000004", WRITE),
+            behind("_c_b-__READ__0000000004", READ),
+            behind("_c_b-__WRIT__-2147483648", WRITE),
+        ] {
+            assert!(by(WRITE) < other, "{other}");
+        }
+        assert!(maker.contains(WRITE), "Curator's readers wait for it");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 mod acquire;
 pub(crate) mod address;
+mod claims;
 mod connection;
 mod delay;
 mod delay_node;

@@ -7,7 +7,9 @@ use crate::store::kinds::is_lock;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::NodePlace;
 use crate::store::zookeeper::own_node::OwnNode;
-use crate::store::zookeeper::permit_requests::{commit, view};
+use crate::store::zookeeper::permit_requests::{commit, view, without_epoch};
+use crate::store::zookeeper::permit_steps::PermitPaths;
+use crate::store::zookeeper::permit_view::SemaphoreNumber;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::renew::withdraw;
 use crate::store::zookeeper::shared::Shared;
@@ -30,8 +32,12 @@ async fn change_number(shared: &Arc<Shared>, name: &Name, change: PermitChange) 
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
     let paths = shared.permit_paths(name);
+    let mut refused: Option<SemaphoreNumber> = None;
     loop {
         let view = view(shared, &session, &paths, deadline).await?;
+        if refused.is_some() && refused == view.number {
+            return Err(without_epoch());
+        }
         let total = view.number.as_ref().map(|number| number.total);
         let after = match (change, total) {
             (PermitChange::SetIfNew(_), Some(total)) => total,
@@ -44,9 +50,9 @@ async fn change_number(shared: &Arc<Shared>, name: &Name, change: PermitChange) 
         let changed = match view.number {
             Some(number) => {
                 let changes = paths.renumber(&number, after);
-                commit(shared, &session, &changes, deadline)
-                    .await?
-                    .is_none()
+                let failed = commit(shared, &session, &changes, deadline).await?;
+                refused = (failed == Some(PermitPaths::EPOCH)).then_some(number);
+                failed.is_none()
             }
             None => make_number(shared, &session, name, after, deadline).await?,
         };
@@ -128,8 +134,13 @@ impl NumberMaker<'_> {
             .any(|node| keys::is_of_curators_semaphore(node));
         let queue = keys::in_order(nodes);
         let mut ahead = queue.iter().take_while(|other| **other != node.name);
+        let first = ahead.position(|node| keys::makes_a_lock(node));
+        if first.is_some_and(|at| at > 0) {
+            // Another maker is ahead of that lock. If it makes the number, the lock is refused.
+            return Ok(false);
+        }
         // The delay of a lock may run without a node.
-        if is_curators || mark.is_some() || ahead.any(|node| keys::makes_a_lock(node)) {
+        if is_curators || mark.is_some() || first.is_some() {
             return Err(is_lock());
         }
         // As an owner id, the epoch is unique.

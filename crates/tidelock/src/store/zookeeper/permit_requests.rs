@@ -3,7 +3,7 @@
 use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::errors;
@@ -33,6 +33,22 @@ pub(crate) async fn view(
 
 pub(crate) fn number_of((data, stat): &NumberNode) -> Result<SemaphoreNumber> {
     SemaphoreNumber::read(data, stat.version, stat.mzxid)
+}
+
+/// The number has lost the node under it, by the hand of somebody: nothing of ours deletes that node.
+pub(crate) fn without_epoch() -> Error {
+    Error::new(ErrorKind::WrongType).because(
+        "the node with the number of permits has lost the node under it. Delete the number too, when nobody holds permits, \
+         and set it again",
+    )
+}
+
+/// The claims are further apart than the numbers of ZooKeeper can order.
+pub(crate) fn unordered() -> Error {
+    Error::new(ErrorKind::Unavailable).because(
+        "a holder of this semaphore has had its permits while more than a billion others came and went. ZooKeeper numbers \
+         them in 32 bits, so nobody gets permits until that holder releases its own",
+    )
 }
 
 /// Whether the claim with this stat holds its permits.

@@ -42,6 +42,9 @@ pub(crate) struct PermitPaths {
 }
 
 impl PermitPaths {
+    /// Which operation of a [grant](Self::grant) or a [change](Self::renumber) checks the epoch.
+    pub(crate) const EPOCH: usize = 0;
+
     /// Which operation of a [grant](Self::grant) writes the claim.
     pub(crate) const OWN: usize = 2;
 

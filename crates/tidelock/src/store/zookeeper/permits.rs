@@ -6,6 +6,8 @@
 //!
 //! The attempt starts over if what it has read changes in between.
 
+use std::collections::HashSet;
+
 use futures_util::future::join;
 use zookeeper_client as zk;
 
@@ -14,7 +16,7 @@ use crate::store::kinds::is_lock;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
 use crate::store::zookeeper::own_node::OwnNode;
-use crate::store::zookeeper::permit_requests::{self, number_of};
+use crate::store::zookeeper::permit_requests::{self, number_of, unordered, without_epoch};
 use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::permit_view::{
     ClaimStep, ClaimView, ClaimWatch, SemaphoreNumber, number_before_claims,
@@ -148,8 +150,10 @@ impl PermitAttempt<'_> {
         }
         let (queues, queue) = (&self.shared.queues, self.paths.queue());
         let nodes = queues.read(session, queue, self.deadline).await?;
-        let mut nodes = nodes.iter().flatten();
-        if nodes.any(|node| keys::makes_a_lock(node)) {
+        let nodes = nodes.unwrap_or_default();
+        // If the number has appeared since the view, the locks here wait for it. The view is read again.
+        let is_semaphore = nodes.iter().any(|node| node == keys::NUMBER);
+        if !is_semaphore && nodes.iter().any(|node| keys::makes_a_lock(node)) {
             return Err(is_lock());
         }
         Ok(())
@@ -171,6 +175,7 @@ impl PermitAttempt<'_> {
                         view.learn(&node, holds);
                     }
                 }
+                ClaimStep::Unordered => return Err(unordered()),
                 decided => return Ok(decided),
             }
         }
@@ -194,7 +199,7 @@ impl PermitAttempt<'_> {
                 self.shared.registry.lost(&self.ask.ticket.owner, node);
                 Ok(PermitOutcome::Again)
             }
-            ClaimStep::Read(_) => Ok(PermitOutcome::Again),
+            ClaimStep::Read(_) | ClaimStep::Unordered => Ok(PermitOutcome::Again),
         }
     }
 
@@ -218,7 +223,14 @@ impl PermitAttempt<'_> {
                     .settled(session, node, own, sent)
                     .unwrap_or(PermitOutcome::Again))
             }
-            Some(_) => Ok(PermitOutcome::Again),
+            Some(_) => {
+                // Without this look, a number that has no epoch would be tried again and again until the deadline.
+                let view = self.look(session).await?;
+                if failed == Some(PermitPaths::EPOCH) && view.number.as_ref() == Some(number) {
+                    return Err(without_epoch());
+                }
+                Ok(PermitOutcome::Again)
+            }
         }
     }
 
@@ -338,6 +350,7 @@ impl PermitAttempt<'_> {
             let Some((nodes, watcher)) = listed else {
                 return Ok(None);
             };
+            let nodes: HashSet<String> = nodes.into_iter().collect();
             // Those that have come since do not matter.
             if view.claims.iter().any(|claim| !nodes.contains(&claim.node)) {
                 return Ok(None);

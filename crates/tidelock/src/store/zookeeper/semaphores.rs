@@ -12,7 +12,7 @@ use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::permit_view::{Claim, ClaimView, SemaphoreNumber};
 use crate::store::zookeeper::release::remove;
 use crate::store::zookeeper::shared::Shared;
-use crate::store::zookeeper::{errors, keys, note};
+use crate::store::zookeeper::{claims, errors, note};
 use crate::store::{BootInstant, Name, OwnerId};
 
 /// The holders of a semaphore, as they were read after its claims.
@@ -131,7 +131,7 @@ pub(crate) async fn is_held(
     let claims = shared.timers.until(deadline, claims).await;
     let claims = claims.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
     let nodes = errors::unless_missing(claims)?.unwrap_or_default();
-    let nodes = keys::claims(nodes)
+    let nodes = claims::in_order(nodes)
         .into_iter()
         .map(|(node, _)| node)
         .collect();

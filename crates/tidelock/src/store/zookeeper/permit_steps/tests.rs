@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::permit_order::{PermitTurn, decide};
+use crate::store::zookeeper::claims;
 use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::permit_view::{ClaimStep, ClaimView, number_before_claims};
 
@@ -73,6 +74,7 @@ impl TestTicket {
                 self.view = None;
                 true
             }
+            ClaimStep::Unordered => panic!("so many claims never came"),
             ClaimStep::Waits(_) => {
                 self.holds = server.holds(&own.name) == Some(true);
                 self.view = None;
@@ -331,7 +333,7 @@ fn no_order_of_requests_on_zookeeper_issues_a_permit_too_many() {
             continue;
         };
         let held = server.counts().0;
-        let waiting = keys::claims(server.list()).into_iter();
+        let waiting = claims::in_order(server.list()).into_iter();
         let waiting = waiting.filter(|(node, _)| server.holds(node) == Some(false));
         let wanted = waiting.map(|(_, permits)| permits);
         let turns = decide(number.total, held, wanted);

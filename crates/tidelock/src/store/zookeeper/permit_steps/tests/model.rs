@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::store::zookeeper::claims;
 use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::permit_steps::{NodeChange, PermitPaths};
@@ -103,7 +104,7 @@ impl ModelZooKeeper {
 
     /// How many permits are held, and how many there are.
     pub(super) fn counts(&self) -> (i64, Option<i64>) {
-        let held = keys::claims(self.list()).into_iter();
+        let held = claims::in_order(self.list()).into_iter();
         let held = held.filter(|(node, _)| self.holds(node) == Some(true));
         let held = held.map(|(_, permits)| i64::from(permits)).sum();
         (held, self.number().map(|number| number.total))
