@@ -179,6 +179,28 @@ impl Process {
         Frozen(self)
     }
 
+    /// Stops the process while it does not write. One that is stopped in the middle of a write to a file of SQLite keeps
+    /// everybody out until it goes on.
+    #[must_use]
+    pub(crate) fn freeze_between_writes(self) -> Frozen {
+        loop {
+            let frozen = self.freeze();
+            if !self.writes() {
+                return frozen;
+            }
+        }
+    }
+
+    /// Whether it has an exclusive lock on a part of a file, as SQLite while it writes.
+    fn writes(self) -> bool {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let pid = self.0.to_string();
+        locks.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.contains(&"POSIX") && words.contains(&"WRITE") && words.contains(&&*pid)
+        })
+    }
+
     /// True if the process runs no more: it is gone, or is a zombie.
     pub(crate) fn is_dead(self) -> bool {
         self.stat(0)

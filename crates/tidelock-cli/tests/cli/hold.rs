@@ -49,7 +49,7 @@ fn a_freeze_past_the_lease_ends_it_with_76_before_it_does_anything_else() {
     let bench = Bench::new();
     let mut held = Run::start(bench.tidelock(&["--lease", "1s", "hold", "job"]));
     assert!(held.line().starts_with("held job"));
-    let frozen = held.process().freeze();
+    let frozen = held.process().freeze_between_writes();
     assert_eq!(
         bench.code(&["run", "job", "--wait", "30s", "--", "true"]),
         0

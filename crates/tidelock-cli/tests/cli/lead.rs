@@ -87,7 +87,7 @@ fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     let old = term(&first.line());
     let mut second = Run::start(bench.tidelock(&args));
     second.process().await_handler(Signal::TERM);
-    let frozen = first.process().freeze();
+    let frozen = first.process().freeze_between_writes();
     second.line();
     assert!(term(&second.line()) > old);
     assert!(command.is_dead(), "two commands at a time");
