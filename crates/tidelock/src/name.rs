@@ -12,6 +12,9 @@ use crate::types::Escaped;
 /// not.
 const MAX_NAME_BYTES: usize = 512;
 
+/// The end of the name of a barrier's state.
+const BARRIER: &str = "%barrier";
+
 /// A lock name that every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
 ///
 /// # Examples
@@ -83,7 +86,12 @@ impl Name {
     /// The name under which a barrier keeps its state, and of the lock behind which its members wait. The lock of the
     /// barrier's own name is what its members hold.
     pub(crate) fn of_barrier(&self) -> Self {
-        Self::hashed(format!("{}%barrier", self.as_str()).into())
+        Self::hashed(format!("{}{BARRIER}", self.as_str()).into())
+    }
+
+    /// Whether it is such a name.
+    pub(crate) fn is_of_barrier(&self) -> bool {
+        self.as_str().ends_with(BARRIER)
     }
 
     /// The name as it is written to the store, prefix included.

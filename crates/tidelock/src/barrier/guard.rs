@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::barrier::member::BarrierMember;
+use crate::barrier::register::WriteInDoubt;
 use crate::barrier::register::told_again;
 use crate::barrier::signal::SignalWait;
 use crate::barrier::state::{BarrierState, BarrierStep};
@@ -48,7 +49,8 @@ impl BarrierGuard {
     /// # Errors
     /// [`Lost`](ErrorKind::Lost) if this member was lost before: the others did not wait for it.
     /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) if the store does not answer for a lease,
-    /// [`Unavailable`](ErrorKind::Unavailable) if it answers no more during the wait, and [`Closed`](ErrorKind::Closed).
+    /// [`Unavailable`](ErrorKind::Unavailable) if it answers no more during the wait, [`WrongType`](ErrorKind::WrongType) and
+    /// [`Refused`](ErrorKind::Refused) as [`Barrier::enter`](crate::Barrier::enter), and [`Closed`](ErrorKind::Closed).
     /// After any error this member has left, or leaves in the background, at the latest with its lease.
     ///
     /// # Cancel safety
@@ -124,11 +126,13 @@ impl BarrierGuard {
         let end = limit.map(|limit| core.timers.now() + limit);
         let lost = member.guard.hold().status.refusal();
         let lease = core.settings.lease;
-        let mut state = member.step(BarrierStep::Leave, lease).await?;
-        drop(member);
         if let Some(lost) = lost {
+            // Its drop removes the member in the background. The store may be what was lost.
             return Err(lost);
         }
+        let rest = patience(core.timers.now(), end, lease).max(core.settings.response_timeout);
+        let mut state = member.step(BarrierStep::Leave, rest).await?;
+        drop(member);
         let mut wait = SignalWait::new(&core, &register.signal);
         loop {
             let others = together.iter().filter(|owner| state.is_inside(owner));
@@ -144,7 +148,8 @@ impl BarrierGuard {
             }
             wait.next(end).await?;
             let patience = patience(core.timers.now(), end, lease);
-            let looked = register.step(&core, BarrierStep::Look, "", patience);
+            let nobody = WriteInDoubt::default();
+            let looked = register.step(&core, BarrierStep::Look, ("", &nobody), patience);
             // This member has left, so no step of it is in doubt.
             state = looked.await.map_err(told_again)?;
         }

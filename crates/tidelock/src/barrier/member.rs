@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::barrier::register::BarrierRegister;
+use crate::barrier::register::{BarrierRegister, WriteInDoubt};
 use crate::barrier::state::{BarrierState, BarrierStep};
 use crate::engine::ClientInner;
 use crate::engine::lease::steward::StewardCommand;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::guard::Guard;
 
 /// A member that waits or is inside. Its drop removes it from the register in the background, and releases its hold.
@@ -17,6 +17,7 @@ pub(super) struct BarrierMember {
     pub(super) guard: Guard,
     /// It may be in the register.
     is_present: bool,
+    doubt: Arc<WriteInDoubt>,
 }
 
 impl BarrierMember {
@@ -26,6 +27,7 @@ impl BarrierMember {
             register,
             guard,
             is_present: false,
+            doubt: Arc::default(),
         }
     }
 
@@ -43,9 +45,14 @@ impl BarrierMember {
         self.is_present = true;
         let done = self
             .register
-            .step(&self.core, step, self.owner(), patience)
+            .step(&self.core, step, (self.owner(), &self.doubt), patience)
             .await;
-        if step == BarrierStep::Leave && done.is_ok() {
+        let is_absent = match &done {
+            Ok(state) => step.gives_up() && !state.is_inside(self.owner()),
+            // A member that is in the state already never gets it.
+            Err(error) => error.kind() == ErrorKind::InvalidOptions,
+        };
+        if is_absent && !self.doubt.is_open() {
             self.is_present = false;
         }
         done
@@ -58,6 +65,7 @@ impl Drop for BarrierMember {
             return;
         }
         let (register, owner) = (self.register.clone(), self.owner().to_owned());
+        let doubt = Arc::clone(&self.doubt);
         let timers = self.core.steward.timers.clone();
         // After a lease the hold of this member has ended too, and the others remove it.
         let (limit, longest) = (
@@ -65,7 +73,8 @@ impl Drop for BarrierMember {
             self.core.settings.response_timeout,
         );
         let removal = async move {
-            let removed = register.remove(&owner, limit, longest, &timers).await;
+            let removed = register.remove((&owner, &doubt), limit, longest, &timers);
+            let removed = removed.await;
             if let Err(error) = removed {
                 tracing::debug!(%error, "a member that has left a barrier was not removed; the others remove it when its lease has ended");
             }

@@ -57,8 +57,9 @@ const MAX_SIZE: u32 = 100;
 /// do. They look by themselves at least each third of a lease.
 ///
 /// *Names*: the members hold the read side of the [read-write lock](crate::ReadWriteLock) of the barrier's name, so a
-/// writer of that name keeps members out; use the name for nothing else. The state is under `NAME%barrier`. It has not the
-/// form of Curator's `DistributedDoubleBarrier`: do not mix the two at one path.
+/// writer of that name keeps members out; use the name for nothing else. `NAME%barrier` belongs to the barrier too: its state
+/// is there, and members free the lock of that name by force. The state has not the form of Curator's
+/// `DistributedDoubleBarrier`: do not mix the two at one path.
 ///
 /// Every store with read-write locks has barriers; others fail with [`Unsupported`](ErrorKind::Unsupported) before any
 /// traffic. A store that loses its data forgets who is inside.
@@ -123,7 +124,8 @@ impl Barrier {
     /// another one; [`Unsupported`](ErrorKind::Unsupported); [`Lost`](ErrorKind::Lost) if the member lost its lease while
     /// it waited; [`Unavailable`](ErrorKind::Unavailable) if the store does not answer for a lease;
     /// [`WrongType`](ErrorKind::WrongType) if the name is used for something else; and those of [`Lock::acquire`]. After an
-    /// error the member is not present, or the client removes it in the background.
+    /// error the member is not present, or the client removes it in the background; if its last request had no answer, the
+    /// others may have entered with it, and see that it has left.
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, the client removes the member in the background. If the others had just
@@ -274,11 +276,15 @@ impl Barrier {
     }
 
     /// # Errors
-    /// `Unsupported`, before any traffic.
+    /// `Unsupported` and `InvalidName`, before any traffic.
     fn register(&self, name: &Name) -> Result<BarrierRegister> {
         let context = &self.lock.context;
         let register = BarrierRegister::new(&context.core, &context.store, name.clone(), self.size);
         register.check()?;
+        if name.is_of_barrier() {
+            return Err(Error::new(ErrorKind::InvalidName)
+                .because("the names that end in `%barrier` belong to the barriers themselves"));
+        }
         Ok(register)
     }
 }

@@ -23,6 +23,9 @@ const SLOT: &str = "state";
 /// How long the store keeps a state that nobody changes: the longest use of a barrier.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// How long the store keeps the state without anybody, if a late write has to find it: longer than a network keeps a request.
+const KEEP_IDLE: Duration = Duration::from_secs(3600);
+
 /// How long the store keeps the empty state. It cannot delete a mark, but it can let it expire.
 const EXPIRES_NOW: Duration = Duration::from_millis(1);
 
@@ -30,6 +33,30 @@ const EXPIRES_NOW: Duration = Duration::from_millis(1);
 /// other one has done its step.
 const CONFLICT: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(2), Duration::from_millis(50)).jitter(1.0);
+
+/// Whether a write of a member may still be on its way: no reply came, or its caller has left. Such a write could let the
+/// others in with a member that has given up. So the next step of the member writes in any case. After that the late one
+/// finds another text than the one that it wants to replace.
+#[derive(Debug, Default)]
+pub(super) struct WriteInDoubt(AtomicBool);
+
+impl WriteInDoubt {
+    pub(super) fn is_open(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    async fn settles(&self, write: impl Future<Output = Result<bool>>) -> Result<bool> {
+        let earlier = self.0.swap(true, Ordering::SeqCst);
+        let written = write.await;
+        match &written {
+            // The text is another one now, whoever wrote it. No earlier write fits it.
+            Ok(_) => self.0.store(false, Ordering::SeqCst),
+            Err(error) if error.outcome_unknown() => {}
+            Err(_) => self.0.store(earlier, Ordering::SeqCst),
+        }
+        written
+    }
+}
 
 /// The state of one barrier in the store. It does not keep the client alive.
 #[derive(Debug, Clone)]
@@ -87,7 +114,7 @@ impl BarrierRegister {
         &self,
         core: &ClientInner,
         step: BarrierStep,
-        member: &str,
+        member: (&str, &WriteInDoubt),
         patience: Duration,
     ) -> Result<BarrierState> {
         let in_doubt = AtomicBool::new(false);
@@ -130,7 +157,7 @@ impl BarrierRegister {
     /// the member has ended by then, and the other members remove it.
     pub(super) async fn remove(
         &self,
-        member: &str,
+        member: (&str, &WriteInDoubt),
         limit: Duration,
         longest: Duration,
         timers: &Timers,
@@ -159,27 +186,35 @@ impl BarrierRegister {
         &self,
         backend: &dyn Backend,
         step: BarrierStep,
-        member: &str,
+        (member, doubt): (&str, &WriteInDoubt),
     ) -> Result<Option<BarrierDecision>> {
         // A read changes nothing, so its outcome is never in doubt.
         let (before, state) = self.read(backend).await.map_err(told_again)?;
         let seen = backend.inspect(&self.name).await.map_err(told_again)?;
         let is_alive = |owner: &str| seen.has_owner(owner);
-        let decision = state.after(step, member, self.size, &is_alive)?;
-        if decision.state == state {
+        let mut decision = state.after(step, member, self.size, &is_alive)?;
+        let late = doubt.is_open();
+        // What another member has written may not be on the replicas yet.
+        let needs_replicas = self.wish != ReplicaAck::Off && state.is_inside(member);
+        if decision.state == state && !late && !needs_replicas {
             return Ok(Some(decision));
         }
-        let after = decision.state.to_line();
+        decision.state.version = state.version + 1;
+        let (after, keep) = match decision.state.is_idle() {
+            true if late => (decision.state.to_whole_line(), KEEP_IDLE),
+            true => (String::new(), EXPIRES_NOW),
+            false => (decision.state.to_line(), KEEP),
+        };
         let change = MarkChange {
             slot: SLOT,
             before: before.as_deref(),
             after: &after,
-            keep: if after.is_empty() { EXPIRES_NOW } else { KEEP },
+            keep,
             wish: self.wish,
         };
         let marks = backend.extensions().need_marks()?;
-        let written = marks.replace(&self.signal, change).await?;
-        Ok(written.then_some(decision))
+        let write = marks.replace(&self.signal, change);
+        Ok(doubt.settles(write).await?.then_some(decision))
     }
 
     /// The state, and the text that the store has for it.
@@ -207,5 +242,78 @@ pub(super) fn told_again(error: Error) -> Error {
         error.retold()
     } else {
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::barrier::Barrier;
+    use crate::client::Client;
+    use crate::guard::Guard;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    struct Present {
+        guard: Guard,
+        doubt: WriteInDoubt,
+    }
+
+    impl Present {
+        async fn holding(barrier: &Barrier) -> Self {
+            let guard = barrier.lock.acquire().await.unwrap();
+            let doubt = WriteInDoubt::default();
+            Self { guard, doubt }
+        }
+
+        async fn step(&self, barrier: &Barrier, step: BarrierStep) -> BarrierState {
+            let core = &barrier.lock.context.core;
+            let name = barrier.lock.checked_name().unwrap();
+            let register = barrier.register(&name).unwrap();
+            let owner = self.guard.owner_id();
+            let member = (&*owner, &self.doubt);
+            register.step(core, step, member, PATIENCE).await.unwrap()
+        }
+    }
+
+    /// The write of a member that joins is still on its way when the member gives up.
+    #[tokio::test]
+    async fn a_late_request_of_a_member_that_gave_up_changes_nothing() {
+        let client = Client::connect("memory:").await.unwrap();
+        for others_wait in [true, false] {
+            let barrier = client.barrier(if others_wait { "some" } else { "none" }, 2);
+            let other = Present::holding(&barrier).await;
+            if others_wait {
+                other.step(&barrier, BarrierStep::Join).await;
+            }
+            let name = barrier.lock.checked_name().unwrap();
+            let register = barrier.register(&name).unwrap();
+            let backend = register.store.front();
+            let (before, state) = register.read(backend).await.unwrap();
+            let leaver = Present::holding(&barrier).await;
+            let owner = leaver.guard.owner_id();
+            let joined = state.after(BarrierStep::Join, &owner, 2, &|_| true);
+            let mut joined = joined.unwrap().state;
+            joined.version += 1;
+            leaver.doubt.0.store(true, Ordering::SeqCst);
+            let left = leaver.step(&barrier, BarrierStep::Withdraw).await;
+            assert!(!leaver.doubt.is_open() && !left.is_inside(&owner));
+            let late = MarkChange {
+                slot: SLOT,
+                before: before.as_deref(),
+                after: &joined.to_line(),
+                keep: KEEP,
+                wish: ReplicaAck::Off,
+            };
+            let marks = backend.extensions().need_marks().unwrap();
+            let written = marks.replace(&register.signal, late).await.unwrap();
+            assert!(!written, "others wait: {others_wait}");
+            // The barrier goes on.
+            other.step(&barrier, BarrierStep::Join).await;
+            let third = Present::holding(&barrier).await;
+            let entered = third.step(&barrier, BarrierStep::Join).await;
+            assert_eq!(entered.together.len(), 2);
+            assert!(!entered.is_inside(&owner));
+        }
     }
 }

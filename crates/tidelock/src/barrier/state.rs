@@ -24,6 +24,9 @@ pub(super) struct BarrierState {
     pub(super) inside: Vec<String>,
     /// Those that wait, in the order in which they came.
     pub(super) waiting: Vec<String>,
+    /// Grows with each write while anybody is present. So no text is ever written twice, and a request that arrives late
+    /// finds that the text which it wants to replace has gone.
+    pub(super) version: u64,
 }
 
 /// What a member wants.
@@ -37,6 +40,13 @@ pub(super) enum BarrierStep {
     Leave,
     /// To know the state.
     Look,
+}
+
+impl BarrierStep {
+    /// Whether the member waits no longer after it.
+    pub(super) fn gives_up(self) -> bool {
+        matches!(self, Self::Withdraw | Self::Leave)
+    }
 }
 
 /// The state after a step.
@@ -129,8 +139,14 @@ impl BarrierState {
         if self.is_idle() {
             return String::new();
         }
+        self.to_whole_line()
+    }
+
+    /// The same, but never empty.
+    pub(super) fn to_whole_line(&self) -> String {
         format!(
-            "{VERSION} size={} together={} inside={} waiting={}",
+            "{VERSION} version={} size={} together={} inside={} waiting={}",
+            self.version,
             self.size,
             self.together.join(","),
             self.inside.join(","),
@@ -165,6 +181,7 @@ fn parse(line: &str) -> Option<BarrierState> {
         let (key, value) = word.split_once('=')?;
         let members = || value.split(',').filter(|owner| !owner.is_empty());
         match key {
+            "version" => state.version = value.parse().ok()?,
             "size" => state.size = value.parse().ok()?,
             "together" => state.together = members().map(str::to_owned).collect(),
             "inside" => state.inside = members().map(str::to_owned).collect(),
@@ -173,7 +190,7 @@ fn parse(line: &str) -> Option<BarrierState> {
         }
     }
     let known = |owner| state.together.contains(owner);
-    let is_whole = state.size > 0 && !state.is_idle() && state.inside.iter().all(known);
+    let is_whole = (state.size > 0) != state.is_idle() && state.inside.iter().all(known);
     is_whole.then_some(state)
 }
 
@@ -198,6 +215,7 @@ mod tests {
             together: owned(inside),
             inside: owned(inside),
             waiting: owned(waiting),
+            version: 0,
         }
     }
 
@@ -291,13 +309,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_state_is_read_as_it_was_written(size in 1u32.., together in members(), left: bool, waiting in members()) {
+        fn a_state_is_read_as_it_was_written(version: u64, size in 1u32.., together in members(), left: bool, waiting in members()) {
             let inside = together.iter().skip(usize::from(left)).cloned().collect();
-            let mut state = BarrierState { size, together, inside, waiting };
+            let mut state = BarrierState { size, together, inside, waiting, version };
             if state.is_idle() {
-                state = BarrierState::default();
+                state = BarrierState { version, ..BarrierState::default() };
+                prop_assert_eq!(state.to_line(), "");
             }
-            prop_assert_eq!(BarrierState::from_line(&state.to_line()).unwrap(), state);
+            prop_assert_eq!(BarrierState::from_line(&state.to_whole_line()).unwrap(), state);
         }
 
         #[test]

@@ -254,7 +254,10 @@ impl HoldStatus {
             return;
         }
         let outcome = match self.state.load(Ordering::SeqCst) {
-            lost if lost >= LOST => HoldOutcome::Lost(LostReason::from_number(lost - LOST)),
+            // The lock by which a barrier signals is freed by force: that is no loss.
+            lost if lost >= LOST && !self.granted.ticket.name.is_of_barrier() => {
+                HoldOutcome::Lost(LostReason::from_number(lost - LOST))
+            }
             _ => otherwise,
         };
         let lasted = self.clock.now().since(BootInstant(since));
@@ -314,6 +317,11 @@ impl HoldStatus {
 
 /// Logs a loss. Each loss is logged once, by the place that finds it.
 pub(crate) fn log_loss(ticket: &Ticket, token: Option<u64>, reason: LostReason) {
+    if ticket.name.is_of_barrier() {
+        // Members of a barrier free this lock by force, as a signal.
+        tracing::debug!(lock = %ticket.name, owner = %ticket.owner, reason = reason.as_str(), "a barrier has sent a signal");
+        return;
+    }
     tracing::error!(lock = %ticket.name, owner = %ticket.owner, token, reason = reason.as_str(), "the lock was lost: {reason}");
 }
 

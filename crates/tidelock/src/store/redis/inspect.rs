@@ -105,7 +105,8 @@ pub(crate) fn holders(fields: &Reply) -> Vec<Holder> {
 }
 
 pub(crate) async fn add_clients(router: &Router, holders: &mut [Holder], deadline: BootInstant) {
-    for holder in holders {
+    // All at once: a lock may have a hundred readers.
+    let asked = holders.iter_mut().map(async |holder| {
         if let Some(uuid) = keys::owner_client(&holder.owner) {
             let key = keys::client_of(uuid);
             let request = Request::new("HGETALL").arg(&key);
@@ -114,7 +115,8 @@ pub(crate) async fn add_clients(router: &Router, holders: &mut [Holder], deadlin
                 holder.client = client(&reply);
             }
         }
-    }
+    });
+    join_all(asked).await;
 }
 
 /// Ignores unknown fields: a newer version may have written them.

@@ -12,7 +12,11 @@ local function is_dead_reader(key, mode, field, count)
   if mode ~= 'read' or field == 'mode' or string.sub(field, -6) == ':write' then
     return false
   end
-  for n = math.min(tonumber(count) or 0, 1000), 1, -1 do
+  local holds = tonumber(count) or 0
+  if holds < 1 then
+    return false -- not ours: the lock is shown as it is
+  end
+  for n = math.min(holds, 1000), 1, -1 do
     if redis.pcall('pttl', hold_key(key, field, n)) ~= -2 then
       return false
     end
