@@ -194,8 +194,10 @@ impl BarrierRegister {
         let is_alive = |owner: &str| seen.has_owner(owner);
         let mut decision = state.after(step, member, self.size, &is_alive)?;
         let late = doubt.is_open();
-        // What another member has written may not be on the replicas yet.
-        let needs_replicas = self.wish != ReplicaAck::Off && state.is_inside(member);
+        // What another member has written may not be on the replicas yet. With `Any` no failover is promised to keep it, so
+        // a second write by each member would only cost.
+        let is_kept = matches!(self.wish, ReplicaAck::Majority | ReplicaAck::All);
+        let needs_replicas = is_kept && state.is_inside(member);
         if decision.state == state && !late && !needs_replicas {
             return Ok(Some(decision));
         }
