@@ -87,6 +87,11 @@ impl RedissonVersion {
         !matches!(self, Self::V3_15_6 | Self::V3_12_5)
     }
 
+    /// Whether `addPermits` of a counting semaphore adds: since 3.13.5. Before, it takes permits away.
+    pub fn adds_permits(self) -> bool {
+        self != Self::V3_12_5
+    }
+
     /// Whether this version writes a latch when it unlocks, and deletes it afterwards: since 3.24.
     pub fn has_unlock_latch(self) -> bool {
         !matches!(self, Self::V3_22_0 | Self::V3_15_6 | Self::V3_12_5)
