@@ -47,9 +47,9 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 macro_rules! conformance {
     ($fixture:expr) => {
         $crate::conformance!(@tests $fixture; names:
-            a_nasty_name_is_nothing_but_a_name
-            every_good_name_works
+            a_nasty_name_is_nothing_but_a_name every_good_name_works
         );
+        $crate::conformance!(@tests $fixture; kinds: kinds_that_a_store_lacks_are_refused_before_any_traffic);
         $crate::conformance!(@tests $fixture; lease:
             an_extended_lease_lasts_longer
         );

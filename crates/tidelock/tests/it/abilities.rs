@@ -171,6 +171,30 @@ async fn a_double_refuses_what_its_store_refuses() {
                 "semaphores",
             ),
             (
+                can.has(LockKind::Fair),
+                client.fair_lock("queue").try_acquire().await.map(drop),
+                "fair locks",
+            ),
+            (
+                can.counts,
+                client.latch("gate").count().await.map(drop),
+                "latches",
+            ),
+            (
+                can.counts,
+                client
+                    .counting_semaphore("seats")
+                    .available()
+                    .await
+                    .map(drop),
+                "counting semaphores",
+            ),
+            (
+                can.marks && can.has(LockKind::Read),
+                client.barrier("solver", 2).members().await.map(drop),
+                "barriers",
+            ),
+            (
                 can.delays,
                 lock.try_acquire_with(delayed).await.map(drop),
                 "lock_delay",

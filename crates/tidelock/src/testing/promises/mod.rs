@@ -15,6 +15,7 @@ pub mod fair;
 pub mod fenced;
 pub mod force;
 pub mod force_sides;
+pub mod kinds;
 pub mod latch;
 pub mod lease;
 pub mod mutex;
