@@ -10,6 +10,8 @@
 //! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
 //! | `write NAME FILE` | writes even if not held: `written NAME …`, or `refused NAME …` if FILE has a larger token |
 //! | `hammer NAME ROUNDS [fair\|read\|write] [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `enter NAME MEMBERS` | `entered NAME together=…`, or `failed NAME kind=…`: a barrier with so many members |
+//! | `leave NAME` | `left NAME`, or `failed NAME kind=…` |
 //! | `clocks` | `clocks wall=… monotonic=…`: as this process reads them, in seconds since 1970 and in nanoseconds |
 //! | `block MS` | blocks the executor, then `unblocked` |
 //!
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use testkit::process::boot_time;
 use tidelock::testing::{AnyGuard, AnyLock};
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, BarrierGuard, Client, Guard};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -47,6 +49,7 @@ async fn main() -> Result<()> {
     let peer = Peer {
         client,
         holds: Arc::default(),
+        inside: Arc::default(),
     };
     say(&format!("ready client={}", peer.client.id()));
     let mut lines = stdin_lines();
@@ -67,6 +70,8 @@ async fn main() -> Result<()> {
 struct Peer {
     client: Client,
     holds: Arc<Mutex<HashMap<String, AnyGuard>>>,
+    /// The barriers that it is inside.
+    inside: Arc<Mutex<HashMap<String, BarrierGuard>>>,
 }
 
 impl Peer {
@@ -88,6 +93,8 @@ impl Peer {
             ["hammer", name, rounds, options @ ..] => {
                 self.hammer(name, rounds.parse()?, options).await
             }
+            ["enter", name, members] => self.enter(name, members.parse()?).await,
+            ["leave", name] => self.leave(name).await,
             ["clocks"] => clocks(),
             ["block", time] => {
                 std::thread::sleep(millis(time)?);
@@ -147,8 +154,7 @@ impl Peer {
                     guard.owner_id(),
                     guard.number()
                 ));
-                let (lost, of) = (guard.lost(), name.to_owned());
-                tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
+                tell_loss(name, &guard);
                 lock(&self.holds).insert(name.to_owned(), guard);
             }
             Err(error) => failed(name, &error),
@@ -162,6 +168,30 @@ impl Peer {
             .context("nothing of that name")?;
         match guard.release().await {
             Ok(()) => say(&format!("released {name}")),
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn enter(&self, name: &str, members: u32) -> Result<()> {
+        match self.client.barrier(name, members).enter().await {
+            Ok(inside) => {
+                say(&format!(
+                    "entered {name} together={}",
+                    inside.together().len()
+                ));
+                tell_loss(name, &inside);
+                lock(&self.inside).insert(name.to_owned(), inside);
+            }
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, name: &str) -> Result<()> {
+        let inside = lock(&self.inside).remove(name);
+        match inside.context("not inside")?.leave().await {
+            Ok(()) => say(&format!("left {name}")),
             Err(error) => failed(name, &error),
         }
         Ok(())
@@ -256,6 +286,12 @@ fn clocks() -> Result<()> {
     let monotonic = START.elapsed().as_nanos();
     say(&format!("clocks wall={wall} monotonic={monotonic}"));
     Ok(())
+}
+
+/// Prints that the guard is lost, when it is.
+fn tell_loss(name: &str, guard: &Guard) {
+    let (lost, of) = (guard.lost(), name.to_owned());
+    tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
 }
 
 fn failed(name: &str, error: &tidelock::Error) {
