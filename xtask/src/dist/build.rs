@@ -114,6 +114,23 @@ pub(super) fn programs(source: &Path, work: &Path) -> Result<[Built; 2]> {
     Ok(targets.map(|target| built(work, &target)))
 }
 
+/// Removes what cargo knows of our crates in this folder, so that it compiles them again.
+pub(super) fn forget_ours(work: &Path) -> Result<()> {
+    for target in targets()? {
+        let known = work.join("target").join(target).join("dist/.fingerprint");
+        let Ok(entries) = fs::read_dir(known) else {
+            continue; // nothing was built there
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("tidelock") {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn built(work: &Path, target: &str) -> Built {
     Built {
         target: target.to_owned(),
