@@ -43,6 +43,11 @@ impl ServerError {
         self.code == "NOSCRIPT"
     }
 
+    /// The server lets a script use only keys that it declares, as Dragonfly does.
+    pub(crate) fn wants_keys_declared(&self) -> bool {
+        self.text.contains("undeclared key")
+    }
+
     /// The connection is no longer authenticated.
     pub(crate) fn ends_session(&self) -> bool {
         matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
@@ -292,6 +297,22 @@ mod tests {
             ),
         ] {
             assert_eq!(ServerError::parse(text).error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_wants_every_key_declared_is_known_by_its_words() {
+        let dragonfly = "ERR Error running script (call to 00): @user_script:1: script tried accessing undeclared key";
+        for (text, wants) in [
+            (dragonfly, true),
+            (
+                "NOPERM No permissions to access a key script: 00, on @user_script:1.",
+                false,
+            ),
+        ] {
+            let error = ServerError::parse(text).error();
+            let known = server_error(&error).map(ServerError::wants_keys_declared);
+            assert_eq!(known, Some(wants), "{text}");
         }
     }
 
