@@ -16,7 +16,7 @@ use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
 use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::router::Router;
-use crate::store::redis::wire::errors::{ServerError, server_error};
+use crate::store::redis::wire::errors::wants_keys_declared;
 use crate::store::{Background, Name, Timers};
 
 /// The form of a lock in the store.
@@ -68,7 +68,7 @@ impl Redis {
     /// Whether the server has refused a key that the script did not declare. The script must have written nothing before.
     /// From then on all keys are declared.
     pub(crate) fn must_declare(&self, error: &Error) -> bool {
-        let must = server_error(error).is_some_and(ServerError::wants_keys_declared);
+        let must = wants_keys_declared(error);
         if must {
             self.shared.declares_keys.store(true, Ordering::Relaxed);
         }
