@@ -133,7 +133,9 @@ impl QueuedLocks<'_> {
         match self.end(ticket, false).await {
             Err(failure) if failure.is_no_table() => {
                 // Nobody waits. A hold of a side has ended with its row.
-                self.connection.end(ticket, &self.plain.release).await
+                let row = (self.connection).ask_named_for_ticket(ticket, &self.plain.release);
+                let row = row.await.map_err(RequestError::error)?;
+                Ok(row.map_or(Released::NotHeld, |_| Released::Freed))
             }
             released => released.map_err(RequestError::error),
         }
@@ -146,7 +148,7 @@ impl QueuedLocks<'_> {
             connection, plain, ..
         } = self;
         if self.has_queue.load(Ordering::Relaxed) {
-            let asked = connection.ask_for_ticket(ticket, &plain.release_unless_waited);
+            let asked = connection.ask_named_for_ticket(ticket, &plain.release_unless_waited);
             let answer = match asked.await {
                 Ok(Some(_)) => return Ok(Released::Freed),
                 // Somebody waits, or the ticket does not hold the lock.
@@ -159,11 +161,11 @@ impl QueuedLocks<'_> {
                 released => return released.map_err(RequestError::error),
             }
         }
-        let asked = connection.ask_for_ticket(ticket, &plain.release).await;
-        let Some(row) = asked.map_err(RequestError::error)? else {
+        let asked = connection.ask_named_for_ticket(ticket, &plain.release);
+        let Some(row) = asked.await.map_err(RequestError::error)? else {
             return Ok(Released::NotHeld);
         };
-        self.has_queue.store(row.get(2), Ordering::Relaxed);
+        self.has_queue.store(row.is_true(2), Ordering::Relaxed);
         Ok(Released::Freed)
     }
 
