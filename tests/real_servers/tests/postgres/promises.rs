@@ -43,14 +43,17 @@ mod fair_chaos {
 mod sides {
     tidelock::conformance!(cancel: super::fixture().as_writer());
     tidelock::conformance!(read_write: super::fixture());
+    tidelock::conformance!(upgrade: super::fixture());
 }
 
 mod sides_chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
+    tidelock::conformance!(upgrade: super::fixture().through_chaos());
 }
 
 mod sides_threads {
     tidelock::conformance!(read_write: super::fixture().blocking());
+    tidelock::conformance!(upgrade: super::fixture().blocking());
 }
 
 /// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
