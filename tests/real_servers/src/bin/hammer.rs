@@ -164,8 +164,8 @@ async fn upgrade(
     let mut waits = Vec::new();
     for round in 0..u64::from(rounds) {
         let asked = Instant::now();
-        let writes = (round + me).is_multiple_of(3);
-        let side = if writes {
+        let changes = (round + me).is_multiple_of(3);
+        let side = if changes {
             sides.upgradeable_read()
         } else {
             sides.read()
@@ -175,7 +175,7 @@ async fn upgrade(
         let (mut alone, seen) = word.enter_reading()?;
         stay(hold).await;
         alone &= word.leave_reading(seen)?;
-        if writes {
+        if changes {
             let writer = sides.upgrade(&reader).await?;
             let token = writer.token().get();
             let (nobody_else, counter) = word.enter(me)?;
