@@ -67,5 +67,4 @@ mod sides_chaos {
 
 mod sides_threads {
     tidelock::conformance!(read_write: super::fixture().blocking());
-    tidelock::conformance!(upgrade: super::fixture().blocking());
 }

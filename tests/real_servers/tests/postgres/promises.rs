@@ -53,7 +53,6 @@ mod sides_chaos {
 
 mod sides_threads {
     tidelock::conformance!(read_write: super::fixture().blocking());
-    tidelock::conformance!(upgrade: super::fixture().blocking());
 }
 
 /// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
