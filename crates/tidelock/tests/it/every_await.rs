@@ -84,6 +84,7 @@ left! {
     force_release_cancelled_at_every_await_leaves_nothing
     close_cancelled_at_every_await_leaves_nothing
     downgrade_cancelled_at_every_await_leaves_nothing
+    upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was
 }
 
 #[tokio::test]

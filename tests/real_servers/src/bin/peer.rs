@@ -5,6 +5,7 @@
 //! | command | answers |
 //! | --- | --- |
 //! | `acquire NAME [fair\|read\|write\|permits=N] [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `upgrade NAME` | `reads NAME` as soon as it reads upgradeably, then as `acquire`, when the upgrade is through |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
 //! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
@@ -79,6 +80,7 @@ impl Peer {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["acquire", name, options @ ..] => self.acquire(name, options).await,
+            ["upgrade", name] => self.upgrade(name).await,
             ["release", name] => self.release(name).await,
             ["status", name] => self.with(name, |guard| {
                 let valid = guard.valid_for().as_millis();
@@ -147,6 +149,21 @@ impl Peer {
             }
             None => self.lock(name, words).acquire_with(options).await,
         };
+        self.keep(name, acquired);
+        Ok(())
+    }
+
+    /// The upgradeable guard is kept until the process ends.
+    async fn upgrade(&self, name: &str) -> Result<()> {
+        let sides = self.client.read_write_lock(name);
+        let reader = sides.upgradeable_read().acquire().await?;
+        say(&format!("reads {name}"));
+        self.keep(name, sides.upgrade(&reader).await.map(AnyGuard::from));
+        std::future::pending::<()>().await;
+        Ok(())
+    }
+
+    fn keep(&self, name: &str, acquired: tidelock::Result<AnyGuard>) {
         match acquired {
             Ok(guard) => {
                 say(&format!(
@@ -159,7 +176,6 @@ impl Peer {
             }
             Err(error) => failed(name, &error),
         }
-        Ok(())
     }
 
     async fn release(&self, name: &str) -> Result<()> {

@@ -77,6 +77,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
         LockKind::Permits(1),
     ],
     wakes: true,

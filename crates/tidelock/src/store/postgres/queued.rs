@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, Result};
-use crate::snapshot::{Mode, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::errors::unexpected;
 use crate::store::fair_waiters::{
     COUNTED, FairPosition, FairWaiters, QueueLook, QueueTable, show_queue,
@@ -21,7 +21,7 @@ use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::postgres::{inspect, tables};
-use crate::store::side_order::{STANDS_FOR_SIDES, turns_of};
+use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of, turns_of};
 use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Renewal, Ticket};
 use crate::types::LostReason;
 
@@ -106,7 +106,9 @@ impl QueuedLocks<'_> {
             _ => return Err(is_semaphore()),
         }
         if columns.number(0)? == 0 {
-            if ask_for.downgrade_of.is_some() {
+            if ask_for.downgrade_of.is_some()
+                || ask_for.upgrade_of.is_some() && columns.number(4)? == 0
+            {
                 return Err(Error::lost(LostReason::Taken));
             }
             self.waiters.was_refused(ask_for);
@@ -125,8 +127,8 @@ impl QueuedLocks<'_> {
         if ticket.kind.is_fair() {
             return self.sql.attempt_fair(ticket, *lease, position);
         }
-        let writer = ask_for.downgrade_of.as_ref();
-        self.sql.attempt_side(ticket, *lease, position, writer)
+        let follows = Follows::of(ask_for);
+        self.sql.attempt_side(ticket, *lease, position, follows)
     }
 
     pub(crate) async fn release(self, ticket: &Ticket) -> Result<Released> {
@@ -330,8 +332,9 @@ impl QueuedLocks<'_> {
         snapshot.holders = holders
             .iter()
             .map(|row| {
-                let mode = if row.get(1) { Mode::Read } else { Mode::Write };
-                inspect::holder(row.get(0), mode, row)
+                let owner: String = row.get(0);
+                let mode = mode_of(row.get(1), &owner);
+                inspect::holder(owner, mode, row)
             })
             .collect();
         Ok(())
