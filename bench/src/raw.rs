@@ -43,6 +43,8 @@ pub struct Raw {
     connection: MultiplexedConnection,
     acquire: String,
     release: String,
+    /// The scripts are tidelock's, which need fewer arguments.
+    ours: bool,
 }
 
 impl Raw {
@@ -51,7 +53,8 @@ impl Raw {
     /// # Errors
     /// The server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        Self::load(url, redis_scripts::acquire(), redis_scripts::release()).await
+        let scripts = [redis_scripts::acquire(), redis_scripts::release()];
+        Self::load(url, scripts, true).await
     }
 
     /// The same with the calls of Redisson's scripts.
@@ -59,10 +62,10 @@ impl Raw {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_redisson(url: &str) -> Result<Self> {
-        Self::load(url, REDISSON_ACQUIRE, REDISSON_RELEASE).await
+        Self::load(url, [REDISSON_ACQUIRE, REDISSON_RELEASE], false).await
     }
 
-    async fn load(url: &str, acquire: &str, release: &str) -> Result<Self> {
+    async fn load(url: &str, [acquire, release]: [&str; 2], ours: bool) -> Result<Self> {
         let mut connection = connection(url).await?;
         let mut load = async |script: &str| {
             redis::cmd("SCRIPT")
@@ -76,6 +79,7 @@ impl Raw {
             connection,
             acquire,
             release,
+            ours,
         })
     }
 
@@ -90,7 +94,6 @@ impl Raw {
         );
         RawLock {
             raw: self.clone(),
-            tombstone: format!("tidelock:withdrawn:{{{name}}}:{owner}"),
             channel: channel(name),
             name: name.to_owned(),
             owner,
@@ -104,7 +107,6 @@ pub struct RawLock {
     raw: Raw,
     name: String,
     owner: String,
-    tombstone: String,
     channel: String,
 }
 
@@ -114,13 +116,9 @@ impl RawLock {
     /// # Errors
     /// The connection is lost.
     pub async fn try_acquire(&mut self) -> Result<bool> {
-        let acquire = script(
-            &self.raw.acquire,
-            &[&self.name, &self.tombstone],
-            &["30000", &self.owner],
-        );
-        let answer: Vec<i64> = acquire.query_async(&mut self.raw.connection).await?;
-        Ok(answer.first() == Some(&1))
+        let acquire = script(&self.raw.acquire, &[&self.name], &["30000", &self.owner]);
+        let answer: redis::Value = acquire.query_async(&mut self.raw.connection).await?;
+        Ok(is_granted(&answer))
     }
 
     /// Releases the lock and wakes the subscribers.
@@ -128,11 +126,9 @@ impl RawLock {
     /// # Errors
     /// The lock was not held, or the connection is lost.
     pub async fn give_back(&mut self) -> Result<()> {
-        let release = script(
-            &self.raw.release,
-            &[&self.name],
-            &[&self.owner, &self.channel, "publish"],
-        );
+        let args = [&*self.owner, &*self.channel, "publish"];
+        let args = if self.raw.ours { &args[..1] } else { &args };
+        let release = script(&self.raw.release, &[&self.name], args);
         let freed: redis::Value = release.query_async(&mut self.raw.connection).await?;
         ensure!(freed != redis::Value::Int(0), "it was not held");
         Ok(())
@@ -282,6 +278,15 @@ pub(crate) async fn connection(url: &str) -> Result<MultiplexedConnection> {
     Ok(client
         .get_multiplexed_async_connection_with_config(&config)
         .await?)
+}
+
+/// Whether a script that acquires a lock has answered `1` or `{1, …}`.
+pub(crate) fn is_granted(answer: &redis::Value) -> bool {
+    let number = match answer {
+        redis::Value::Array(parts) => parts.first(),
+        number => Some(number),
+    };
+    number == Some(&redis::Value::Int(1))
 }
 
 pub(crate) fn channel(name: &str) -> String {

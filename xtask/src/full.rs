@@ -33,11 +33,12 @@ const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
 const SLOTS: &str = "10000_slots";
 
 /// Long tests of elections and slots. They print figures for the page.
-const FLEETS: [&str; 4] = [
+const FLEETS: [&str; 5] = [
     SLOTS,
     "leaders_that_are_killed_fifty_times",
     "thirty_rolling_restarts",
     "a_process_that_was_frozen_drops_its_work",
+    "members_that_are_killed_or_frozen_hold_up_nobody",
 ];
 
 /// The long tests that use millions of names.
@@ -90,7 +91,14 @@ fn parts(minutes: u32) -> Vec<(String, Run)> {
     parts.push(("compatibility".to_owned(), run));
     let run: Run = Box::new(|_| schedules::all());
     parts.push(("a million schedules".to_owned(), run));
-    for only in ["elections", "jobs"] {
+    for only in [
+        "elections",
+        "jobs",
+        "permits",
+        "sides",
+        "barriers",
+        "counts",
+    ] {
         let run: Run = Box::new(move |_| ten_thousand_stories(&["--only", only]));
         parts.push((format!("ten thousand stories of {only}"), run));
     }

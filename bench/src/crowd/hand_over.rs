@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tidelock::store::redis_scripts;
 use tokio::sync::watch;
 
-use crate::raw::{channel, client, connection, script};
+use crate::raw::{channel, client, connection, is_granted, script};
 
 /// What a waiter does when it is told that it has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +33,12 @@ fn acquire() -> Result<String> {
 
 /// The release script: one more key in its `EXISTS`, and the hand-over where that finds something.
 fn release() -> Result<String> {
-    const OTHERS: &str = "named('redisson_lock_queue:', KEYS[1])) ~= 0";
+    const OTHERS: &str = "'redisson_lock_queue:' .. braced) ~= 0";
     const TELLS: &str = "local all, ours, muted = 0, 0, false";
     let body = redis_scripts::release();
     let parts = [OTHERS, TELLS].map(|part| body.matches(part).count());
     ensure!(parts == [1, 1], "the release script has changed");
-    let more =
-        "named('redisson_lock_queue:', KEYS[1]), named('tidelock:waiting_for:', KEYS[1])) ~= 0";
+    let more = "'redisson_lock_queue:' .. braced, 'tidelock:waiting_for:' .. braced) ~= 0";
     let hands_over = format!("{}\n{TELLS}", include_str!("hand_over.lua"));
     Ok(body.replace(OTHERS, more).replace(TELLS, &hands_over))
 }
@@ -100,8 +99,8 @@ impl HandedOver {
         let keys = self.keys.each_ref().map(String::as_str);
         let args = ["30000", &self.owner, "sleeps", "1", &self.queue];
         let asks = script(&self.acquire, &keys, &args);
-        let answer: Vec<redis::Value> = asks.query_async(&mut self.connection).await?;
-        Ok(answer.first() == Some(&redis::Value::Int(1)))
+        let answer: redis::Value = asks.query_async(&mut self.connection).await?;
+        Ok(is_granted(&answer))
     }
 }
 
@@ -120,9 +119,7 @@ impl Contender for HandedOver {
     }
 
     async fn release(&mut self, (): ()) -> Result<()> {
-        let own = channel(&self.keys[0]);
-        let args = [&*self.owner, &*own, "publish"];
-        let release = script(&self.release, &[&self.keys[0]], &args);
+        let release = script(&self.release, &[&self.keys[0]], &[&self.owner]);
         let freed: redis::Value = release.query_async(&mut self.connection).await?;
         ensure!(freed != redis::Value::Int(0), "it was not held");
         Ok(())

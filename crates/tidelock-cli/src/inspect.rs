@@ -310,6 +310,7 @@ pub(crate) fn holder_as_text(holder: &Holder) -> String {
     let who = match holder.mode {
         Mode::Exclusive => who,
         Mode::Permits => return format!("{who} with {}", permits_held(holder)),
+        Mode::UpgradeableRead => format!("{who} to read, upgradeable"),
         side => format!("{who} to {}", mode_of(side)),
     };
     match holder.holds {
@@ -347,7 +348,13 @@ pub(crate) fn kind_of(seen: &Snapshot) -> Option<&'static str> {
 
 /// The mode of a lock over all its holders.
 fn mode_of_all(seen: &Snapshot) -> Option<&'static str> {
-    let modes = [Mode::Write, Mode::Read, Mode::Exclusive, Mode::Permits];
+    let modes = [
+        Mode::Write,
+        Mode::UpgradeableRead,
+        Mode::Read,
+        Mode::Exclusive,
+        Mode::Permits,
+    ];
     let held = |mode: &Mode| seen.holders.iter().any(|holder| holder.mode == *mode);
     match kind_of(seen) {
         Some(MIXED) => Some(MIXED),
@@ -361,6 +368,7 @@ pub(crate) fn mode_of(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "read",
         Mode::Write => "write",
+        Mode::UpgradeableRead => "upgradeable_read",
         Mode::Permits => "permits",
         _ => "exclusive",
     }

@@ -90,6 +90,7 @@ fn left(lock: &Snapshot) -> String {
 fn columns_of(holder: &Holder) -> (String, [String; 3]) {
     let side = match mode_of(holder.mode) {
         "exclusive" => String::new(),
+        "upgradeable_read" => " to read, upgradeable".to_owned(),
         "permits" => format!(" with {}", permits_held(holder)),
         side => format!(" to {side}"),
     };

@@ -1,4 +1,5 @@
-//! The future of a downgrade: a writer becomes a reader, and no other writer gets the lock in between.
+//! The future of a downgrade: a writer becomes a reader, and no other writer gets the lock in between. The other way is in
+//! [`upgrade`](crate::upgrade).
 
 use std::fmt;
 use std::future::Future;

@@ -46,6 +46,8 @@ pub(crate) mod sealed {
         /// # Errors
         /// `Unsupported` if the grant came without a token, and the type has one. The lock is released.
         fn from_guard(guard: Guard) -> Result<Self>;
+
+        fn guard(&self) -> &Guard;
     }
 }
 
@@ -57,6 +59,10 @@ impl sealed::FromGuard for Guard {
 
     fn from_guard(guard: Guard) -> Result<Self> {
         Ok(guard)
+    }
+
+    fn guard(&self) -> &Guard {
+        self
     }
 }
 
@@ -73,6 +79,10 @@ impl sealed::FromGuard for FencedGuard {
                 .on_lock(guard.name())
                 .because("this kind of lock has no fencing tokens on this store")),
         }
+    }
+
+    fn guard(&self) -> &Guard {
+        &self.guard
     }
 }
 

@@ -65,7 +65,8 @@ impl Guard {
             Err(error.on_lock(self.name()).because(why))
         };
         // A reader that enters later has a newer token, although it takes nothing from this one.
-        if self.0.granted().ticket.kind.is_read() {
+        let kind = self.0.granted().ticket.kind;
+        if kind.is_read() || kind.is_upgradeable() {
             return lacks("a reader has no SQL fence; take the write side");
         }
         match self.0.context.store().front().extensions().sql_fence {

@@ -92,6 +92,7 @@ pub mod testing;
 mod token_counter;
 mod types;
 mod unstable;
+mod upgrade;
 #[allow(clippy::doc_markdown, reason = "a page that also has other readers")]
 #[doc = include_str!("../pages/url-options.md")]
 pub mod url_options {}
@@ -127,3 +128,4 @@ pub use snapshot::{ClientInfo, Finding, Holder, Mode, PermitCount, Severity, Sna
 pub use state::HoldState;
 pub use stats::{Durations, Stats};
 pub use types::{Escaped, FencingToken, LostReason};
+pub use upgrade::Upgrade;

@@ -139,6 +139,7 @@ impl Lock {
                 LockKind::Spin => LockKind::SpinFenced,
                 LockKind::Read => LockKind::ReadFenced,
                 LockKind::Write => LockKind::WriteFenced,
+                LockKind::UpgradeableRead => LockKind::UpgradeableReadFenced,
                 other => other,
             },
             context: self.context,

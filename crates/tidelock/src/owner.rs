@@ -92,23 +92,39 @@ impl fmt::Debug for Owner {
 pub(crate) struct OwnerSlot {
     pub(crate) turn: tokio::sync::Mutex<()>,
     hold: Mutex<Weak<Hold>>,
+    /// The writer that an upgradeable reader has become. It lies beside `hold`, and when it ends the owner re-enters that
+    /// reader again. Otherwise an owner that asks to read after its writer has ended would wait for itself.
+    upgraded: Mutex<Weak<Hold>>,
 }
 
 impl OwnerSlot {
     /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
-        let hold = self.hold.lock().upgrade()?;
-        hold.is_held().then_some(hold)
+        self.upgraded().or_else(|| held(&self.hold))
+    }
+
+    /// Returns the writer that this owner has become by an upgrade, if it is still provably held.
+    pub(crate) fn upgraded(&self) -> Option<Arc<Hold>> {
+        held(&self.upgraded)
     }
 
     /// True if a guard of the hold exists. We only count references and never upgrade: a guard that is released at this
     /// moment must see that it is the last one.
     fn has_guards(&self) -> bool {
-        let hold = self.hold.lock();
-        hold.strong_count() > 0
+        let has_guards = |hold: &Mutex<Weak<Hold>>| hold.lock().strong_count() > 0;
+        has_guards(&self.hold) || has_guards(&self.upgraded)
     }
 
     pub(crate) fn put(&self, hold: &Arc<Hold>) {
         *self.hold.lock() = Arc::downgrade(hold);
     }
+
+    pub(crate) fn put_upgraded(&self, hold: &Arc<Hold>) {
+        *self.upgraded.lock() = Arc::downgrade(hold);
+    }
+}
+
+fn held(hold: &Mutex<Weak<Hold>>) -> Option<Arc<Hold>> {
+    let hold = hold.lock().upgrade()?;
+    hold.is_held().then_some(hold)
 }

@@ -41,6 +41,10 @@ impl sealed::FromGuard for Permits {
     fn from_guard(guard: Guard) -> Result<Self> {
         Ok(Self::of(guard))
     }
+
+    fn guard(&self) -> &Guard {
+        &self.guard
+    }
 }
 
 impl Permits {

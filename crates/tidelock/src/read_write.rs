@@ -9,9 +9,11 @@ use crate::engine::ClientInner;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::fenced::LockGuard;
+use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
 use crate::store::LockKind;
+use crate::upgrade::Upgrade;
 
 /// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one guard of [`write`](Self::write).
 /// Cheap to make and to clone, and without state. [`Client::read_write_lock`](crate::Client::read_write_lock) makes it.
@@ -31,10 +33,17 @@ use crate::store::LockKind;
 /// *Downgrade*: [`downgrade`](Self::downgrade) turns a guard of the write side into one of the read side, and no other
 /// writer gets the lock in between.
 ///
+/// *Upgrade*: a plain reader cannot become a writer: two of them would wait for each other.
+/// [`upgradeable_read`](Self::upgradeable_read) is a reader that plain readers may join, and that excludes writers and
+/// other upgradeable readers. As there is at most one, [`upgrade`](Self::upgrade) turns it into a writer without a
+/// deadlock, and no other writer gets the lock in between: what it has read still holds when it writes. On `memory:`, `sqlite:`,
+/// PostgreSQL and MySQL.
+///
 /// *Re-entry*: with an [`Owner`](crate::Owner), as for every lock. An owner that holds the write side and asks for the
 /// read side gets a guard of the hold it has. The lock stays exclusive until the last of these guards is released. An
 /// owner that holds the read side and asks for the write side would wait for itself, so the
-/// call fails with [`InvalidOptions`](ErrorKind::InvalidOptions). Without an owner the client cannot detect this: a
+/// call fails with [`InvalidOptions`](ErrorKind::InvalidOptions). So do the calls of an owner that holds the read side and
+/// asks for an upgradeable read, and of one that reads upgradeably and asks for the write side: it uses `upgrade`. Without an owner the client cannot detect this: a
 /// task that waits for the write side while it has a guard of the read side never gets it, as with any lock that it
 /// takes twice.
 ///
@@ -59,6 +68,7 @@ use crate::store::LockKind;
 pub struct ReadWriteLock {
     read: Lock,
     write: Lock,
+    upgradeable: Lock,
 }
 
 impl ReadWriteLock {
@@ -67,6 +77,7 @@ impl ReadWriteLock {
         Self {
             read: side(LockKind::Read),
             write: side(LockKind::Write),
+            upgradeable: side(LockKind::UpgradeableRead),
         }
     }
 
@@ -99,6 +110,112 @@ impl ReadWriteLock {
     /// ```
     pub fn write(&self) -> Lock {
         self.write.clone()
+    }
+
+    /// The upgradeable read: its guard excludes writers and other upgradeable readers, and plain readers may join it.
+    /// [`upgrade`](Self::upgrade) turns it into a writer. It takes its turn in the queue as the other sides do; plain readers
+    /// pass one that waits for another upgradeable reader.
+    ///
+    /// The other stores fail with [`Unsupported`](ErrorKind::Unsupported) before any traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices");
+    /// let guard = prices.upgradeable_read().acquire().await?;
+    /// assert!(prices.read().try_acquire().await?.is_some());
+    /// assert!(prices.upgradeable_read().try_acquire().await?.is_none());
+    /// assert!(prices.write().try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn upgradeable_read(&self) -> Lock {
+        self.upgradeable.clone()
+    }
+
+    /// Turns an upgradeable reader into a writer, and no other writer gets the lock in between: `upgrade_with` the default
+    /// options.
+    ///
+    /// # Errors
+    /// As [`upgrade_with`](Self::upgrade_with).
+    ///
+    /// # Cancel safety
+    /// As [`upgrade_with`](Self::upgrade_with).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices");
+    /// let reader = prices.upgradeable_read().acquire().await?;
+    /// // read the prices, beside other readers …
+    /// let is_outdated = true;
+    /// if is_outdated {
+    ///     let writer = prices.upgrade(&reader).await?;
+    ///     // … and change them: nobody has changed them since they were read
+    ///     writer.release().await?;
+    /// }
+    /// reader.release().await?; // until here other readers may join it again
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn upgrade<G: LockGuard>(&self, reader: &G) -> Upgrade<G> {
+        self.upgrade_with(reader, AcquireOptions::new())
+    }
+
+    /// Turns an upgradeable reader into a writer, and no other writer gets the lock in between. The result is a second
+    /// guard, with an owner id and a lease of its own, by `options`; that of a fenced reader has a new, larger token. The
+    /// upgradeable guard stays valid: when the writer is released, its holder reads on, and may upgrade again. If it is
+    /// dropped first, the writer stays. [`downgrade`](Self::downgrade) turns the writer into a plain reader.
+    ///
+    /// From the call on no new reader enters, and no waiter does: the writer is granted when the readers that are inside have
+    /// left. [`AcquireOptions::wait`] limits that. With a zero wait it is granted only if no other reader is inside. Pass an
+    /// [`Owner`](crate::Owner) again, so that it re-enters the write hold. A guard that writes already, because its
+    /// owner held the write side when it asked for the upgradeable read, becomes another guard of the same hold.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read.
+    /// [`Lost`](ErrorKind::Lost) if the upgradeable hold was lost. Otherwise as [`Lock::acquire_with`], for example
+    /// [`TimedOut`](ErrorKind::TimedOut). After an error the upgradeable guard is as it was before: you can read on, or try
+    /// again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. A dropped future leaves no write hold behind, and new readers may enter again. The upgradeable guard
+    /// stays valid. While the future lives, it keeps the upgradeable hold, also if the guard is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, ErrorKind};
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices");
+    /// let reader = prices.upgradeable_read().acquire().await?;
+    /// let other = prices.read().acquire().await?;
+    /// let briefly = AcquireOptions::new().wait(Duration::from_millis(20));
+    /// let error = prices.upgrade_with(&reader, briefly.clone()).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TimedOut); // the other reader is still inside
+    /// assert!(reader.is_held());
+    /// other.release().await?;
+    /// let writer = prices.upgrade_with(&reader, briefly).await?;
+    /// assert!(writer.is_held());
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn upgrade_with<G: LockGuard>(&self, reader: &G, options: AcquireOptions) -> Upgrade<G> {
+        self.upgrade_guard(reader.guard(), options, Location::caller())
+    }
+
+    /// As [`upgrade_with`](Self::upgrade_with), of a guard whose type tells nothing about tokens.
+    pub(crate) fn upgrade_guard<G: LockGuard>(
+        &self,
+        reader: &Guard,
+        options: AcquireOptions,
+        place: &'static Location<'static>,
+    ) -> Upgrade<G> {
+        let name = self.write.checked_name();
+        Upgrade::of(&self.write.context, name, reader, options, place)
     }
 
     /// Turns a writer into a reader, and no other writer gets the lock in between: `downgrade_with` the default options.

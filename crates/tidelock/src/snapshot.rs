@@ -167,6 +167,8 @@ pub enum Mode {
     Write,
     /// Permits of a semaphore.
     Permits,
+    /// An upgradeable reader of a read-write lock, shared with plain readers.
+    UpgradeableRead,
 }
 
 impl From<LockKind> for Mode {
@@ -181,6 +183,7 @@ impl From<LockKind> for Mode {
             LockKind::Read | LockKind::ReadFenced => Self::Read,
             LockKind::Write | LockKind::WriteFenced => Self::Write,
             LockKind::Permits(_) => Self::Permits,
+            LockKind::UpgradeableRead | LockKind::UpgradeableReadFenced => Self::UpgradeableRead,
         }
     }
 }

@@ -67,6 +67,14 @@ impl Test {
         })
     }
 
+    /// Whether it shows something of this store: one test of the fleet may be about several stores.
+    fn covers(&self, store: Store) -> bool {
+        if self.target == "fleet" && self.path.ends_with("::on_every_store") {
+            return OF_THE_FLEET.contains(&store);
+        }
+        self.store() == Some(store)
+    }
+
     /// The suite runs in several variants: with injected faults, from threads, as part of other tests. The plain
     /// variant is enough here.
     fn is_plain(&self) -> bool {
@@ -87,6 +95,16 @@ impl Test {
             .any(|part| other.iter().any(|other| part.contains(other)))
     }
 }
+
+/// The stores of a test of the fleet that runs on all of them at once.
+const OF_THE_FLEET: [Store; 6] = [
+    Store::Redis,
+    Store::Sqlite,
+    Store::Postgres,
+    Store::Mariadb,
+    Store::Zookeeper,
+    Store::Etcd,
+];
 
 /// The store of a test of the fleet, which has its name.
 fn in_the_fleet(name: &str) -> Option<Store> {
@@ -159,7 +177,7 @@ impl Index {
                 }
             });
             let own = test.name().starts_with(&number) && test.is_plain();
-            test.store() == Some(store) && (own || named)
+            test.covers(store) && (own || named)
         };
         self.tests.iter().filter(fits).cloned().collect()
     }
@@ -261,6 +279,9 @@ mod tests {
         let of_the_fleet = test("fleet", "queue::t43_x::redis_cluster");
         assert_eq!(of_the_fleet.store(), Some(Store::Cluster));
         assert_eq!(of_the_fleet.name(), "t43_x");
+        let of_all = test("fleet", "barrier::t78_x::on_every_store");
+        assert_eq!(of_all.name(), "t78_x");
+        assert!(of_all.covers(Store::Etcd) && !of_all.covers(Store::Cluster));
         assert!(!test("redis_plain", "chaos_without_scripts::x").is_plain());
         assert_eq!(test("redis_faults", "holder::t01_x").name(), "t01_x");
     }

@@ -26,4 +26,5 @@ mod permits {
 
 mod sides {
     tidelock::conformance!(read_write: super::file());
+    tidelock::conformance!(upgrade: super::file());
 }

@@ -9,6 +9,30 @@ use tidelock::{AcquireOptions, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use crate::referee::{Referee, Turn};
+use crate::share::Share;
+
+/// A lock, and how its holders share it.
+#[derive(Debug, Clone)]
+pub(crate) struct StoryLock {
+    pub(crate) name: String,
+    pub(crate) lock: AnyLock,
+    pub(crate) share: Share,
+}
+
+impl StoryLock {
+    pub(crate) fn new(name: &str, lock: impl Into<AnyLock>, share: Share) -> Self {
+        Self {
+            name: name.to_owned(),
+            lock: lock.into(),
+            share,
+        }
+    }
+
+    /// One that has one holder at a time.
+    pub(crate) fn alone(name: &str, lock: impl Into<AnyLock>) -> Self {
+        Self::new(name, lock, Share::Alone)
+    }
+}
 
 pub(crate) struct Actor {
     pub(crate) who: String,
@@ -17,7 +41,7 @@ pub(crate) struct Actor {
     pub(crate) clients: usize,
     /// The store answers all requests, so that a transfer must reach the candidate that was named.
     pub(crate) is_calm: bool,
-    pub(crate) locks: Vec<(String, AnyLock)>,
+    pub(crate) locks: Vec<StoryLock>,
     pub(crate) rounds: usize,
     pub(crate) lease: Duration,
     pub(crate) dice: Rng,
@@ -27,7 +51,8 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) async fn live(mut self) {
         for _ in 0..self.rounds {
-            let (name, lock) = self.locks[self.dice.usize(..self.locks.len())].clone();
+            let chosen = self.dice.usize(..self.locks.len());
+            let StoryLock { name, lock, share } = self.locks[chosen].clone();
             self.pause(self.lease / 4).await;
             let is_election = matches!(lock, AnyLock::Election(..));
             if is_election {
@@ -40,12 +65,19 @@ impl Actor {
             if is_election {
                 self.referee.ends_campaign(&name, self.client);
             }
-            if let Some(guard) = taken {
+            let Some(guard) = taken else { continue };
+            if share == Share::Alone {
                 let turn = self.referee.granted(&name, &self.who, guard.token());
                 if let Some(slot) = guard.slot() {
                     self.referee.begun(&name, &self.who, slot);
                 }
-                self.hold(&name, guard, turn, is_election).await;
+                let held = self.hold(&name, Rc::new(guard), Some(turn)).await;
+                self.give_up(&name, held, is_election).await;
+            } else {
+                let guard = Rc::new(guard);
+                self.referee.shares(&name, &self.who, share, &guard);
+                let held = self.hold(&name, guard, None).await;
+                self.give_up(&name, held, false).await;
             }
         }
         self.referee.note(format_args!("{} is done", self.who));
@@ -106,13 +138,26 @@ impl Actor {
         }
     }
 
-    async fn hold(&mut self, name: &str, guard: AnyGuard, turn: Turn, is_election: bool) {
+    fn act(&self, name: &str, turn: Option<Turn>) {
+        match turn {
+            Some(turn) => self.referee.act(name, &self.who, turn),
+            None => self.referee.act_together(name),
+        }
+    }
+
+    /// Holds the lock for a while, or until it is lost. `turn`: that of a holder that is alone.
+    async fn hold(
+        &mut self,
+        name: &str,
+        guard: Rc<AnyGuard>,
+        turn: Option<Turn>,
+    ) -> Option<AnyGuard> {
         let steps = if self.dice.u8(..100) < 5 { 20 } else { 6 };
         for _ in 0..self.dice.usize(..steps) {
             if !guard.is_held() {
                 break;
             }
-            self.referee.act(name, &self.who, turn);
+            self.act(name, turn);
             let step = self.up_to(self.lease / 2);
             if let Ok(reason) = timeout(step, guard.lost()).await {
                 self.referee.lost(name, &self.who, reason);
@@ -130,8 +175,16 @@ impl Actor {
             }
         }
         if guard.is_held() {
-            self.referee.act(name, &self.who, turn);
+            self.act(name, turn);
         }
+        self.referee.unshares(name, &guard);
+        Rc::into_inner(guard)
+    }
+
+    async fn give_up(&mut self, name: &str, held: Option<AnyGuard>, is_election: bool) {
+        let Some(guard) = held else {
+            return self.referee.blame("a guard was kept".to_owned());
+        };
         match self.dice.u8(..100) {
             0..25 => {
                 self.referee.note(format_args!("{} drops {name}", self.who));

@@ -11,7 +11,32 @@ use tidelock::store::{
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
 
-use crate::Flaw;
+/// A bug that is put into the store, to verify that the referee detects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Every attempt is granted.
+    LetsEverybodyIn,
+    /// A withdrawal leaves no tombstone: a request that arrives after it takes effect.
+    ForgetsWithdrawals,
+    /// A lease ends sooner than the client was told.
+    EndsEarly,
+    /// A release frees the lock regardless of the owner.
+    FreesForAnybody,
+    /// A renewal is confirmed regardless of the owner.
+    ConfirmsEverything,
+    /// A fair lock is granted to any waiter that asks when it is free.
+    ForgetsTheOrder,
+    /// A slot that was marked as done has no mark.
+    ForgetsMarks,
+    /// Nobody sees the successor that a leader has named.
+    ForgetsSuccessors,
+    /// A mark is replaced whatever its text is: of two that replace it at the same time, both are told that they did.
+    OverwritesMarks,
+    /// Permits are granted, and one of them is counted.
+    CountsOnePermit,
+    /// Marks do not expire: candidates that have left are listed for ever. That is no violation, and must harm nobody.
+    KeepsMarks,
+}
 
 /// Longer than any story.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
@@ -46,7 +71,10 @@ impl Broken {
 impl Twist for Broken {
     fn marks<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
         match self.0 {
-            Flaw::ForgetsMarks | Flaw::ForgetsSuccessors | Flaw::KeepsMarks => Some(self),
+            Flaw::ForgetsMarks
+            | Flaw::ForgetsSuccessors
+            | Flaw::KeepsMarks
+            | Flaw::OverwritesMarks => Some(self),
             _ => inner.extensions().marks,
         }
     }
@@ -74,6 +102,13 @@ impl Twist for Broken {
                     other => other,
                 };
                 inner.attempt(&plain).await
+            }),
+            Flaw::CountsOnePermit => Box::pin(async move {
+                let mut one = ask.clone();
+                if let LockKind::Permits(_) = ask.ticket.kind {
+                    one.ticket.kind = LockKind::Permits(1);
+                }
+                inner.attempt(&one).await
             }),
             _ => inner.attempt(ask),
         }
@@ -147,6 +182,11 @@ impl Marks for Broken {
             _ => false,
         };
         match self.sound_marks() {
+            Some(marks) if self.0 == Flaw::OverwritesMarks => Box::pin(async move {
+                let now = marks.read(name, change.slot).await?;
+                let before = now.as_deref();
+                marks.replace(name, MarkChange { before, ..change }).await
+            }),
             Some(marks) if !is_forgotten => {
                 let keep = if self.0 == Flaw::KeepsMarks {
                     FOR_EVER

@@ -8,12 +8,18 @@
 mod actor;
 mod arrivals;
 pub mod broken;
+mod cast;
+mod counter;
+mod member;
 mod referee;
+mod share;
 mod story;
+mod uses;
 
 use std::fmt;
 
-pub use story::{Flaw, Plan, Subject};
+pub use broken::Flaw;
+pub use story::{Plan, Subject};
 
 /// The totals of a story without a violation.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +32,10 @@ pub struct Outcome {
     pub losses: usize,
     /// Leaderships that were transferred to a candidate that was named.
     pub transfers: usize,
+    /// Members that have entered a barrier.
+    pub entered: usize,
+    /// Permits of a counting semaphore that were taken, and calls that have counted a latch down.
+    pub counts: usize,
 }
 
 impl Outcome {
@@ -35,6 +45,8 @@ impl Outcome {
         self.acts += other.acts;
         self.losses += other.losses;
         self.transfers += other.transfers;
+        self.entered += other.entered;
+        self.counts += other.counts;
     }
 }
 
@@ -64,8 +76,7 @@ impl fmt::Display for Failure {
         )?;
         match self.only {
             None => Ok(()),
-            Some(Subject::Elections) => f.write_str(" --only elections"),
-            Some(Subject::Jobs) => f.write_str(" --only jobs"),
+            Some(only) => write!(f, " --only {only}"),
         }
     }
 }

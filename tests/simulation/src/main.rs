@@ -92,13 +92,15 @@ fn many(args: &Args) -> ExitCode {
         .map(|only| format!(" of {only:?}"))
         .unwrap_or_default();
     println!(
-        "{} seeds{only} from {}: {} locks taken, {} steps of holders, {} losses told, {} leaderships transferred, no promise broken, in {:.1} s",
+        "{} seeds{only} from {}: {} locks taken, {} steps of holders, {} losses told, {} leaderships transferred, {} members of barriers let in, {} numbers changed, no promise broken, in {:.1} s",
         args.seeds,
         args.from,
         total.grants,
         total.acts,
         total.losses,
         total.transfers,
+        total.entered,
+        total.counts,
         start.elapsed().as_secs_f64()
     );
     ExitCode::SUCCESS

@@ -2,12 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
-use tidelock::FencingToken;
+use tidelock::testing::AnyGuard;
+use tidelock::{BarrierGuard, FencingToken};
 use tokio::time::Instant;
 
 use crate::Outcome;
+use crate::counter::Counted;
+use crate::share::{Share, Sharers};
+use crate::uses::{Uses, Verdict};
 
 /// One grant. Grants are numbered in the order in which their holders learn of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,10 @@ struct Known {
     /// How many tasks of each client campaign.
     campaigns: BTreeMap<usize, usize>,
     named: Option<Successor>,
+    /// The holders, if several may hold it at once.
+    sharers: Sharers,
+    /// The newest token of a writer.
+    written: Option<FencingToken>,
 }
 
 /// The client that a leader has named: until this instant nobody else may lead, unless it stops to campaign.
@@ -54,6 +63,10 @@ impl Known {
 pub(crate) struct Referee {
     start: Instant,
     known: RefCell<BTreeMap<String, Known>>,
+    /// The members of the barrier, if the story has one.
+    uses: RefCell<Uses>,
+    /// The counting semaphore and the latch, if the story has them.
+    pub(crate) counted: RefCell<Counted>,
     log: RefCell<Vec<String>>,
     verdict: RefCell<Option<String>>,
     outcome: RefCell<Outcome>,
@@ -64,6 +77,8 @@ impl Referee {
         Self {
             start: Instant::now(),
             known: RefCell::default(),
+            uses: RefCell::default(),
+            counted: RefCell::default(),
             log: RefCell::default(),
             verdict: RefCell::default(),
             outcome: RefCell::default(),
@@ -103,6 +118,101 @@ impl Referee {
             ));
         }
         turn
+    }
+
+    /// A holder that may not be alone has learned of its grant.
+    pub(crate) fn shares(&self, lock: &str, who: &str, share: Share, guard: &Rc<AnyGuard>) {
+        self.outcome.borrow_mut().grants += 1;
+        let token = guard.token();
+        self.note(format_args!("{who} holds {lock}: {share:?}"));
+        let mut all = self.known.borrow_mut();
+        let known = all.entry(lock.to_owned()).or_default();
+        known.sharers.add(who, share, guard);
+        // A writer's token is larger than all before it, a reader's is larger than those of the writers before it.
+        let newest = match share {
+            Share::Writes => known.token,
+            _ => known.written,
+        };
+        let is_old = token.is_some() && token <= newest && !known.is_forced();
+        known.token = token.max(known.token);
+        if share == Share::Writes {
+            known.written = token.max(known.written);
+        }
+        drop(all);
+        if is_old {
+            self.blame(format!(
+                "{who} was given token {token:?} of {lock} after {newest:?}"
+            ));
+        }
+        self.act_together(lock);
+    }
+
+    /// A holder that may not be alone does something that only a holder may do.
+    pub(crate) fn act_together(&self, lock: &str) {
+        self.outcome.borrow_mut().acts += 1;
+        let conflict = self.known.borrow().get(lock).and_then(|known| {
+            let conflict = known.sharers.conflict();
+            conflict.filter(|_| !known.is_forced())
+        });
+        if let Some(conflict) = conflict {
+            self.blame(format!("two holders at once of {lock}: {conflict}"));
+        }
+    }
+
+    /// A holder that may not be alone begins to give it up, or has lost it.
+    pub(crate) fn unshares(&self, lock: &str, guard: &Rc<AnyGuard>) {
+        let mut all = self.known.borrow_mut();
+        all.entry(lock.to_owned())
+            .or_default()
+            .sharers
+            .remove(guard);
+    }
+
+    /// A member has entered the barrier.
+    pub(crate) fn enters(&self, who: &str, size: usize, guard: &Rc<BarrierGuard>) {
+        self.outcome.borrow_mut().entered += 1;
+        self.note(format_args!("{who} is inside"));
+        let is_forced = self.is_forced(guard.name());
+        let verdict = self.uses.borrow_mut().entered(who, size, guard, is_forced);
+        self.judge(verdict);
+    }
+
+    /// A number was changed.
+    pub(crate) fn counts(&self) {
+        self.outcome.borrow_mut().counts += 1;
+    }
+
+    /// A call of this client has ended, and its caller does not know whether it has entered the barrier.
+    pub(crate) fn enters_unanswered(&self, client: &str) {
+        self.uses.borrow_mut().unanswered(client);
+    }
+
+    /// A member begins to leave the barrier, or has been lost.
+    pub(crate) fn leaves(&self, guard: &Rc<BarrierGuard>) {
+        self.uses.borrow_mut().leaves(guard);
+    }
+
+    /// A member was told that all that entered with it have left.
+    pub(crate) fn all_left(&self, barrier: &str, who: &str, together: &[String]) {
+        let is_forced = self.is_forced(barrier);
+        let verdict = self.uses.borrow_mut().all_left(who, together, is_forced);
+        self.judge(verdict);
+    }
+
+    /// The end of the story: whoever was let into the barrier knows it.
+    pub(crate) fn all_members_told(&self) {
+        let verdict = self.uses.borrow().all_told();
+        self.judge(verdict);
+    }
+
+    fn judge(&self, verdict: Verdict) {
+        if let Err(why) = verdict {
+            self.blame(why);
+        }
+    }
+
+    fn is_forced(&self, lock: &str) -> bool {
+        self.known.borrow().get(lock).is_some_and(Known::is_forced)
     }
 
     /// An attempt of a job's slot begins. Nobody may begin one of a slot that has been run.

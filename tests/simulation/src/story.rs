@@ -1,44 +1,20 @@
 //! The story of one seed: its clients, the faults that hit them, and the checks at the end.
 
+use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidelock::store::{Env, Store};
-use tidelock::testing::{AnyLock, Chaos, Faults, Plug};
-use tidelock::{Client, HandOff, RedLock};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{advance, sleep, timeout};
 
-use crate::actor::Actor;
-use crate::arrivals::Arrivals;
-use crate::broken;
+use crate::actor::{Actor, StoryLock};
+use crate::cast::{Cast, cast};
+use crate::counter::{self, Counter};
+use crate::member::{self, Member};
 use crate::referee::Referee;
-use crate::{Failure, Outcome};
-
-/// A bug that is put into the store, to verify that the referee detects it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
-    /// Every attempt is granted.
-    LetsEverybodyIn,
-    /// A withdrawal leaves no tombstone: a request that arrives after it takes effect.
-    ForgetsWithdrawals,
-    /// A lease ends sooner than the client was told.
-    EndsEarly,
-    /// A release frees the lock regardless of the owner.
-    FreesForAnybody,
-    /// A renewal is confirmed regardless of the owner.
-    ConfirmsEverything,
-    /// A fair lock is granted to any waiter that asks when it is free.
-    ForgetsTheOrder,
-    /// A slot that was marked as done has no mark.
-    ForgetsMarks,
-    /// Nobody sees the successor that a leader has named.
-    ForgetsSuccessors,
-    /// Marks do not expire: candidates that have left are listed for ever. That is no violation, and must harm nobody.
-    KeepsMarks,
-}
+use crate::share::Share;
+use crate::{Failure, Flaw, Outcome};
 
 /// How many leases a holder may continue after its lock was freed by force. It learns of that at its next renewal. If
 /// its renewals do not get through, it stops at the end of the longest lease that anything was extended to.
@@ -47,10 +23,34 @@ const FORCED: u32 = 2;
 /// What all clients of a story use, if the seed does not decide it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Subject {
+    /// Locks with one holder at a time, also fair ones, and sets of them
+    Locks,
     /// Elections
     Elections,
     /// Jobs that run once per slot
     Jobs,
+    /// Permits of semaphores
+    Permits,
+    /// Read-write locks
+    Sides,
+    /// Barriers
+    Barriers,
+    /// Counting semaphores and latches
+    Counts,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Locks => "locks",
+            Self::Elections => "elections",
+            Self::Jobs => "jobs",
+            Self::Permits => "permits",
+            Self::Sides => "sides",
+            Self::Barriers => "barriers",
+            Self::Counts => "counts",
+        })
+    }
 }
 
 /// Selects the story.
@@ -62,20 +62,6 @@ pub struct Plan {
     pub flaw: Option<Flaw>,
     /// `None`: the seed decides what the story is about.
     pub only: Option<Subject>,
-}
-
-/// The participants of a story.
-struct Cast {
-    lease: Duration,
-    /// Whether each lock lives in one store only.
-    single: bool,
-    /// The story is without faults.
-    is_calm: bool,
-    clients: Vec<(Client, Plug)>,
-    /// For each client, its locks and their names.
-    locks: Vec<Vec<(String, AnyLock)>>,
-    /// The order of the fair locks.
-    arrivals: Arrivals,
 }
 
 pub(crate) fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
@@ -120,149 +106,42 @@ async fn tell(plan: &Plan) -> (Outcome, Vec<String>, Option<String>) {
     )
 }
 
-async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
-    // Each story gets its own store, also when the same seed runs in parallel.
-    static TOLD: AtomicUsize = AtomicUsize::new(0);
-    let world = TOLD.fetch_add(1, Ordering::Relaxed);
-    let lease = Duration::from_secs(dice.u64(3..=30));
-    // 0: a majority of three stores; 1: all of two stores; otherwise one store: from 10 on with fair locks, from 14 on with
-    // elections, of which half have no faults, from 16 on with jobs that run once per slot.
-    let shape = match plan.only {
-        None => dice.u8(..18),
-        Some(Subject::Elections) => dice.u8(14..16),
-        Some(Subject::Jobs) => dice.u8(16..18),
-    };
-    let is_calm = matches!(shape, 14..16) && dice.bool();
-    let stores: u8 = match shape {
-        0 => 3,
-        1 => 2,
-        _ => 1,
-    };
-    let (mut clients, mut locks) = (Vec::new(), Vec::new());
-    let arrivals = Arrivals::default();
-    for number in 0..dice.usize(2..=4) {
-        let mut parts = Vec::new();
-        for store in 0..stores {
-            let url = format!("memory:story {world} {store}");
-            let faults = if is_calm {
-                Faults::none()
-            } else {
-                faults(dice, lease, stores)
-            };
-            let store = Behind {
-                flaw: plan.flaw,
-                faults,
-                arrivals: arrivals.clone(),
-            };
-            parts.push(client(url, store, lease, dice).await?);
-        }
-        let names = ["till", "ledger"];
-        locks.push(match shape {
-            0 => {
-                let servers = parts.iter().map(|(client, _)| client.clone());
-                let set = RedLock::builder(servers).restart_guard(false).build()?;
-                names
-                    .map(|name| (name.to_owned(), set.lock(name).into()))
-                    .to_vec()
-            }
-            1 => {
-                let each = parts.iter().map(|(client, _)| client.lock("till"));
-                vec![("till".to_owned(), parts[0].0.multi_lock(each)?.into())]
-            }
-            2..5 => {
-                let simple = |name: &str| (name.to_owned(), parts[0].0.lock(name).into());
-                names.map(simple).to_vec()
-            }
-            10..12 => {
-                let fair = |name: &str| (name.to_owned(), parts[0].0.fair_lock(name).into());
-                names.map(fair).to_vec()
-            }
-            12..14 => {
-                let fair = |name: &str| parts[0].0.fair_lock(name).fenced().into();
-                names.map(|name| (name.to_owned(), fair(name))).to_vec()
-            }
-            14..16 => {
-                let priority = dice.i32(0..3);
-                let client = &parts[0].0;
-                let election = |name: &str| {
-                    let election = client.election(name).identity(number.to_string());
-                    let lock = client.lock(name).fenced();
-                    AnyLock::Election(election.priority(priority), lock)
-                };
-                names.map(|name| (name.to_owned(), election(name))).to_vec()
-            }
-            16.. => {
-                let job = |name: &str| AnyLock::job(&parts[0].0, name, lease * 3);
-                names.map(|name| (name.to_owned(), job(name))).to_vec()
-            }
-            _ => {
-                let fenced = |name: &str| (name.to_owned(), parts[0].0.lock(name).fenced().into());
-                names.map(fenced).to_vec()
-            }
-        });
-        clients.extend(parts);
-    }
-    Ok(Cast {
-        lease,
-        single: stores == 1,
-        is_calm,
-        clients,
-        locks,
-        arrivals,
-    })
-}
-
-/// What lies between a client and its store.
-struct Behind {
-    flaw: Option<Flaw>,
-    faults: Faults,
-    arrivals: Arrivals,
-}
-
-/// A client of one store, and the plug that cuts it off.
-async fn client(
-    url: String,
-    behind: Behind,
-    lease: Duration,
-    dice: &mut Rng,
-) -> tidelock::Result<(Client, Plug)> {
-    let plug = Plug::default();
-    let hand = plug.clone();
-    let open = async move |env: &Env| -> tidelock::Result<Store> {
-        let store = tidelock::testing::open(&url, env).await?;
-        let store = broken::with(store, behind.flaw);
-        let store = behind.arrivals.watch(store, lease);
-        Ok(Chaos::wrap(store, env, behind.faults, hand))
-    };
-    // From no hand-off at all to more hand-offs than there are waiters.
-    let hand_off = HandOff::default()
-        .times([0, 3, 1000][dice.usize(..3)])
-        .within(lease.mul_f64(dice.f64() * 2.0));
-    let builder = Client::builder()
-        .simulated_time()
-        .lease(lease)
-        .hand_off(hand_off)
-        .response_timeout(lease / 5)
-        .publish_process_info(false);
-    Ok((builder.connect_to(open).await?, plug))
-}
-
-fn faults(dice: &mut Rng, lease: Duration, stores: u8) -> Faults {
-    let most = 12 / stores;
-    let mut faults = Faults::of_seed(dice.u64(..));
-    faults.refused = dice.u8(..=most);
-    faults.muted = dice.u8(..=most);
-    faults.late = dice.u8(..=most);
-    faults.delay = lease.mul_f64(dice.f64() / 20.0);
-    faults
-}
-
 async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
     let mut actors = JoinSet::new();
+    // A member sends many more requests than a task that wants a lock.
+    let most = if cast.barriers.is_empty() { 4 } else { 2 };
     for (client, locks) in cast.locks.iter().enumerate() {
-        for task in 0..dice.usize(1..=4) {
+        for task in 0..dice.usize(1..=most) {
+            let who = format!("{client}.{task}");
+            if let Some(barrier) = cast.barriers.get(client) {
+                let member = Member {
+                    who,
+                    client: cast.clients[client].0.id().to_owned(),
+                    barrier: barrier.clone(),
+                    size: cast.size,
+                    rounds: dice.usize(2..=5),
+                    lease: cast.lease,
+                    dice: dice.fork(),
+                    referee: Rc::clone(referee),
+                };
+                actors.spawn_local(member.live());
+                continue;
+            }
+            if let Some((seats, gate)) = cast.counts.get(client) {
+                let counter = Counter {
+                    who,
+                    seats: seats.clone(),
+                    gate: gate.clone(),
+                    rounds: dice.usize(2..=8),
+                    lease: cast.lease,
+                    dice: dice.fork(),
+                    referee: Rc::clone(referee),
+                };
+                actors.spawn_local(counter.live());
+                continue;
+            }
             let actor = Actor {
-                who: format!("{client}.{task}"),
+                who,
                 client,
                 clients: cast.locks.len(),
                 is_calm: cast.is_calm,
@@ -329,9 +208,9 @@ async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
                 let (_, plug) = &cast.clients[dice.usize(..cast.clients.len())];
                 plug.lose_replies(dice.u64(1..4));
             }
-            6 => {
+            6 if cast.counts.is_empty() => {
                 let locks = &cast.locks[dice.usize(..cast.locks.len())];
-                let (name, lock) = &locks[dice.usize(..locks.len())];
+                let StoryLock { name, lock, .. } = &locks[dice.usize(..locks.len())];
                 referee.begins_to_force(name);
                 let forced = lock.force_release().await;
                 referee.forced(name, cast.lease * FORCED, &forced);
@@ -346,6 +225,15 @@ async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
 async fn tidy(cast: &Cast, referee: &Referee) {
     for (_, plug) in &cast.clients {
         plug.put_back();
+    }
+    if !cast.barriers.is_empty() {
+        let ids = cast
+            .clients
+            .iter()
+            .map(|(client, _)| client.id().to_owned());
+        let ids: Vec<String> = ids.collect();
+        member::opens(&cast.barriers, &ids, cast.size, cast.lease, referee).await;
+        referee.all_members_told();
     }
     let idle = async {
         while !cast.clients.iter().all(|(client, _)| client.is_idle()) {
@@ -362,6 +250,9 @@ async fn tidy(cast: &Cast, referee: &Referee) {
     // Longer than the longest lease that anything was extended to.
     sleep(cast.lease * 8 + Duration::from_secs(120)).await;
     nothing_is_held(cast, referee).await;
+    if let Some((seats, gate)) = cast.counts.first() {
+        counter::sums(seats, gate, cast.lease, referee).await;
+    }
     for (number, (client, _)) in cast.clients.iter().enumerate() {
         if !client.is_idle() {
             referee.blame(format!("client {number} still has something to do"));
@@ -381,10 +272,20 @@ async fn nothing_is_held(cast: &Cast, referee: &Referee) {
             }
         }
     }
-    for (name, lock) in cast.locks.iter().flatten().filter(|_| cast.single) {
-        match lock.inspect().await {
+    for one in cast.locks.iter().flatten().filter(|_| cast.single) {
+        let (name, seen) = (&one.name, one.lock.inspect().await);
+        match &seen {
             Ok(seen) if seen.queue.is_empty() => {}
             left => referee.blame(format!("nobody is left, and {name} has a queue: {left:?}")),
+        }
+        let Share::Permits { total, .. } = one.share else {
+            continue;
+        };
+        let count = seen.ok().and_then(|seen| seen.permits);
+        if count.as_ref().map(|count| count.available) != Some(total.into()) {
+            referee.blame(format!(
+                "nobody is left, and {name} has {count:?} of {total} permits"
+            ));
         }
     }
 }

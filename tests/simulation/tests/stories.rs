@@ -1,6 +1,6 @@
 //! Tests of the simulator: a correct store passes, each broken one is detected, and a seed always tells the same story.
 
-use simulation::{Flaw, Plan, play};
+use simulation::{Flaw, Outcome, Plan, Subject, play};
 
 fn story(seed: u64) -> Plan {
     Plan {
@@ -9,11 +9,12 @@ fn story(seed: u64) -> Plan {
     }
 }
 
-/// Plays a few hundred seeds and returns the first violation that the flaw causes.
-fn caught(flaw: Flaw) -> String {
+/// Plays a few hundred seeds about this, and returns the first violation that the flaw causes.
+fn caught(flaw: Flaw, subject: Subject) -> String {
     let mut failures = (0..600).filter_map(|seed| {
         let plan = Plan {
             flaw: Some(flaw),
+            only: Some(subject),
             ..story(seed)
         };
         play(&plan).err()
@@ -44,42 +45,42 @@ fn a_seed_tells_one_story() {
 
 #[test]
 fn a_store_that_lets_everybody_in_is_caught() {
-    assert!(caught(Flaw::LetsEverybodyIn).contains("two holders"));
+    assert!(caught(Flaw::LetsEverybodyIn, Subject::Locks).contains("two holders"));
 }
 
 #[test]
 fn a_store_that_forgets_withdrawals_is_caught() {
-    caught(Flaw::ForgetsWithdrawals);
+    caught(Flaw::ForgetsWithdrawals, Subject::Locks);
 }
 
 #[test]
 fn a_lease_that_ends_early_is_caught() {
-    assert!(caught(Flaw::EndsEarly).contains("two holders"));
+    assert!(caught(Flaw::EndsEarly, Subject::Locks).contains("two holders"));
 }
 
 #[test]
 fn a_release_that_frees_for_anybody_is_caught() {
-    assert!(caught(Flaw::FreesForAnybody).contains("two holders"));
+    assert!(caught(Flaw::FreesForAnybody, Subject::Locks).contains("two holders"));
 }
 
 #[test]
 fn a_renewal_that_is_always_confirmed_is_caught() {
-    assert!(caught(Flaw::ConfirmsEverything).contains("two holders"));
+    assert!(caught(Flaw::ConfirmsEverything, Subject::Locks).contains("two holders"));
 }
 
 #[test]
 fn a_fair_lock_without_an_order_is_caught() {
-    assert!(caught(Flaw::ForgetsTheOrder).contains("came earlier"));
+    assert!(caught(Flaw::ForgetsTheOrder, Subject::Locks).contains("came earlier"));
 }
 
 #[test]
 fn a_store_that_forgets_marks_is_caught() {
-    assert!(caught(Flaw::ForgetsMarks).contains("which is done"));
+    assert!(caught(Flaw::ForgetsMarks, Subject::Jobs).contains("which is done"));
 }
 
 #[test]
 fn a_store_that_forgets_successors_is_caught() {
-    assert!(caught(Flaw::ForgetsSuccessors).contains("was named and waits"));
+    assert!(caught(Flaw::ForgetsSuccessors, Subject::Elections).contains("was named and waits"));
 }
 
 #[test]
@@ -102,4 +103,71 @@ fn leaderships_are_transferred_in_the_stories() {
         Some(told.0.transfers)
     });
     assert!(transfers.sum::<usize>() > 10);
+}
+
+#[test]
+fn each_kind_is_played_and_keeps_its_promises() {
+    for subject in [
+        Subject::Permits,
+        Subject::Sides,
+        Subject::Barriers,
+        Subject::Counts,
+    ] {
+        let mut total = Outcome::default();
+        for seed in 0..150 {
+            let plan = Plan {
+                only: Some(subject),
+                ..story(seed)
+            };
+            match play(&plan) {
+                Ok((outcome, _)) => total.add(&outcome),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+        let is_played = match subject {
+            Subject::Barriers => total.entered > 500 && total.losses > 10,
+            Subject::Counts => total.counts > 500,
+            _ => total.grants > 1000 && total.losses > 10,
+        };
+        assert!(is_played, "{subject}: {total:?}");
+    }
+}
+
+#[test]
+fn a_permit_too_many_is_caught() {
+    for flaw in [
+        Flaw::CountsOnePermit,
+        Flaw::LetsEverybodyIn,
+        Flaw::EndsEarly,
+    ] {
+        let why = caught(flaw, Subject::Permits);
+        assert!(why.contains("permits are held"), "{why}");
+    }
+}
+
+#[test]
+fn a_count_that_is_wrong_is_caught() {
+    let why = caught(Flaw::CountsOnePermit, Subject::Counts);
+    let is_told = ["counted permits", "the latch is"];
+    assert!(is_told.iter().any(|told| why.contains(told)), "{why}");
+}
+
+#[test]
+fn a_writer_beside_others_is_caught() {
+    for flaw in [Flaw::LetsEverybodyIn, Flaw::EndsEarly] {
+        let why = caught(flaw, Subject::Sides);
+        assert!(why.contains("writes beside"), "{why}");
+    }
+}
+
+#[test]
+fn members_of_a_barrier_that_do_not_agree_are_caught() {
+    caught(Flaw::OverwritesMarks, Subject::Barriers);
+}
+
+#[test]
+fn a_member_that_is_left_behind_is_caught() {
+    let why = caught(Flaw::EndsEarly, Subject::Barriers);
+    let is_told = ["two uses at once", "all have left"];
+    assert!(is_told.iter().any(|told| why.contains(told)), "{why}");
 }

@@ -38,6 +38,8 @@ pub(super) mod sealed {
         fn from_async(guard: Self::Async, stay: impl FnOnce(crate::Guard) -> Guard) -> Self;
 
         fn into_async(self) -> Self::Async;
+
+        fn as_async(&self) -> &crate::Guard;
     }
 }
 
@@ -52,6 +54,10 @@ impl sealed::FromAsync for Guard {
 
     fn into_async(self) -> crate::Guard {
         self.inner
+    }
+
+    fn as_async(&self) -> &crate::Guard {
+        &self.inner
     }
 }
 
@@ -70,6 +76,10 @@ impl sealed::FromAsync for FencedGuard {
 
     fn into_async(self) -> crate::FencedGuard {
         crate::FencedGuard::with_token(self.guard.inner, self.token)
+    }
+
+    fn as_async(&self) -> &crate::Guard {
+        &self.guard.inner
     }
 }
 

@@ -84,6 +84,69 @@ impl ReadWriteLock {
         self.side(self.sides.write())
     }
 
+    /// The upgradeable read: plain readers may join its guard, and [`upgrade`](Self::upgrade) turns it into a writer; see
+    /// [`ReadWriteLock::upgradeable_read`](crate::ReadWriteLock::upgradeable_read).
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices");
+    /// let guard = prices.upgradeable_read().acquire()?;
+    /// guard.release()?;
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    pub fn upgradeable_read(&self) -> Lock {
+        self.side(self.sides.upgradeable_read())
+    }
+
+    /// Turns an upgradeable reader into a writer; see [`ReadWriteLock::upgrade`](crate::ReadWriteLock::upgrade).
+    ///
+    /// # Errors
+    /// As [`ReadWriteLock::upgrade`](crate::ReadWriteLock::upgrade), and [`Runtime`](ErrorKind::Runtime) in async code.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices");
+    /// let reader = prices.upgradeable_read().acquire()?;
+    /// let writer = prices.upgrade(&reader)?;
+    /// let again = prices.write().acquire()?; // the same thread, so the same hold
+    /// assert_eq!(again.owner_id(), writer.owner_id());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upgrade<G: LockGuard>(&self, reader: &G) -> Result<G> {
+        self.upgrade_with(reader, AcquireOptions::new())
+    }
+
+    /// Turns an upgradeable reader into a writer; see
+    /// [`ReadWriteLock::upgrade_with`](crate::ReadWriteLock::upgrade_with). The thread is the owner unless `options` name one.
+    ///
+    /// # Errors
+    /// As [`ReadWriteLock::upgrade_with`](crate::ReadWriteLock::upgrade_with), and [`Runtime`](ErrorKind::Runtime) in
+    /// async code. After an error the upgradeable guard is as it was before.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices");
+    /// let reader = prices.upgradeable_read().acquire()?;
+    /// let soon = AcquireOptions::new().wait(Duration::from_secs(1));
+    /// prices.upgrade_with(&reader, soon)?.release()?;
+    /// assert!(reader.is_held());
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upgrade_with<G: LockGuard>(&self, reader: &G, options: AcquireOptions) -> Result<G> {
+        let options = by_thread(&self.blocker, options);
+        let place = std::panic::Location::caller();
+        let upgrade = self.sides.upgrade_guard(reader.as_async(), options, place);
+        Ok(on_this_thread(&self.blocker, self.blocker.run(upgrade)??))
+    }
+
     /// Turns a writer into a reader; see [`ReadWriteLock::downgrade`](crate::ReadWriteLock::downgrade).
     ///
     /// # Errors

@@ -243,6 +243,10 @@ impl sealed::FromAsync for Permits {
     fn into_async(self) -> crate::Permits {
         crate::Permits::of(self.guard.inner)
     }
+
+    fn as_async(&self) -> &crate::Guard {
+        &self.guard.inner
+    }
 }
 
 impl Permits {

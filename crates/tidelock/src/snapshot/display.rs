@@ -55,6 +55,7 @@ impl fmt::Display for Holder {
             Mode::Exclusive => Ok(()),
             Mode::Read => f.write_str(" to read"),
             Mode::Write => f.write_str(" to write"),
+            Mode::UpgradeableRead => f.write_str(" to read, upgradeable"),
             Mode::Permits => write!(f, " with {} permits", self.holds),
         }
     }

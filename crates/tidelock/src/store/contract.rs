@@ -49,6 +49,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///     kinds on one name but permits compete with each other. A ticket that is a
 ///     [downgrade](AttemptRequest::downgrade_of) joins that write hold, so that no other writer gets the lock between
 ///     the two.
+/// 11. An [`UpgradeableRead`](crate::store::LockKind::UpgradeableRead) ticket waits until only readers are ahead of it;
+///     readers pass it. A ticket that is an [upgrade](AttemptRequest::upgrade_of) waits for nothing but the other holders,
+///     and everything else waits for it. The upgradeable hold stays as it is.
 pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
     /// The capabilities of the store. They never change.
     fn capabilities(&self) -> Capabilities;

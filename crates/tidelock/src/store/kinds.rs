@@ -46,6 +46,10 @@ fn stores_with(kind: LockKind) -> (&'static str, &'static [&'static str]) {
                 "etcd:",
             ],
         ),
+        LockKind::UpgradeableRead | LockKind::UpgradeableReadFenced => (
+            "upgradeable readers",
+            &["memory:", "sqlite:", "postgres:", "mysql:"],
+        ),
         LockKind::Spin | LockKind::SpinFenced => ("spin locks", &["memory:", "redis:"]),
         LockKind::Permits(_) => (
             "semaphores",

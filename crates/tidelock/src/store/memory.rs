@@ -13,6 +13,7 @@ mod permits;
 mod queue;
 mod semaphores;
 mod slot_marks;
+mod upgrade;
 mod world;
 
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Permits(1),
         LockKind::Spin,
         LockKind::SpinFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
     ],
     wakes: true,
     queues: false,
@@ -168,9 +171,8 @@ impl Memory {
         if let Some(writer) = &ask.downgrade_of {
             return downgrade::join(&mut records, ask, writer, now);
         }
-        let way = records.queue(name, now);
-        let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
         // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
+        let way = upgrade::in_the_way(&mut records, ask, now)?;
         let first_end = way.or_else(|| records.barred(name, now));
         // Before the token is drawn: the name has no entry yet, so its counter would be forgotten.
         records.make_room(now);
@@ -185,6 +187,7 @@ impl Memory {
                 owner: owner.clone(),
                 ends,
                 token,
+                upgrade_of: ask.upgrade_of.clone(),
                 delay: ask.delay,
             });
         }
@@ -363,11 +366,8 @@ impl Operate for Memory {
         let held = records.queue(name, now).is_some_and(LockQueue::force);
         let held = records.barred(name, now).is_some() || held;
         records.barred.remove(name);
-        let told = if held {
-            records.left(name, now)
-        } else {
-            Vec::new()
-        };
+        let left = held.then(|| records.left(name, now));
+        let told = left.unwrap_or_default();
         drop(records);
         tell(&told);
         ready(Ok(held))

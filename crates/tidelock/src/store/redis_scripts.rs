@@ -12,6 +12,16 @@ pub fn release() -> &'static str {
     scripts::RELEASE.source
 }
 
+/// Acquires a plain lock.
+pub fn plain_acquire() -> &'static str {
+    scripts::PLAIN_ACQUIRE.source
+}
+
+/// Releases a plain lock.
+pub fn plain_release() -> &'static str {
+    scripts::PLAIN_RELEASE.source
+}
+
 /// Renews Redisson locks.
 pub fn renew() -> &'static str {
     scripts::RENEW.source

@@ -17,7 +17,8 @@ pub struct Ticket {
     pub kind: LockKind,
     /// The name of the lock.
     pub name: Name,
-    /// The owner, used for this one acquisition only.
+    /// The owner, used for this one acquisition only. It says whether the ticket is that of an upgradeable reader, or of
+    /// the writer that such a reader becomes.
     pub owner: OwnerId,
 }
 
@@ -45,6 +46,10 @@ pub struct AttemptRequest {
     /// owner, ahead of all waiters. If that owner does not hold the write side, the attempt fails with
     /// [`Lost`](crate::ErrorKind::Lost).
     pub downgrade_of: Option<OwnerId>,
+    /// Set for an [upgrade](crate::ReadWriteLock::upgrade): the writer of this ticket enters beside the upgradeable
+    /// reader of that owner, ahead of all waiters, once nobody else holds the lock. If that owner does not hold it so,
+    /// the attempt fails with [`Lost`](crate::ErrorKind::Lost).
+    pub upgrade_of: Option<OwnerId>,
     /// Tells whether the caller still waits for the answer.
     pub liveness: Liveness,
 }
@@ -61,7 +66,18 @@ impl AttemptRequest {
             spare: 0,
             delay: Duration::ZERO,
             downgrade_of: None,
+            upgrade_of: None,
             liveness: Liveness::default(),
+        }
+    }
+
+    /// The same attempt for a job that outlives its caller. Otherwise the caller would count as waiting until the job has
+    /// run.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn without_caller(&self) -> Self {
+        Self {
+            liveness: Liveness::default(),
+            ..self.clone()
         }
     }
 

@@ -1,32 +1,77 @@
 //! The order of a read-write lock, on stores that keep its holders and waiters in a table: pure decisions about the
 //! rows. A fair lock of the same name waits in the same order, as a writer does.
 
-use crate::types::LockKind;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::snapshot::Mode;
+use crate::store::AttemptRequest;
+use crate::types::{LockKind, OwnerId};
 
 /// The end of the owner in the row of a lock that stands for the holders of a read-write lock. No owner id ends so.
 pub(crate) const STANDS_FOR_SIDES: &str = ":sides";
 
-/// How many waiters enter now, counted from the first one on. `waiters` are in the order of their places.
+/// The hold that an attempt follows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Follows<'a> {
+    Nobody,
+    /// A downgrade: the reader joins this writer.
+    Writer(&'a OwnerId),
+    /// An upgrade: the writer enters beside this reader.
+    Upgradeable(&'a OwnerId),
+}
+
+impl<'a> Follows<'a> {
+    pub(crate) fn of(ask: &'a AttemptRequest) -> Self {
+        match (&ask.downgrade_of, &ask.upgrade_of) {
+            (Some(writer), _) => Self::Writer(writer),
+            (None, Some(reader)) => Self::Upgradeable(reader),
+            (None, None) => Self::Nobody,
+        }
+    }
+}
+
+/// Which waiters enter now, by their numbers. `waiters` are in the order of their places; each has its kind and its owner.
 ///
-/// A reader enters beside readers, behind no waiter of another kind. Any other waiter enters alone, behind nobody.
+/// A reader enters beside readers, upgradeable or not, behind no waiter of another kind. An upgradeable reader does too, if
+/// there is no other one. The writer that it becomes enters beside it alone. Any other waiter enters alone, behind nobody.
 #[cfg(feature = "sqlite")]
-pub(crate) fn entering(
-    holders: impl IntoIterator<Item = LockKind>,
-    waiters: impl IntoIterator<Item = LockKind>,
-) -> usize {
-    let (mut held, mut shared) = (false, true);
-    for holder in holders {
-        held = true;
-        shared &= holder.is_read();
+pub(crate) fn entering<'a>(
+    holders: impl IntoIterator<Item = (LockKind, &'a str)>,
+    waiters: impl IntoIterator<Item = (LockKind, &'a str)>,
+) -> Vec<usize> {
+    let reads = |kind: LockKind| kind.shares_with(LockKind::Read);
+    let holders: Vec<_> = holders.into_iter().collect();
+    if !holders.iter().all(|(kind, _)| reads(*kind)) {
+        return Vec::new();
     }
-    if !shared {
-        return 0;
+    let mut upgradeable = holders.iter().any(|(kind, _)| kind.is_upgradeable());
+    let mut entering = Vec::new();
+    for (number, (kind, owner)) in waiters.into_iter().enumerate() {
+        if reads(kind) {
+            if !kind.is_upgradeable() || !std::mem::replace(&mut upgradeable, true) {
+                entering.push(number);
+            }
+            continue;
+        }
+        let alone = match &*holders {
+            [] => true,
+            [(kind, reader)] => kind.is_upgradeable() && OwnerId::upgrades(owner, reader),
+            _ => false,
+        };
+        if number == 0 && alone {
+            entering.push(number);
+        }
+        break;
     }
-    let mut waiters = waiters.into_iter().peekable();
-    if held || waiters.peek().is_some_and(|first| first.is_read()) {
-        waiters.take_while(|waiter| waiter.is_read()).count()
-    } else {
-        waiters.take(1).count()
+    entering
+}
+
+/// The mode of a holder of a side in a table. `reads`: it is a plain reader.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn mode_of(reads: bool, owner: &str) -> Mode {
+    match reads {
+        true => Mode::Read,
+        false if OwnerId::is_upgradeable(owner) => Mode::UpgradeableRead,
+        false => Mode::Write,
     }
 }
 
@@ -57,26 +102,55 @@ pub(crate) fn turns_of(letters: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::LockKind::{Fair, Read, ReadFenced, Write};
+    use super::LockKind::{Fair, Read, ReadFenced, UpgradeableRead as Upgradeable, Write};
     use super::*;
 
     #[cfg(feature = "sqlite")]
     #[test]
     fn readers_enter_together_and_others_alone() {
         for (holders, waiters, enter) in [
-            (&[][..], &[][..], 0),
-            (&[], &[Write, Read], 1),
-            (&[], &[Fair, Write], 1),
-            (&[], &[Read, ReadFenced, Read, Write, Read], 3),
-            (&[Read], &[Read, ReadFenced, Fair, Read], 2),
-            (&[Read, Read], &[Write, Read], 0),
-            (&[Write], &[Read], 0),
-            (&[Write], &[Write], 0),
+            (&[][..], &[][..], &[][..]),
+            (&[], &[Write, Read], &[0]),
+            (&[], &[Fair, Write], &[0]),
+            (&[], &[Read, ReadFenced, Read, Write, Read], &[0, 1, 2]),
+            (&[Read], &[Read, ReadFenced, Fair, Read], &[0, 1]),
+            (&[Read, Read], &[Write, Read], &[]),
+            (&[Write], &[Read], &[]),
+            (&[Write], &[Write], &[]),
             // A downgrade: the writer is about to leave.
-            (&[Write, Read], &[Read], 0),
-            (&[Read, Write], &[Read], 0),
+            (&[Write, Read], &[Read], &[]),
+            (&[Read, Write], &[Read], &[]),
+            // At most one upgradeable reader. Plain readers pass those that wait for it, and writers do not.
+            (&[], &[Upgradeable, Upgradeable, Read, Write], &[0, 2]),
+            (&[Read], &[Read, Upgradeable, Read], &[0, 1, 2]),
+            (&[Read, Upgradeable], &[Upgradeable, Read, Fair], &[1]),
+            (&[Upgradeable], &[Write, Read], &[]),
+            (&[Write], &[Upgradeable], &[]),
+            (&[Upgradeable, Write], &[Read], &[]),
+        ] {
+            let of =
+                |kinds: &[LockKind]| kinds.iter().map(|kind| (*kind, "c:1")).collect::<Vec<_>>();
+            let (entered, enter): (_, &[usize]) = (entering(of(holders), of(waiters)), enter);
+            assert_eq!(entered, enter, "{waiters:?} behind {holders:?}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn the_writer_of_an_upgrade_enters_beside_its_reader_alone() {
+        let (reader, writer) = ((Upgradeable, "c:1:upgradeable"), (Write, "c:2:upgrades:1"));
+        for (holders, waiters, enter) in [
+            (&[reader][..], &[writer, (Read, "c:3")][..], &[0][..]),
+            (&[reader, (Read, "c:3")], &[writer, (Read, "c:4")], &[]),
+            (&[reader, (Write, "c:3:upgrades:1")], &[writer], &[]),
+            (&[(Upgradeable, "c:4:upgradeable")], &[writer], &[]),
+            (&[(Upgradeable, "d:1:upgradeable")], &[writer], &[]),
+            (&[(Read, "c:1")], &[writer], &[]),
+            // Its reader was lost. Nobody has entered since: it is the first.
+            (&[], &[writer], &[0]),
         ] {
             let entered = entering(holders.to_vec(), waiters.to_vec());
+            let enter: &[usize] = enter;
             assert_eq!(entered, enter, "{waiters:?} behind {holders:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! A lock with or without fencing tokens, an election, or a job that runs once per slot, chosen at run time: for tests and
-//! tools that do the same with all of them.
+//! A lock with or without fencing tokens, an election, a job that runs once per slot, or permits of a semaphore, chosen at
+//! run time: for tests and tools that do the same with all of them.
 
 use std::ops::Deref;
 use std::pin::pin;
@@ -15,13 +15,14 @@ use crate::guard::Guard;
 use crate::lock::{FencedLock, Lock};
 use crate::once::{Begun, OnceAttempt, OnceJob, Retry, Slot};
 use crate::options::AcquireOptions;
+use crate::permits::Permits;
 use crate::snapshot::Snapshot;
 use crate::types::FencingToken;
 
 /// How long the mark of a slot is kept: for longer than a test takes.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// A [`Lock`], a [`FencedLock`], or what is built on one.
+/// A [`Lock`], a [`FencedLock`], permits, or what is built on a lock.
 #[derive(Debug, Clone)]
 pub enum AnyLock {
     /// Without tokens.
@@ -32,6 +33,8 @@ pub enum AnyLock {
     Election(Election, FencedLock),
     /// A job: to acquire it is to begin an attempt of the current slot, to release it is to mark the slot as done.
     Job(OnceJob, FencedLock),
+    /// Some permits of a semaphore.
+    Permits(Lock<Permits>),
 }
 
 impl AnyLock {
@@ -61,6 +64,7 @@ impl AnyLock {
     pub fn name(&self) -> &str {
         match self {
             Self::Plain(lock) => lock.name(),
+            Self::Permits(permits) => permits.name(),
             Self::Fenced(lock) | Self::Election(_, lock) | Self::Job(_, lock) => lock.name(),
         }
     }
@@ -82,6 +86,7 @@ impl AnyLock {
             Self::Plain(lock) => lock.acquire_with(options).await.map(AnyGuard::from),
             Self::Fenced(lock) => lock.acquire_with(options).await.map(AnyGuard::from),
             Self::Election(election, _) => campaign(election, options.wait).await,
+            Self::Permits(permits) => permits.acquire_with(options).await.map(AnyGuard::from),
             Self::Job(job, _) => begin(job.clone().wait(options.wait.unwrap_or(KEEP))).await,
         }
     }
@@ -94,6 +99,7 @@ impl AnyLock {
         Ok(match self {
             Self::Plain(lock) => lock.try_acquire().await?.map(AnyGuard::from),
             Self::Fenced(lock) => lock.try_acquire().await?.map(AnyGuard::from),
+            Self::Permits(permits) => permits.try_acquire().await?.map(AnyGuard::from),
             Self::Election(..) | Self::Job(..) => {
                 let tried = self.acquire_with(AcquireOptions::new().wait(Duration::ZERO));
                 match tried.await {
@@ -111,6 +117,7 @@ impl AnyLock {
     pub async fn inspect(&self) -> Result<Snapshot> {
         match self {
             Self::Plain(lock) => lock.inspect().await,
+            Self::Permits(permits) => permits.inspect().await,
             Self::Fenced(lock) | Self::Election(_, lock) | Self::Job(_, lock) => {
                 lock.inspect().await
             }
@@ -124,6 +131,7 @@ impl AnyLock {
     pub async fn force_release(&self) -> Result<bool> {
         match self {
             Self::Plain(lock) => lock.force_release().await,
+            Self::Permits(permits) => permits.force_release().await,
             Self::Fenced(lock) | Self::Election(_, lock) | Self::Job(_, lock) => {
                 lock.force_release().await
             }
@@ -165,6 +173,12 @@ impl From<Lock> for AnyLock {
 impl From<FencedLock> for AnyLock {
     fn from(lock: FencedLock) -> Self {
         Self::Fenced(lock)
+    }
+}
+
+impl From<Lock<Permits>> for AnyLock {
+    fn from(permits: Lock<Permits>) -> Self {
+        Self::Permits(permits)
     }
 }
 
@@ -262,6 +276,12 @@ impl From<Guard> for AnyGuard {
             held: AnyHold::Guard(guard),
             token: None,
         }
+    }
+}
+
+impl From<Permits> for AnyGuard {
+    fn from(permits: Permits) -> Self {
+        Guard::from(permits).into()
     }
 }
 

@@ -110,6 +110,18 @@ impl Party {
         }
     }
 
+    /// The upgradeable read of the read-write lock with this name.
+    pub fn upgradeable(&self, name: &str) -> PartyMember {
+        PartyMember {
+            lock: self.sides(name).upgradeable_read(),
+            fenced: false,
+            #[cfg(feature = "blocking")]
+            blocking: self
+                .blocking_sides(name)
+                .map(|sides| sides.upgradeable_read()),
+        }
+    }
+
     fn sides(&self, name: &str) -> ReadWriteLock {
         self.client.read_write_lock(name)
     }

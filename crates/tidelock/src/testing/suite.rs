@@ -31,6 +31,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(blocking: …)` also omits the promises that only futures can keep.
 /// - `conformance!(cancel: …)` has only the promises about futures that are dropped.
 /// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
+/// - `conformance!(upgrade: …)` adds those of a store whose read-write locks have upgradeable readers.
 /// - `conformance!(positions: …)` adds the promise of a store with read-write locks that tells waiters how many are ahead.
 /// - `conformance!(fair: …)` adds the promises of a store with fair locks, `shown fair` of one that shows their queues.
 /// - `conformance!(spin: …)` adds the promises of a store with spin locks.
@@ -47,9 +48,9 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 macro_rules! conformance {
     ($fixture:expr) => {
         $crate::conformance!(@tests $fixture; names:
-            a_nasty_name_is_nothing_but_a_name
-            every_good_name_works
+            a_nasty_name_is_nothing_but_a_name every_good_name_works
         );
+        $crate::conformance!(@tests $fixture; kinds: kinds_that_a_store_lacks_are_refused_before_any_traffic);
         $crate::conformance!(@tests $fixture; lease:
             an_extended_lease_lasts_longer
         );
@@ -84,6 +85,9 @@ macro_rules! conformance {
         );
         $crate::conformance!(@tests $fixture; force:
             a_loss_is_told_also_after_a_lost_reply
+        );
+        $crate::conformance!(@tests $fixture; upgrade:
+            a_store_without_upgradeable_readers_says_so
         );
         $crate::conformance!(hashed faces: $fixture);
     };
@@ -155,6 +159,24 @@ macro_rules! conformance {
         );
         $crate::conformance!(@tests $fixture; delay:
             a_delay_keeps_back_both_sides
+        );
+    };
+    (upgrade: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; upgrade:
+            only_plain_readers_join_an_upgradeable_reader
+            plain_readers_pass_a_waiting_upgradeable_reader
+            an_upgrade_waits_for_the_readers_inside_ahead_of_all_others
+            what_an_upgradeable_reader_has_read_still_holds_when_it_writes
+            an_upgrade_that_times_out_leaves_its_reader_as_it_was
+            an_upgrade_dropped_anywhere_leaves_its_reader_as_it_was
+            an_upgradeable_reader_that_was_lost_is_not_upgraded
+            an_upgrade_without_a_connection_ends_with_its_reader
+            only_a_guard_of_the_upgradeable_read_is_upgraded
+            an_owner_writes_by_an_upgrade_and_reads_on
+            an_upgraded_writer_is_downgraded_and_outlives_its_reader
+        );
+        $crate::conformance!(@tests $fixture; side_model:
+            requests_at_random_are_served_as_in_the_model
         );
     };
     (fair: $fixture:expr) => {

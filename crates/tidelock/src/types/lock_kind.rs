@@ -38,11 +38,16 @@ pub enum LockKind {
     /// together have at most as many permits as the semaphore has. Refuses the other kinds on the same name, and they
     /// refuse it.
     Permits(u16),
+    /// One holder, beside any number of [`Read`](Self::Read). Excludes every other kind on the same name, and may become
+    /// a [`Write`](Self::Write) while no other writer gets the lock in between. Its owner is `uuid:n:upgradeable`.
+    UpgradeableRead,
+    /// As [`UpgradeableRead`](Self::UpgradeableRead), and every grant has a token larger than all before.
+    UpgradeableReadFenced,
 }
 
 impl LockKind {
     /// All kinds, each at the place of its [number](Self::number).
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Mutex,
         Self::Fenced,
         Self::Read,
@@ -54,6 +59,8 @@ impl LockKind {
         Self::Permits(1),
         Self::Spin,
         Self::SpinFenced,
+        Self::UpgradeableRead,
+        Self::UpgradeableReadFenced,
     ];
 
     /// The number of the kind. All numbers of permits are one kind.
@@ -83,6 +90,8 @@ impl LockKind {
             Self::ReadFenced => "read_fenced",
             Self::WriteFenced => "write_fenced",
             Self::Permits(_) => "permits",
+            Self::UpgradeableRead => "upgradeable_read",
+            Self::UpgradeableReadFenced => "upgradeable_read_fenced",
         }
     }
 
@@ -95,10 +104,34 @@ impl LockKind {
     /// assert!(LockKind::Read.is_read_write() && !LockKind::Fair.is_read_write());
     /// ```
     pub fn is_read_write(self) -> bool {
-        self.is_read() || matches!(self, Self::Write | Self::WriteFenced)
+        self.is_read() || self.is_upgradeable() || self.is_write()
     }
 
-    /// True for the read side of a read-write lock.
+    /// True for the write side of a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::WriteFenced.is_write() && !LockKind::Mutex.is_write());
+    /// ```
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::WriteFenced)
+    }
+
+    /// True for an upgradeable reader of a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::store::LockKind;
+    ///
+    /// assert!(LockKind::UpgradeableRead.is_upgradeable() && !LockKind::UpgradeableRead.is_read());
+    /// ```
+    pub fn is_upgradeable(self) -> bool {
+        matches!(self, Self::UpgradeableRead | Self::UpgradeableReadFenced)
+    }
+
+    /// True for the read side of a read-write lock, whose holders share it.
     ///
     /// # Examples
     /// ```
@@ -126,6 +159,7 @@ impl LockKind {
                 | Self::SpinFenced
                 | Self::ReadFenced
                 | Self::WriteFenced
+                | Self::UpgradeableReadFenced
         )
     }
 
@@ -199,9 +233,12 @@ impl LockKind {
     /// use tidelock::store::LockKind;
     ///
     /// assert!(LockKind::Read.shares_with(LockKind::Read));
+    /// assert!(LockKind::UpgradeableRead.shares_with(LockKind::Read));
+    /// assert!(!LockKind::UpgradeableRead.shares_with(LockKind::UpgradeableRead));
     /// assert!(!LockKind::Read.shares_with(LockKind::Write));
     /// ```
     pub fn shares_with(self, other: Self) -> bool {
-        self.is_read() && other.is_read()
+        let reads = |kind: Self| kind.is_read() || kind.is_upgradeable();
+        reads(self) && reads(other) && (self.is_read() || other.is_read())
     }
 }

@@ -13,4 +13,6 @@ pub use self::lock_kind::LockKind;
 pub use self::lost_reason::LostReason;
 pub(crate) use self::owner_id::OwnerMint;
 pub use self::owner_id::{ClientId, OwnerId};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use self::owner_id::{UPGRADEABLE, UPGRADES};
 pub use self::token::FencingToken;

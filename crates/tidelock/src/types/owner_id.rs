@@ -55,8 +55,18 @@ impl fmt::Debug for ClientId {
     }
 }
 
+/// Ends the owner of an upgradeable reader. A table has no column for it: an older tidelock takes such a row for that of
+/// a writer, which keeps out more than it must, and never less.
+pub(crate) const UPGRADEABLE: &str = ":upgradeable";
+
+/// In the owner of a writer that an upgradeable reader becomes, ahead of the number of that reader.
+pub(crate) const UPGRADES: &str = ":upgrades:";
+
 /// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second acquisition: therefore a
 /// repeated request cannot count twice, and a late request can be told from a new one.
+///
+/// That of an [upgradeable reader](crate::store::LockKind::UpgradeableRead) is `uuid:n:upgradeable`, and that of the
+/// writer that it becomes `uuid:m:upgrades:n`.
 ///
 /// It is one text without a pointer to its client. Each acquisition creates one, and a pointer would make every task
 /// update the client's reference count.
@@ -101,8 +111,33 @@ impl OwnerId {
     /// }
     /// ```
     pub fn number(&self) -> u64 {
-        let number = self.0.split_once(':').map(|(_, number)| number.parse());
+        let number = self.0.split(':').nth(1).map(str::parse);
         number.and_then(Result::ok).unwrap_or(0)
+    }
+
+    /// This owner, as that of an upgradeable reader.
+    pub(crate) fn upgradeable(self) -> Self {
+        Self(format!("{self}{UPGRADEABLE}").into())
+    }
+
+    /// This owner, as that of the writer that `reader` becomes.
+    pub(crate) fn upgrading(self, reader: &Self) -> Self {
+        Self(format!("{self}{UPGRADES}{}", reader.number()).into())
+    }
+
+    /// Whether this text is the owner of an upgradeable reader.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn is_upgradeable(text: &str) -> bool {
+        text.ends_with(UPGRADEABLE)
+    }
+
+    /// Whether the writer with this text is the one that `reader` becomes.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn upgrades(writer: &str, reader: &str) -> bool {
+        let of = writer.rsplit_once(UPGRADES).map(|(_, number)| number);
+        let mut parts = reader.split(':');
+        let (client, number) = (parts.next(), parts.next());
+        number.is_some() && of == number && writer.split(':').next() == client
     }
 
     /// The part that the ids of the permits of this acquisition have in common: 28 hexadecimal digits, of which the
@@ -186,5 +221,25 @@ impl OwnerMint {
 
     pub(crate) fn client(&self) -> &ClientId {
         &self.client
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_upgrades_the_reader_that_it_names() {
+        let (mint, other) = (OwnerMint::new(), OwnerMint::new());
+        let reader = mint.fresh().upgradeable();
+        let writer = mint.fresh().upgrading(&reader);
+        assert!(OwnerId::is_upgradeable(reader.text()) && !OwnerId::is_upgradeable(writer.text()));
+        assert_eq!((reader.number(), writer.number()), (1, 2));
+        assert_eq!(writer.client(), mint.client().as_str());
+        assert!(OwnerId::upgrades(writer.text(), reader.text()));
+        for stranger in [mint.fresh().upgradeable(), other.fresh().upgradeable()] {
+            assert!(!OwnerId::upgrades(writer.text(), stranger.text()));
+        }
+        assert!(!OwnerId::upgrades(mint.fresh().text(), reader.text()));
     }
 }

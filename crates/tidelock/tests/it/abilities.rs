@@ -9,7 +9,7 @@ use tidelock::testing::{Fixture, abilities, doubles};
 fn row((store, can): (&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
-        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         word(can.shared),
         word(can.durable),
         word(can.wakes),
@@ -18,6 +18,7 @@ fn row((store, can): (&str, Capabilities)) -> String {
         word(can.sequencers),
         word(can.delays),
         word(can.has(LockKind::Read) && can.has(LockKind::Write)),
+        word(can.has(LockKind::UpgradeableRead) && can.has(LockKind::UpgradeableReadFenced)),
         word(can.has(LockKind::Fair)),
         word(can.has(LockKind::Spin)),
         word(can.has(LockKind::Permits(1))),
@@ -33,14 +34,14 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     let rows: Vec<String> = abilities().map(row).collect();
     let (before, rest) = text
         .split_once(
-            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
         )
         .unwrap();
     let (table, after) = rest.split_once("\n\n").unwrap();
     if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
         let table = rows.join("\n");
         let text = format!(
-            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
+            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
         );
         return fs::write(page, text).unwrap();
     }
@@ -65,6 +66,8 @@ async fn the_error_names_every_store_that_has_the_kind() {
     let fenced = client.lock("x").fenced().try_acquire().await.map(drop);
     let sides = client.read_write_lock("x").write();
     let sides = sides.try_acquire().await.map(drop);
+    let upgradeable = client.read_write_lock("x").upgradeable_read();
+    let upgradeable = upgradeable.try_acquire().await.map(drop);
     let fair = client.fair_lock("x").try_acquire().await.map(drop);
     let spin = client.spin_lock("x").try_acquire().await.map(drop);
     let semaphore = client.semaphore("x");
@@ -73,6 +76,7 @@ async fn the_error_names_every_store_that_has_the_kind() {
     for (kinds, error) in [
         (&[LockKind::Fenced][..], fenced.unwrap_err()),
         (&[LockKind::Read, LockKind::Write], sides.unwrap_err()),
+        (&[LockKind::UpgradeableRead], upgradeable.unwrap_err()),
         (&[LockKind::Fair, LockKind::FairFenced], fair.unwrap_err()),
         (&[LockKind::Spin, LockKind::SpinFenced], spin.unwrap_err()),
         (&[LockKind::Permits(1)], permits.unwrap_err()),
@@ -169,6 +173,30 @@ async fn a_double_refuses_what_its_store_refuses() {
                 can.has(LockKind::Permits(1)),
                 client.semaphore("render").set_permits(1).await,
                 "semaphores",
+            ),
+            (
+                can.has(LockKind::Fair),
+                client.fair_lock("queue").try_acquire().await.map(drop),
+                "fair locks",
+            ),
+            (
+                can.counts,
+                client.latch("gate").count().await.map(drop),
+                "latches",
+            ),
+            (
+                can.counts,
+                client
+                    .counting_semaphore("seats")
+                    .available()
+                    .await
+                    .map(drop),
+                "counting semaphores",
+            ),
+            (
+                can.marks && can.has(LockKind::Read),
+                client.barrier("solver", 2).members().await.map(drop),
+                "barriers",
             ),
             (
                 can.delays,

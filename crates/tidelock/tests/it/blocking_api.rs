@@ -61,3 +61,48 @@ fn work_whose_lock_was_lost_has_no_result() -> Result<()> {
     assert!(!begun, "the lock was lost before");
     Ok(())
 }
+
+/// Two clients, a thread each: one waits until the other one has done its part.
+#[test]
+fn a_thread_waits_for_each_kind_and_goes_on() -> Result<()> {
+    let [one, other] = [(); 2].map(|()| Client::connect("memory:kinds of threads"));
+    let (one, other) = (one?, other?);
+    std::thread::scope(|scope| {
+        let [here, there] = [&one, &other].map(|client| client.barrier("solver", 2));
+        let waits = scope.spawn(move || there.enter()?.leave());
+        here.enter()?.leave()?;
+        waits.join().unwrap()?;
+
+        let render = one.semaphore("render");
+        render.set_permits(2)?;
+        let both = render.permits(2).acquire()?;
+        let wanted = other.semaphore("render");
+        let waits = scope.spawn(move || wanted.acquire()?.release());
+        while other.status().waiting == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        both.release()?;
+        waits.join().unwrap()?;
+
+        let seats = one.counting_semaphore("seats");
+        assert!(seats.set_permits_if_new(1)? && seats.try_acquire(1)?);
+        let wanted = other.counting_semaphore("seats");
+        let waits = scope.spawn(move || wanted.acquire(1));
+        seats.release(1)?;
+        waits.join().unwrap()?;
+        assert_eq!(seats.available()?, 0);
+
+        let gate = one.latch("gate");
+        assert!(gate.set_count_if_new(1)?);
+        let closed = other.latch("gate");
+        assert!(
+            closed
+                .wait_timeout(Duration::ZERO)
+                .unwrap_err()
+                .is_timeout()
+        );
+        let waits = scope.spawn(move || closed.wait());
+        gate.count_down()?;
+        waits.join().unwrap()
+    })
+}

@@ -47,6 +47,20 @@ mod permit {
     }
 }
 
+mod spin {
+    use super::{Faults, Fixture, every_await};
+
+    /// A waiter asks again and again, with a timer in between.
+    fn pending() -> Fixture {
+        Fixture::memory().as_spin().through(Faults::pending(3))
+    }
+
+    left! {
+        acquire_cancelled_at_every_await_leaves_nothing
+        wait_cancelled_at_every_await_leaves_nothing
+    }
+}
+
 mod fair {
     use super::{Faults, Fixture, every_await};
 
@@ -70,6 +84,7 @@ left! {
     force_release_cancelled_at_every_await_leaves_nothing
     close_cancelled_at_every_await_leaves_nothing
     downgrade_cancelled_at_every_await_leaves_nothing
+    upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod plain {
 
     tidelock::conformance!(Fixture::memory());
     tidelock::conformance!(read_write: Fixture::memory());
+    tidelock::conformance!(upgrade: Fixture::memory());
     tidelock::conformance!(positions: Fixture::memory());
     tidelock::conformance!(once: Fixture::memory());
     tidelock::conformance!(election: Fixture::memory());
@@ -61,6 +62,7 @@ mod chaos {
 
     tidelock::conformance!(faces: Fixture::memory().through_chaos().simulated());
     tidelock::conformance!(read_write: Fixture::memory().through_chaos().simulated());
+    tidelock::conformance!(upgrade: Fixture::memory().through_chaos().simulated());
     tidelock::conformance!(shown fair: Fixture::memory().through_chaos().simulated());
     tidelock::conformance!(once with faults: Fixture::memory().through_chaos().simulated());
 }
@@ -139,6 +141,7 @@ mod threads {
 
     tidelock::conformance!(blocking: Fixture::memory().blocking());
     tidelock::conformance!(read_write: Fixture::memory().blocking());
+    tidelock::conformance!(upgrade: Fixture::memory().blocking());
     tidelock::conformance!(shown fair: Fixture::memory().blocking());
     tidelock::conformance!(spin: Fixture::memory().blocking());
 }

@@ -1,4 +1,4 @@
-//! T42 to T64: clocks of clients, misuse, single stores, and all faults together.
+//! T42 to T64, T75, T77 and T78: clocks of clients, misuse, single stores, and all faults together.
 
 use super::{
     Answer, CORE, ELSEWHERE, NO_KIND, ONE_PROCESS, Row, SAME_SERVER, only, promised, row, several,
@@ -9,7 +9,7 @@ use crate::store::Store::{
 };
 use crate::stories as s;
 
-pub(super) const ROWS: [Row; 25] = [
+pub(super) const ROWS: [Row; 26] = [
     row(42, "the client's wall clock jumps by an hour", |_| {
         Answer::played(&[s::CLOCKS_MOVED])
     }),
@@ -202,6 +202,22 @@ pub(super) const ROWS: [Row; 25] = [
             ]),
             Sqlite => Answer::tested(&["a_closed_client_leaves_no_record"]),
             _ => Answer::no("one test for all stores; shown on redis"),
+        },
+    ),
+    row(
+        78,
+        "a barrier: members die or freeze, replies are lost, the server forgets",
+        |store| match store {
+            Replicas => Answer::own(),
+            Plain | Redlock | Memcached => Answer::no(NO_KIND),
+            _ => Answer::tested(&[
+                "uses_of_a_barrier_do_not_mix",
+                "a_member_that_dies_before_is_not_counted",
+                "a_member_that_dies_inside_does_not_hold_up_the_others",
+                "a_waiting_member_is_told_of_its_loss",
+                "a_member_whose_replies_are_lost_enters_once",
+                "a_time_limit_meets_the_last_member",
+            ]),
         },
     ),
 ];

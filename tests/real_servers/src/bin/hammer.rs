@@ -2,7 +2,8 @@
 //! counterpart of the Java peer's hammer. The report has the same format as the Java one.
 //!
 //! Arguments: the store, or several separated by spaces; `plain`, `fair`, `fenced`, `spin`, `non_reentrant`, `multi` (the name is several names
-//! joined by `+`), `majority` or `sides` (a read-write lock: two of three holds are a reader's); then name, rounds per
+//! joined by `+`), `majority` `sides` (a read-write lock: two of three holds are a reader's) or `upgrades` (the same, and the
+//! third is an upgradeable reader that becomes a writer); then name, rounds per
 //! task, tasks, word file, microseconds per hold, and optionally the milliseconds between connecting and the first round.
 
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use testkit::java::{HammerReport, WordFile};
 use tidelock::testing::AnyLock;
-use tidelock::{Client, RedLock};
+use tidelock::{Client, ReadWriteLock, RedLock};
 
 struct Plan {
     store: String,
@@ -75,6 +76,17 @@ async fn main() -> Result<()> {
     for task in 1..=u64::from(plan.tasks) {
         let me = u64::from(std::process::id()) << 16 | task;
         let word = WordFile::open(&plan.word_file)?;
+        if plan.kind == "upgrades" {
+            let sides = client.read_write_lock(&plan.name);
+            running.push(tokio::spawn(upgrade(
+                sides,
+                word,
+                me,
+                plan.rounds,
+                plan.hold,
+            )));
+            continue;
+        }
         running.push(tokio::spawn(work(
             (read.clone(), lock.clone()),
             word,
@@ -136,6 +148,47 @@ async fn work(
         };
         report.overlaps += u64::from(!alone);
         guard.release().await?;
+    }
+    Ok((report, waits))
+}
+
+/// What an upgradeable reader has read must still be there when it writes.
+async fn upgrade(
+    sides: ReadWriteLock,
+    word: WordFile,
+    me: u64,
+    rounds: u32,
+    hold: Duration,
+) -> Result<(HammerReport, Vec<u64>)> {
+    let mut report = HammerReport::default();
+    let mut waits = Vec::new();
+    for round in 0..u64::from(rounds) {
+        let asked = Instant::now();
+        let changes = (round + me).is_multiple_of(3);
+        let side = if changes {
+            sides.upgradeable_read()
+        } else {
+            sides.read()
+        };
+        let reader = side.fenced().acquire().await?;
+        report.token_faults += u64::from(!word.is_newer(reader.token().get())?);
+        let (mut alone, seen) = word.enter_reading()?;
+        stay(hold).await;
+        alone &= word.leave_reading(seen)?;
+        if changes {
+            let writer = sides.upgrade(&reader).await?;
+            let token = writer.token().get();
+            let (nobody_else, counter) = word.enter(me)?;
+            alone &= nobody_else && counter == seen;
+            report.token_faults += u64::from(!word.note_token(token)?);
+            report.last_token = report.last_token.max(token);
+            stay(hold).await;
+            alone &= word.leave(me, counter)?;
+            writer.release().await?;
+        }
+        waits.push(u64::try_from(asked.elapsed().as_nanos())?);
+        report.overlaps += u64::from(!alone);
+        reader.release().await?;
     }
     Ok((report, waits))
 }

@@ -5,11 +5,14 @@
 //! | command | answers |
 //! | --- | --- |
 //! | `acquire NAME [fair\|read\|write\|permits=N] [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `upgrade NAME` | `reads NAME` as soon as it reads upgradeably, then as `acquire`, when the upgrade is through |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
 //! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
 //! | `write NAME FILE` | writes even if not held: `written NAME …`, or `refused NAME …` if FILE has a larger token |
 //! | `hammer NAME ROUNDS [fair\|read\|write] [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `enter NAME MEMBERS` | `entered NAME together=…`, or `failed NAME kind=…`: a barrier with so many members |
+//! | `leave NAME` | `left NAME`, or `failed NAME kind=…` |
 //! | `clocks` | `clocks wall=… monotonic=…`: as this process reads them, in seconds since 1970 and in nanoseconds |
 //! | `block MS` | blocks the executor, then `unblocked` |
 //!
@@ -26,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use testkit::process::boot_time;
 use tidelock::testing::{AnyGuard, AnyLock};
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, BarrierGuard, Client, Guard};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -47,6 +50,7 @@ async fn main() -> Result<()> {
     let peer = Peer {
         client,
         holds: Arc::default(),
+        inside: Arc::default(),
     };
     say(&format!("ready client={}", peer.client.id()));
     let mut lines = stdin_lines();
@@ -67,6 +71,8 @@ async fn main() -> Result<()> {
 struct Peer {
     client: Client,
     holds: Arc<Mutex<HashMap<String, AnyGuard>>>,
+    /// The barriers that it is inside.
+    inside: Arc<Mutex<HashMap<String, BarrierGuard>>>,
 }
 
 impl Peer {
@@ -74,6 +80,7 @@ impl Peer {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["acquire", name, options @ ..] => self.acquire(name, options).await,
+            ["upgrade", name] => self.upgrade(name).await,
             ["release", name] => self.release(name).await,
             ["status", name] => self.with(name, |guard| {
                 let valid = guard.valid_for().as_millis();
@@ -88,6 +95,8 @@ impl Peer {
             ["hammer", name, rounds, options @ ..] => {
                 self.hammer(name, rounds.parse()?, options).await
             }
+            ["enter", name, members] => self.enter(name, members.parse()?).await,
+            ["leave", name] => self.leave(name).await,
             ["clocks"] => clocks(),
             ["block", time] => {
                 std::thread::sleep(millis(time)?);
@@ -140,6 +149,21 @@ impl Peer {
             }
             None => self.lock(name, words).acquire_with(options).await,
         };
+        self.keep(name, acquired);
+        Ok(())
+    }
+
+    /// The upgradeable guard is kept until the process ends.
+    async fn upgrade(&self, name: &str) -> Result<()> {
+        let sides = self.client.read_write_lock(name);
+        let reader = sides.upgradeable_read().acquire().await?;
+        say(&format!("reads {name}"));
+        self.keep(name, sides.upgrade(&reader).await.map(AnyGuard::from));
+        std::future::pending::<()>().await;
+        Ok(())
+    }
+
+    fn keep(&self, name: &str, acquired: tidelock::Result<AnyGuard>) {
         match acquired {
             Ok(guard) => {
                 say(&format!(
@@ -147,13 +171,11 @@ impl Peer {
                     guard.owner_id(),
                     guard.number()
                 ));
-                let (lost, of) = (guard.lost(), name.to_owned());
-                tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
+                tell_loss(name, &guard);
                 lock(&self.holds).insert(name.to_owned(), guard);
             }
             Err(error) => failed(name, &error),
         }
-        Ok(())
     }
 
     async fn release(&self, name: &str) -> Result<()> {
@@ -162,6 +184,30 @@ impl Peer {
             .context("nothing of that name")?;
         match guard.release().await {
             Ok(()) => say(&format!("released {name}")),
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn enter(&self, name: &str, members: u32) -> Result<()> {
+        match self.client.barrier(name, members).enter().await {
+            Ok(inside) => {
+                say(&format!(
+                    "entered {name} together={}",
+                    inside.together().len()
+                ));
+                tell_loss(name, &inside);
+                lock(&self.inside).insert(name.to_owned(), inside);
+            }
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, name: &str) -> Result<()> {
+        let inside = lock(&self.inside).remove(name);
+        match inside.context("not inside")?.leave().await {
+            Ok(()) => say(&format!("left {name}")),
             Err(error) => failed(name, &error),
         }
         Ok(())
@@ -256,6 +302,12 @@ fn clocks() -> Result<()> {
     let monotonic = START.elapsed().as_nanos();
     say(&format!("clocks wall={wall} monotonic={monotonic}"));
     Ok(())
+}
+
+/// Prints that the guard is lost, when it is.
+fn tell_loss(name: &str, guard: &Guard) {
+    let (lost, of) = (guard.lost(), name.to_owned());
+    tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
 }
 
 fn failed(name: &str, error: &tidelock::Error) {

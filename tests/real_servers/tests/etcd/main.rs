@@ -11,6 +11,7 @@ mod connecting;
 mod costs;
 mod etcdctl;
 mod faults;
+mod permit_faults;
 mod permits;
 mod promises;
 mod rights;

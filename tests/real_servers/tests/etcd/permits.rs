@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 
 use crate::world::{SOON, client, lease_of, ms, soon, until_keys};
 
-const NAME: &str = "render";
-const NUMBER: &str = "render/permits";
+pub(crate) const NAME: &str = "render";
+pub(crate) const NUMBER: &str = "render/permits";
 
 /// A client whose waiters look by themselves only after ten seconds: what is earlier was told by the server.
-async fn patient_client(url: &str) -> Client {
+pub(crate) async fn patient_client(url: &str) -> Client {
     let builder = Client::builder().lease(ms(30_000));
     let builder = builder.publish_process_info(false);
     builder.connect(url).await.unwrap()
@@ -26,14 +26,18 @@ async fn patient_client(url: &str) -> Client {
 const TOLD: Duration = Duration::from_secs(6);
 
 /// A waiter that has its place in the queue. `waiting`: how many wait then.
-async fn waits(semaphore: &Semaphore, permits: u16, waiting: u64) -> JoinHandle<Permits> {
+pub(crate) async fn waits(
+    semaphore: &Semaphore,
+    permits: u16,
+    waiting: u64,
+) -> JoinHandle<Permits> {
     let wanted = semaphore.permits(permits);
     let waiter = tokio::spawn(async move { wanted.acquire().await.unwrap() });
     until(semaphore, waiting).await;
     waiter
 }
 
-async fn until(semaphore: &Semaphore, waiting: u64) {
+pub(crate) async fn until(semaphore: &Semaphore, waiting: u64) {
     let end = Instant::now() + SOON;
     loop {
         let seen = semaphore.inspect().await.unwrap();
@@ -46,7 +50,7 @@ async fn until(semaphore: &Semaphore, waiting: u64) {
 }
 
 /// Waits until no key of a holder or of a waiter is left.
-async fn until_only_numbers(server: &EtcdServer) {
+pub(crate) async fn until_only_numbers(server: &EtcdServer) {
     let end = Instant::now() + SOON;
     loop {
         let keys = server.keys().unwrap();
@@ -66,7 +70,7 @@ async fn told(waiter: JoinHandle<Permits>) -> Permits {
     got.expect("it is told").unwrap()
 }
 
-async fn count(semaphore: &Semaphore) -> (i64, i64) {
+pub(crate) async fn count(semaphore: &Semaphore) -> (i64, i64) {
     let count = semaphore.inspect().await.unwrap().permits.unwrap();
     (count.available, count.total)
 }

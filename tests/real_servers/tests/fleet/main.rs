@@ -1,6 +1,7 @@
-//! Elections, jobs that run once per slot, and the queues of fair locks, in several processes on every store: shifted
+//! Elections, jobs that run once per slot, barriers, and the queues of fair locks, in several processes on every store: shifted
 //! tickers, wrong clocks, processes that are killed or frozen, rolling restarts.
 
+mod barrier;
 mod election;
 mod emptied;
 mod frozen;

@@ -56,11 +56,13 @@ mod fair_chaos {
 /// Each side of a read-write lock is a lock like any other.
 mod sides {
     tidelock::conformance!(read_write: super::fixture());
+    tidelock::conformance!(upgrade: super::fixture());
     tidelock::conformance!(cancel: super::fixture().as_writer());
 }
 
 mod sides_chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
+    tidelock::conformance!(upgrade: super::fixture().through_chaos());
 }
 
 mod sides_threads {

@@ -74,13 +74,18 @@ impl Ground {
 
     /// Another process, which acquires one side of the lock.
     fn process(&self, side: &str) -> Spawned {
+        self.process_that(&format!("acquire {NAME} {side}"))
+    }
+
+    /// Another process, with its first command.
+    fn process_that(&self, what: &str) -> Spawned {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
         command
             .arg(self.server.url())
             .arg(SHORT.as_millis().to_string());
         let mut peer = Spawned::start(command).unwrap();
         peer.wait_line("ready", LEASE).unwrap();
-        peer.write_line(&format!("acquire {NAME} {side}")).unwrap();
+        peer.write_line(what).unwrap();
         peer
     }
 
@@ -375,5 +380,103 @@ async fn downgrade_cancelled_at_every_await_leaves_nothing() {
     let fixture = Fixture::url(ground.server.url()).lease_of(BEAT);
     let fixture = fixture.through(Faults::pending(2));
     every_await::downgrade_cancelled_at_every_await_leaves_nothing(&fixture).await;
+    assert_eq!(ground.query("SELECT COUNT(*) FROM tidelock_sides"), "0");
+}
+
+/// T50: the place of an upgrade whose process was killed keeps no reader out for longer than that process counts as alive,
+/// and its upgradeable hold ends with its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_an_upgrade_that_was_killed_lets_readers_and_the_next_one_in() {
+    let ground = Ground::new().await;
+    let reads = ground.read().acquire().await.unwrap();
+    let mut dies = ground.process_that(&format!("upgrade {NAME}"));
+    dies.wait_line("reads", LEASE).unwrap();
+    ground.until_wait(1).await;
+    let behind = ground.wait(&ground.read(), 2).await;
+    dies.kill().unwrap();
+    let behind = within(LEASE / 2, behind).await;
+    assert!(reads.is_held());
+    let sides = ground.client.read_write_lock(NAME);
+    let next = within(LEASE / 2, tokio::spawn(sides.upgradeable_read().acquire())).await;
+    behind.release().await.unwrap();
+    reads.release().await.unwrap();
+    sides.upgrade(&next).await.unwrap().release().await.unwrap();
+    next.release().await.unwrap();
+    let writer = ground.write().try_acquire().await.unwrap();
+    assert!(writer.is_some(), "nobody is left");
+}
+
+/// Readers and upgradeable readers of two processes. An upgradeable reader finds what it has read when it writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_upgradeable_reader_of_any_process_has_read_still_holds_when_it_writes() {
+    let ground = Ground::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("word");
+    let word = WordFile::create(&path).unwrap();
+    let processes = [(); 2].map(|()| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hammer"));
+        command.args([&*ground.server.url(), "upgrades", NAME, "60", "2"]);
+        command.arg(&path).arg("200");
+        Spawned::start(command).unwrap()
+    });
+    for mut process in processes {
+        let line = process.wait_line("acquisitions", LEASE * 3).unwrap();
+        let report: HammerReport = serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap();
+        assert_eq!((report.overlaps, report.token_faults), (0, 0), "{report:?}");
+    }
+    // Every third hold writes, and no update was lost.
+    assert_eq!(word.counter().unwrap(), 80);
+}
+
+/// T10: the replies to the upgrade are lost. Afterwards its writer holds the lock beside the reader, or nobody does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_an_upgrade_whose_replies_were_swallowed_leaves_one_writer_or_none() {
+    let ground = Ground::new().await;
+    let proxy = Proxy::start(ground.server.addr()).unwrap();
+    let far = client(&ground.server.url_at(proxy.addr(), "tide")).await;
+    let sides = far.read_write_lock(NAME);
+    let reader = sides.upgradeable_read().acquire().await.unwrap();
+    proxy.set(Way::ToClient, Pass::Drop);
+    let upgrade = tokio::spawn(sides.upgrade(&reader));
+    ground.until(HOLDING, "2").await;
+    proxy.set(Way::ToClient, Pass::Pass);
+    proxy.cut();
+    let outcome = tokio::time::timeout(LEASE / 2, upgrade).await.unwrap();
+    match outcome.unwrap() {
+        Ok(writer) => {
+            assert!(ground.read().try_acquire().await.unwrap().is_none());
+            writer.release().await.unwrap();
+        }
+        Err(error) => assert!(error.outcome_unknown(), "{error}"),
+    }
+    ground.until(HOLDING, "1").await;
+    let beside = ground.read().try_acquire().await.unwrap();
+    beside.unwrap().release().await.unwrap();
+    reader.release().await.unwrap();
+    ground.until(HOLDING, "0").await;
+}
+
+/// A tidelock that knows no upgradeable readers finds the rows of writers, so it keeps out more than it must, and lets in
+/// nobody beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgradeable_reader_has_the_row_of_a_writer() {
+    let ground = Ground::new().await;
+    let sides = ground.client.read_write_lock(NAME);
+    let held = sides.upgradeable_read().acquire().await.unwrap();
+    let writer = sides.upgrade(&held).await.unwrap();
+    let rows = "SELECT GROUP_CONCAT(owner ORDER BY token SEPARATOR '|') FROM tidelock_sides WHERE shares = 0";
+    let owners = format!("{}|{}", held.owner_id(), writer.owner_id());
+    assert_eq!(ground.query(rows), owners);
+    assert!(held.owner_id().ends_with(":upgradeable"));
+    writer.release().await.unwrap();
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was() {
+    let ground = Ground::new().await;
+    let fixture = Fixture::url(ground.server.url()).lease_of(BEAT);
+    let fixture = fixture.through(Faults::pending(2));
+    every_await::upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(&fixture).await;
     assert_eq!(ground.query("SELECT COUNT(*) FROM tidelock_sides"), "0");
 }

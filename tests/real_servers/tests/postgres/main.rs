@@ -11,6 +11,7 @@ mod fair;
 mod faults;
 mod fence;
 mod permits;
+mod prepared;
 mod promises;
 mod raised;
 mod session;

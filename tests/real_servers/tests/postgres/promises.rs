@@ -43,10 +43,12 @@ mod fair_chaos {
 mod sides {
     tidelock::conformance!(cancel: super::fixture().as_writer());
     tidelock::conformance!(read_write: super::fixture());
+    tidelock::conformance!(upgrade: super::fixture());
 }
 
 mod sides_chaos {
     tidelock::conformance!(read_write: super::fixture().through_chaos());
+    tidelock::conformance!(upgrade: super::fixture().through_chaos());
 }
 
 mod sides_threads {

@@ -11,7 +11,8 @@ use super::{LEASE, client, server, until};
 /// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
     let log = server.log();
-    log.matches("execute <unnamed>").count()
+    let ours = ["execute <unnamed>", "statement: EXECUTE tidelock_"];
+    ours.iter().map(|ours| log.matches(ours).count()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,7 +44,7 @@ fn run<T: FromRedisValue>(
 
 /// Releases a lock without a queue.
 fn release<T: FromRedisValue>(db: &mut Connection) -> Result<T> {
-    let args = [HOLDER, CHANNEL, "publish"];
+    let args = [HOLDER, "publish"];
     run(db, redis_scripts::release(), &[NAME], &args)
 }
 

@@ -17,6 +17,7 @@ mod raised;
 mod rights;
 mod tls;
 mod turns;
+mod uncontended;
 mod wire;
 
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@
     reason = "stamps of one clock: a negative time is a failure like any other"
 )]
 
+mod barrier;
 mod failovers;
 mod groups;
 mod isolated;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::ReplicaAck::{All, Any, Majority, Off};
+use tidelock::store::redis_scripts;
 use tidelock::{Client, ErrorKind};
 
 use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
@@ -88,8 +89,9 @@ async fn a_late_undo_ends_no_later_grant() -> Result<()> {
     let client = world.client(All).await?;
     let lock = client.lock("till");
     lock.acquire().await?.release().await?;
-    let channel = "redisson_lock__channel:{till}";
-    let when = When::command("EVALSHA", channel);
+    let release: String =
+        (world.all.primary()).query(&["SCRIPT", "LOAD", redis_scripts::release()])?;
+    let when = When::command("EVALSHA", release);
     let undo = world.proxy.on(when, Then::Hold);
     world.all.nodes()[1].freeze()?;
     let waiting = tokio::spawn(lock.acquire_with(patient(All)));

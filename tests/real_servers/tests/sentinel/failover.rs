@@ -11,7 +11,7 @@ use real_servers::callers;
 use real_servers::{SOON, boot_time, builder, eventually, insist, within};
 
 /// Sentinels that split their votes repeat the election some seconds later, and can split again.
-const ELECTION: Duration = Duration::from_secs(40);
+pub(crate) const ELECTION: Duration = Duration::from_secs(40);
 
 /// The time after the promotion of a new primary within which all clients must be able to lock again.
 const BACK: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@
     reason = "stamps of one clock: a negative time is a failure like any other"
 )]
 
+mod barrier;
 mod errors;
 mod failover;
 mod ipv6;
@@ -42,6 +43,11 @@ mod promises {
         tidelock::conformance!(once: super::fixture());
         tidelock::conformance!(election: super::fixture());
         tidelock::conformance!(ordered election: super::fixture());
+    }
+
+    /// Each write of the state is acknowledged by a replica.
+    mod barrier {
+        tidelock::conformance_of_barriers!(super::fixture());
     }
 
     mod chaos {

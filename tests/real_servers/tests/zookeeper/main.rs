@@ -11,6 +11,7 @@ mod costs;
 mod curator;
 mod faults;
 mod nodes;
+mod permit_faults;
 mod permits;
 mod promises;
 mod rights;

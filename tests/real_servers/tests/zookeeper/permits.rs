@@ -15,7 +15,7 @@ use zookeeper_client as zk;
 
 use crate::world::{SOON, World, ms, noted, soon};
 
-const NAME: &str = "render";
+pub(crate) const NAME: &str = "render";
 const NUMBER: &str = "/shop/render/%permits__WRIT__-1";
 const CLAIMS: &str = "/shop/%permits/render";
 
@@ -32,21 +32,25 @@ async fn patient_client(server: &ZooKeeperServer) -> Client {
 }
 
 /// A client of the server without tidelock.
-async fn bare(server: &ZooKeeperServer) -> zk::Client {
+pub(crate) async fn bare(server: &ZooKeeperServer) -> zk::Client {
     zk::Client::connect(&server.addr().to_string())
         .await
         .unwrap()
 }
 
 /// A waiter that has its place in the queue. `waiting`: how many wait then.
-async fn waits(semaphore: &Semaphore, permits: u16, waiting: u64) -> JoinHandle<Permits> {
+pub(crate) async fn waits(
+    semaphore: &Semaphore,
+    permits: u16,
+    waiting: u64,
+) -> JoinHandle<Permits> {
     let wanted = semaphore.permits(permits);
     let waiter = tokio::spawn(async move { wanted.acquire().await.unwrap() });
     until(semaphore, waiting).await;
     waiter
 }
 
-async fn until(semaphore: &Semaphore, waiting: u64) {
+pub(crate) async fn until(semaphore: &Semaphore, waiting: u64) {
     let end = Instant::now() + SOON;
     loop {
         let seen = seen(semaphore).await;
@@ -71,7 +75,7 @@ async fn until_number(server: &ZooKeeperServer, key: &str, number: u64) {
 }
 
 /// Waits until no node of a holder or of a waiter is left.
-async fn until_no_claims(server: &ZooKeeperServer) {
+pub(crate) async fn until_no_claims(server: &ZooKeeperServer) {
     until_number(server, "zk_ephemerals_count", 0).await;
 }
 
@@ -80,13 +84,13 @@ async fn told(waiter: JoinHandle<Permits>) -> Permits {
     got.expect("it is told").unwrap()
 }
 
-async fn count(semaphore: &Semaphore) -> (i64, i64) {
+pub(crate) async fn count(semaphore: &Semaphore) -> (i64, i64) {
     let count = seen(semaphore).await.permits.unwrap();
     (count.available, count.total)
 }
 
 /// Some clients of these tests wait only half a second for an answer.
-async fn answered<T>(ask: impl AsyncFn() -> tidelock::Result<T>) -> T {
+pub(crate) async fn answered<T>(ask: impl AsyncFn() -> tidelock::Result<T>) -> T {
     let end = Instant::now() + SOON;
     loop {
         match ask().await {
@@ -103,7 +107,7 @@ async fn seen(semaphore: &Semaphore) -> Snapshot {
     answered(async || semaphore.inspect().await).await
 }
 
-async fn set(semaphore: &Semaphore, total: u32) {
+pub(crate) async fn set(semaphore: &Semaphore, total: u32) {
     answered(async || semaphore.set_permits(total).await).await;
 }
 

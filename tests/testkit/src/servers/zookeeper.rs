@@ -124,6 +124,18 @@ impl ZooKeeperServer {
         self.run()
     }
 
+    /// As `restart`, but without its data: no node and no session is left, and its numbers begin again.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn restart_empty(&self) -> Result<()> {
+        self.kill()?;
+        // Its snapshots and its log. The number of a member is beside them.
+        let data = self.ground.data_outside(self.dir()).join("version-2");
+        fs::remove_dir_all(data).context("removing old data")?;
+        self.run()
+    }
+
     /// The reply to one of its four-letter words (`mntr`, `cons`, `wchs`, `dump`).
     ///
     /// # Errors

@@ -91,7 +91,14 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         request.waiter.answered(true, now);
         slot.turn.lock().await
     };
-    if let Some(hold) = slot.current() {
+    let upgrades = request.upgrade_of.is_some();
+    // An upgrade enters beside the hold of its owner. Only a writer that this owner has become is entered again.
+    let current = if upgrades {
+        slot.upgraded()
+    } else {
+        slot.current()
+    };
+    if let Some(hold) = current {
         if !context.reenters {
             return Err(Error::new(ErrorKind::InvalidOptions).because(
                 "this owner holds the lock, which is non-reentrant; release it first, or pass its guard on",
@@ -102,7 +109,11 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
     }
     let hold = AcquirePath::queue_up(Arc::clone(&request)).await?;
     if let Some(hold) = &hold {
-        slot.put(hold);
+        if upgrades {
+            slot.put_upgraded(hold);
+        } else {
+            slot.put(hold);
+        }
     }
     Ok(hold)
 }

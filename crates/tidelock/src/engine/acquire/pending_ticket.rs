@@ -29,14 +29,20 @@ impl<'a> PendingTicket<'a> {
     /// A ticket with a fresh owner. The first attempt has no patience: it does not arm a wake.
     pub(crate) fn new(request: &'a Arc<AcquireRequest>) -> Self {
         let terms = &request.terms;
+        let fresh = request.context.core.mint.fresh();
         let ticket = Ticket {
             kind: terms.kind,
             name: request.name.clone(),
-            owner: request.context.core.mint.fresh(),
+            owner: match &request.upgrade_of {
+                Some(reader) => fresh.upgrading(reader),
+                None if terms.kind.is_upgradeable() => fresh.upgradeable(),
+                None => fresh,
+            },
         };
         let ask = AttemptRequest {
             delay: terms.delay,
             downgrade_of: request.downgrade_of.clone(),
+            upgrade_of: request.upgrade_of.clone(),
             liveness: Liveness::new(Arc::clone(request) as _),
             ..AttemptRequest::once(ticket, terms.lease, terms.wish)
         };

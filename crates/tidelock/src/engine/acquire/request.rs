@@ -32,6 +32,8 @@ pub(crate) struct AcquireRequest {
     pub(crate) terms: AcquireTerms,
     /// The owner of the write hold that this reader joins, for a downgrade.
     pub(crate) downgrade_of: Option<OwnerId>,
+    /// The owner of the upgradeable hold beside which this writer enters, for an upgrade.
+    pub(crate) upgrade_of: Option<OwnerId>,
     /// Through this the local queue notifies it. It also has the last error of the store.
     pub(crate) waiter: Waiter,
     /// The caller has left. A request in flight is finished in the background.
@@ -76,6 +78,7 @@ impl AcquireRequest {
             options,
             location,
             downgrade_of: None,
+            upgrade_of: None,
             waiter: Waiter::default(),
             gone: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),

@@ -98,15 +98,19 @@ impl Hold {
     }
 
     /// The hold for its owner that acquires again. An owner that holds a read-write lock for writing may also read, and
-    /// an owner with a token may hold the lock without one.
+    /// so may one that reads upgradeably. An owner with a token may hold the lock without one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOptions`] if the owner would wait for itself: it holds the lock for reading and asks to
-    /// write, or holds it without a token and asks for one.
+    /// [`ErrorKind::InvalidOptions`] if the owner would wait for itself: it holds the lock for reading and asks for more,
+    /// or holds it without a token and asks for one.
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
         let held = self.granted().ticket.kind;
-        let why = if held.is_read() && !kind.is_read() {
+        let why = if held.is_read() && kind.is_upgradeable() {
+            "this owner holds the read lock, so it could wait for itself; release the read lock first, or acquire the upgradeable read from the start"
+        } else if held.is_read() && !kind.is_read() {
             "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start"
+        } else if held.is_upgradeable() && kind.is_write() {
+            "this owner reads the lock upgradeably, so it would wait for itself; use `upgrade` with its guard"
         } else if !held.is_fenced() && kind.is_fenced() {
             // Also on a store that counts every grant: a program must not depend on the store.
             "this owner holds the lock without a fencing token, so it would wait for itself; release it first, or acquire it with `fenced()` from the start"

@@ -25,6 +25,7 @@ pub(crate) fn join(
         owner: owner.clone(),
         ends: now + ask.lease,
         token: Some(token),
+        upgrade_of: None,
         delay: ask.delay,
     };
     let queue = records.locks.entry(name.clone()).or_default();

@@ -18,6 +18,8 @@ pub(crate) struct QueuedHold {
     pub(crate) ends: BootInstant,
     /// `None`: a waiter.
     pub(crate) token: Option<u64>,
+    /// The upgradeable reader beside which this writer enters.
+    pub(crate) upgrade_of: Option<OwnerId>,
     /// The lock-delay: how long nobody gets the lock if the hold ends without a release.
     pub(crate) delay: Duration,
 }
@@ -63,24 +65,40 @@ impl LockQueue {
         ends.map(|place| place.ends).min()
     }
 
+    /// When the first other holder beside the reader that is upgraded ends. `None`: there is none.
+    pub(crate) fn beside(&self, reader: &OwnerId) -> Option<BootInstant> {
+        let others = self.holders().filter(|place| place.owner != *reader);
+        others.map(|place| place.ends).min()
+    }
+
     /// How many entries are ahead of the owner's. `None`: it has none.
     pub(crate) fn ahead_of(&self, owner: &OwnerId) -> Option<u32> {
         let at = self.0.iter().position(|place| place.owner == *owner)?;
         u32::try_from(at).ok()
     }
 
-    /// Replaces the owner's entry in place, or appends it.
+    /// Replaces the owner's entry in place, or appends it. That of an upgrade goes behind its reader, ahead of all
+    /// waiters.
     pub(crate) fn put(&mut self, place: QueuedHold) {
         match self.0.iter_mut().find(|own| own.owner == place.owner) {
             Some(own) => *own = place,
-            None => self.0.push(place),
+            None => match place.upgrade_of.clone() {
+                Some(reader) => self.put_behind(&reader, place),
+                None => self.0.push(place),
+            },
         }
     }
 
     /// Whether this owner holds the write side.
     pub(crate) fn is_written_by(&mut self, owner: &OwnerId) -> bool {
         self.held_by(owner)
-            .is_some_and(|place| place.kind.is_read_write() && !place.kind.is_read())
+            .is_some_and(|place| place.kind.is_write())
+    }
+
+    /// Whether this owner reads upgradeably.
+    pub(crate) fn is_upgradeable(&self, owner: &OwnerId) -> bool {
+        let mut readers = self.holders().filter(|place| place.kind.is_upgradeable());
+        readers.any(|place| place.owner == *owner)
     }
 
     /// Puts a new entry directly behind that of `first`, ahead of all others.
@@ -102,12 +120,26 @@ impl LockQueue {
         held
     }
 
-    /// The waiters that nothing blocks: the first entry, or all readers before the first other kind.
+    /// The waiters that nothing blocks. Every entry behind one that reads nothing is blocked.
     pub(crate) fn next(&self) -> impl Iterator<Item = &OwnerId> {
-        let readers = self.0.iter().take_while(|place| place.kind.is_read());
-        let first = self.0.iter().take(readers.count().max(1));
-        first
-            .filter(|place| place.token.is_none())
-            .map(|place| &place.owner)
+        let mut next = Vec::new();
+        let (mut any, mut upgradeable) = (false, false);
+        for place in &self.0 {
+            let blocked = match &place.upgrade_of {
+                Some(reader) => self.beside(reader).is_some(),
+                None if place.kind.is_read() => false,
+                None if place.kind.is_upgradeable() => upgradeable,
+                None => any,
+            };
+            if place.token.is_none() && !blocked {
+                next.push(&place.owner);
+            }
+            any = true;
+            upgradeable |= place.kind.is_upgradeable();
+            if !place.kind.is_read() && !place.kind.is_upgradeable() {
+                break;
+            }
+        }
+        next.into_iter()
     }
 }

@@ -242,6 +242,7 @@ mod tests {
             owner: OwnerMint::new().fresh(),
             ends,
             token: Some(1),
+            upgrade_of: None,
             delay: Duration::ZERO,
         }
     }

@@ -68,6 +68,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::FairFenced,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
     ],
     wakes: false,
     queues: false,

@@ -16,6 +16,7 @@ use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros, new_row};
 use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::types::{UPGRADEABLE, UPGRADES};
 
 /// The name of the table of the waiters for fair locks.
 pub(crate) const WAITERS: &str = "tidelock_waiters";
@@ -40,7 +41,7 @@ pub(crate) const TABLES: [&str; 2] = [
     \x20 place BIGINT NOT NULL,\n\
     \x20 owner VARBINARY(128) NOT NULL,\n\
     \x20 client VARBINARY(64) NOT NULL,\n\
-    \x20 shares TINYINT UNSIGNED NOT NULL, -- 1: it reads, 0: it writes\n\
+    \x20 shares TINYINT UNSIGNED NOT NULL, -- 1: it reads, 0: it writes, or reads upgradeably, by its owner\n\
     \x20 lease BIGINT UNSIGNED NOT NULL, -- microseconds\n\
     \x20 ends BIGINT NOT NULL, -- of its lease, or until when its process counts as alive: microseconds since 1970\n\
     \x20 held_as VARBINARY(160) NULL, -- the owner of the lock's row that it entered under; none: it waits\n\
@@ -104,8 +105,17 @@ pub(crate) fn remove_dead(name: &Name) -> String {
     )
 }
 
+/// Whether a row of the sides is that of an upgradeable reader.
+pub(crate) fn is_upgradeable(row: &str) -> String {
+    format!(
+        "(RIGHT({row}.owner, {}) = '{UPGRADEABLE}')",
+        UPGRADEABLE.len()
+    )
+}
+
 /// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says: readers
-/// beside readers, behind nobody else; all others alone, behind nobody. Their grants are not confirmed. `@tidelock_next`
+/// beside readers, behind nobody else; the first upgradeable reader beside plain ones, and the writer that it becomes beside
+/// it alone; all others alone, behind nobody. Their grants are not confirmed. `@tidelock_next`
 /// has the owners of these grants, or NULL.
 ///
 /// Places are not always next to each other, and each reader has a token of its own: that of the lock, and as much more
@@ -114,20 +124,31 @@ pub(crate) fn serve(name: &Name) -> String {
     let (id, unconfirmed) = (id(name), micros(ALIVE));
     let side = format!("tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id}");
     let waiter = format!("tidelock_waiters AS w FORCE INDEX (PRIMARY) WHERE w.id = {id}");
-    let enters = "s.held_as IS NULL AND s.place BETWEEN @tidelock_first AND @tidelock_last AND s.shares = @tidelock_shares";
+    let enters = "s.held_as IS NULL AND s.place BETWEEN @tidelock_first AND @tidelock_last \
+        AND (s.shares = @tidelock_shares OR s.place = @tidelock_upgradeable)";
+    let upgradeable = is_upgradeable("s");
     format!(
         "{dead}; \
          SET @tidelock_inside = (SELECT MAX(s.held_as) FROM {side} AND s.held_as IS NOT NULL), \
-           @tidelock_shared = (SELECT COALESCE(MIN(s.shares), 1) FROM {side} AND s.held_as IS NOT NULL), \
+           @tidelock_shared = (SELECT COUNT(*) = 0 FROM {side} AND s.held_as IS NOT NULL AND s.shares = 0 AND NOT {upgradeable}), \
+           @tidelock_holders = (SELECT COUNT(*) FROM {side} AND s.held_as IS NOT NULL), \
+           @tidelock_reader = (SELECT COALESCE(MAX(s.owner), '') FROM {side} AND s.held_as IS NOT NULL AND {upgradeable}), \
            @tidelock_free = (SELECT COUNT(*) FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_open \
              AND (l.expires <= {NOW} OR RIGHT(l.owner, {suffix}) = '{STANDS_FOR_SIDES}')), \
            @tidelock_fair = (SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {waiter}), \
-           @tidelock_write = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 0), \
+           @tidelock_write = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 0 AND NOT {upgradeable}), \
+           @tidelock_upgradeable = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND {upgradeable}), \
            @tidelock_read = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 1); \
-         SET @tidelock_alone = LEAST(@tidelock_fair, @tidelock_write); \
-         SET @tidelock_shares = @tidelock_free AND @tidelock_shared AND @tidelock_read < @tidelock_alone, \
-           @tidelock_exclusive = @tidelock_free AND @tidelock_inside IS NULL AND @tidelock_alone < {NOWHERE} \
-             AND @tidelock_alone <= @tidelock_read; \
+         SET @tidelock_alone = LEAST(@tidelock_fair, @tidelock_write), \
+           @tidelock_beside = (SELECT COUNT(*) FROM {side} AND s.place = @tidelock_write AND @tidelock_holders = 1 \
+             AND @tidelock_write < @tidelock_fair AND s.owner LIKE CONCAT(SUBSTRING_INDEX(@tidelock_reader, ':', 1), \
+               ':%{UPGRADES}', SUBSTRING_INDEX(SUBSTRING_INDEX(@tidelock_reader, ':', 2), ':', -1)) \
+             AND @tidelock_reader <> ''); \
+         SET @tidelock_exclusive = @tidelock_free AND (@tidelock_inside IS NULL OR @tidelock_beside) \
+             AND @tidelock_alone < {NOWHERE} AND @tidelock_alone <= LEAST(@tidelock_read, @tidelock_upgradeable), \
+           @tidelock_upgradeable = IF(@tidelock_reader = '', @tidelock_upgradeable, {NOWHERE}); \
+         SET @tidelock_read = LEAST(@tidelock_read, @tidelock_upgradeable); \
+         SET @tidelock_shares = @tidelock_free AND @tidelock_shared AND @tidelock_read < @tidelock_alone; \
          SET @tidelock_fair = IF(@tidelock_exclusive AND @tidelock_alone = @tidelock_fair, @tidelock_fair, NULL); \
          SET @tidelock_first = IF(@tidelock_shares, @tidelock_read, \
              IF(@tidelock_exclusive AND @tidelock_fair IS NULL, @tidelock_alone, NULL)), \

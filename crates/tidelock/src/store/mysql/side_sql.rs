@@ -5,8 +5,11 @@ use std::time::Duration;
 use crate::snapshot::Snapshot;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::mysql::queue_sql::{NEXT_TOKEN, lock_row, next_place, remove_dead, serve};
+use crate::store::mysql::queue_sql::{
+    NEXT_TOKEN, is_upgradeable, lock_row, next_place, remove_dead, serve,
+};
 use crate::store::mysql::sql::{NOW, hex, id, mark_withdrawn, micros, owner, withdrawn};
+use crate::store::side_order::Follows;
 use crate::store::{Name, OwnerId, Renewal, Ticket};
 
 /// The row `s` of a holder or waiter, as a condition.
@@ -42,18 +45,40 @@ pub(crate) fn force_if(name: &Name, seen: &Snapshot) -> String {
     )
 }
 
-/// An attempt. Answers as that for a fair lock; then 1 if no fence keeps out a grant.
+/// Whether the row `u` is that of an upgradeable reader that holds the lock.
+fn reads_upgradeably(name: &Name, reader: &OwnerId) -> String {
+    format!(
+        "EXISTS (SELECT 1 FROM tidelock_sides AS u FORCE INDEX (mine) WHERE u.id = {id} AND u.client = {client} \
+           AND u.owner = {reader} AND {is} AND u.held_as = l.owner AND u.ends > {NOW} AND l.expires > {NOW})",
+        id = id(name),
+        client = hex(reader.client()),
+        reader = owner(reader),
+        is = is_upgradeable("u"),
+    )
+}
+
+/// An attempt. Answers as that for a fair lock; then 1 if no fence keeps out a grant; then, for an upgrade, 1 if its reader
+/// holds the lock.
 pub(crate) fn attempt(
     ticket: &Ticket,
     lease: Duration,
     position: FairPosition,
-    downgrade_of: Option<&OwnerId>,
+    follows: Follows<'_>,
 ) -> String {
     let (name, lease) = (&ticket.name, micros(lease));
     let (id, mine) = (id(name), is_row_of(name, &ticket.owner));
-    let enters = match downgrade_of {
-        Some(writer) => format!("SET @tidelock_next = NULL; {}", join(ticket, lease, writer)),
-        None => format!("{}; {}", take_place(ticket, lease, position), serve(name)),
+    let (place, allowed) = match follows {
+        Follows::Upgradeable(reader) => (FairPosition::First, reads_upgradeably(name, reader)),
+        Follows::Nobody | Follows::Writer(_) => (position, "1".to_owned()),
+    };
+    let enters = match follows {
+        Follows::Writer(writer) => {
+            format!("SET @tidelock_next = NULL; {}", join(ticket, lease, writer))
+        }
+        Follows::Nobody | Follows::Upgradeable(_) => {
+            let takes_place = take_place(ticket, lease, place, &allowed);
+            format!("{takes_place}; {}", serve(name))
+        }
     };
     // Without patience the ticket takes a place only for the decision.
     let leaves = if position == FairPosition::None {
@@ -70,7 +95,7 @@ pub(crate) fn attempt(
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) JOIN tidelock_sides AS s FORCE INDEX (mine) ON s.id = l.id AND s.held_as = l.owner \
            SET l.expires = GREATEST(l.expires, s.ends) WHERE l.id = {id} AND {mine} AND l.expires > {NOW}; \
          SELECT s.owner IS NOT NULL, GREATEST(l.expires - {NOW}, 0), COALESCE(s.token, 0), {withdrawn}, \
-           COALESCE(@tidelock_next, ''), @tidelock_open \
+           COALESCE(@tidelock_next, ''), @tidelock_open, @tidelock_allowed \
          FROM tidelock_locks AS l LEFT JOIN tidelock_sides AS s FORCE INDEX (mine) \
            ON {mine} AND s.held_as = l.owner AND l.expires > {NOW} WHERE l.id = {id}",
         lock = lock_row(name),
@@ -79,17 +104,18 @@ pub(crate) fn attempt(
     )
 }
 
-/// Puts the ticket into the queue, unless it has a place or holds the lock.
-fn take_place(ticket: &Ticket, lease: u64, position: FairPosition) -> String {
+/// Puts the ticket into the queue, unless it has a place or holds the lock, and if it may: `allowed`.
+fn take_place(ticket: &Ticket, lease: u64, position: FairPosition, allowed: &str) -> String {
     let Ticket { kind, name, .. } = ticket;
     let mine = is_row_of(name, &ticket.owner);
     format!(
         "UPDATE tidelock_sides AS s FORCE INDEX (mine) SET s.ends = {NOW} + {alive} WHERE {mine} AND s.held_as IS NULL; \
          SET @tidelock_placed = (SELECT COUNT(*) FROM tidelock_sides AS s FORCE INDEX (mine) WHERE {mine}), \
-           @tidelock_place = {next}; \
+           @tidelock_place = {next}, \
+           @tidelock_allowed = (SELECT {allowed} FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id}); \
          INSERT INTO tidelock_sides (id, place, owner, client, shares, lease, ends, token) \
          SELECT {id}, @tidelock_place, {me}, {client}, {shares}, {lease}, {NOW} + {alive}, 0 \
-         FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_placed = 0 AND NOT {withdrawn}",
+         FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_placed = 0 AND NOT {withdrawn} AND @tidelock_allowed",
         alive = micros(ALIVE),
         next = next_place(name, position),
         id = id(name),
@@ -108,7 +134,7 @@ fn join(ticket: &Ticket, lease: u64, writer: &OwnerId) -> String {
         "SET @tidelock_placed = (SELECT COUNT(*) FROM tidelock_sides AS s FORCE INDEX (mine) WHERE {mine}), \
            @tidelock_place = {next}, \
            @tidelock_as = (SELECT s.held_as FROM tidelock_sides AS s FORCE INDEX (mine) {HOLDS} \
-             WHERE {of_writer} AND s.shares = 0 AND s.ends > {NOW} AND l.expires > {NOW} AND NOT {withdrawn}), \
+             WHERE {of_writer} AND s.shares = 0 AND NOT {upgradeable} AND s.ends > {NOW} AND l.expires > {NOW} AND NOT {withdrawn}), \
            @tidelock_token = (SELECT {NEXT_TOKEN} FROM tidelock_locks AS l WHERE l.id = {id}); \
          SET @tidelock_joins = @tidelock_open AND @tidelock_placed = 0 AND @tidelock_as IS NOT NULL; \
          INSERT INTO tidelock_sides (id, place, owner, client, shares, lease, ends, held_as, token) \
@@ -117,6 +143,7 @@ fn join(ticket: &Ticket, lease: u64, writer: &OwnerId) -> String {
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) SET l.token = @tidelock_token WHERE l.id = {id} AND @tidelock_joins",
         mine = is_row_of(name, &ticket.owner),
         of_writer = is_row_of(name, writer),
+        upgradeable = is_upgradeable("s"),
         next = next_place(name, FairPosition::First),
         id = id(name),
         me = owner(&ticket.owner),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::snapshot::{Holder, Mode, Snapshot};
+use crate::snapshot::{Holder, Snapshot};
 use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::connection::Statements;
@@ -11,7 +11,7 @@ use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::lacks_queue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, inspect, released, side_sql};
-use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
 use crate::types::LostReason;
 
@@ -22,18 +22,24 @@ impl Mysql {
     pub(super) async fn attempt_side(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let ticket = &ask.ticket;
         let wake = self.waiters.arm(ask);
-        let writer = ask.downgrade_of.as_ref();
-        let text = side_sql::attempt(ticket, ask.lease, FairPosition::of(ask), writer);
+        let follows = Follows::of(ask);
+        let text = side_sql::attempt(ticket, ask.lease, FairPosition::of(ask), follows);
         let rows = self.ask_queue(text, &ask.liveness).await?;
         let row = self.first_row(&rows).await?;
         self.tell(row, 4)?;
         let attempt = Self::read_attempt(row)?;
         if matches!(attempt, Attempt::Held(_)) {
-            if writer.is_some() {
-                return match number(row, 5)? {
-                    0 => Ok(Attempt::held(None, FENCED)),
-                    _ => Err(Error::lost(LostReason::Taken)),
-                };
+            match follows {
+                Follows::Writer(_) => {
+                    return match number(row, 5)? {
+                        0 => Ok(Attempt::held(None, FENCED)),
+                        _ => Err(Error::lost(LostReason::Taken)),
+                    };
+                }
+                Follows::Upgradeable(_) if number(row, 6)? == 0 => {
+                    return Err(Error::lost(LostReason::Taken));
+                }
+                Follows::Upgradeable(_) | Follows::Nobody => {}
             }
             self.waiters.was_refused(ask);
             // The looks of this process notice the end of the holder's lease.
@@ -118,11 +124,10 @@ impl Mysql {
         }
         let rows = self.ask(side_sql::holders(name)).await?;
         let holders = rows.iter().map(|row| {
-            let mut holder = Holder::new(text(row, 0)?, 1);
-            holder.mode = match number(row, 1)? {
-                0 => Mode::Write,
-                _ => Mode::Read,
-            };
+            let owner = text(row, 0)?;
+            let mode = mode_of(number(row, 1)? != 0, &owner);
+            let mut holder = Holder::new(owner, 1);
+            holder.mode = mode;
             holder.client = inspect::details(row, 2)?;
             Ok(holder)
         });

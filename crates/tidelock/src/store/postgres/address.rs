@@ -34,6 +34,8 @@ pub(crate) struct Address {
     files: TlsFiles,
     /// `true`: the server's advisory locks. `false`: rows with leases.
     pub(crate) session_locks: bool,
+    /// No statement is prepared.
+    pub(crate) unnamed: bool,
 }
 
 impl Address {
@@ -90,6 +92,7 @@ impl Address {
                 tls: options.tls,
                 files: options.files,
                 session_locks: options.session_locks,
+                unnamed: options.unnamed,
             })
         })
     }
@@ -272,7 +275,9 @@ mod tests {
     fn ours_are_not_the_drivers() {
         let address = Address::read("postgres://h/d?table=t&keepalives=0").unwrap();
         assert_eq!(address.table, "t");
-        assert!(!address.session_locks && address.tls.is_none());
+        assert!(!address.session_locks && address.tls.is_none() && !address.unnamed);
+        let unnamed = Address::read("postgres://h/d?statements=unnamed");
+        assert!(unnamed.unwrap().unnamed);
         let address = Address::read("postgres://h/d?locks=session").unwrap();
         assert!(address.session_locks);
         assert_eq!(address.table, TABLE);
@@ -306,6 +311,7 @@ mod tests {
             "sslrootcert=hunter2@h",
             "sslcert=",
             "locks=hunter2",
+            "statements=hunter2",
             "keepalives=hunter2",
         ] {
             let error = Address::read(&format!("postgres://h/d?{bad}")).map(drop);

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -10,10 +11,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::error::Result;
-use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
+use crate::store::connect_once::{ConnectOnce, ConnectionRuntime};
 use crate::store::errors::{unexpected, unsent};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::prepared::{LiveClient, NamedRow, NamedStatement, Value};
 use crate::store::{Background, BootInstant, Env, Liveness, Released, Ticket, Timers};
 
 /// A statement's parameter and its type. Without the type the driver would need another round trip.
@@ -31,16 +33,13 @@ struct ConnectionInner {
     timers: Timers,
     background: Background,
     limit: Duration,
-    once: ConnectOnce<Client>,
+    once: ConnectOnce<LiveClient>,
     /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
     /// never sent if its caller leaves.
     in_flight: Arc<Semaphore>,
-}
-
-impl MayEnd for Client {
-    fn has_ended(&self) -> bool {
-        self.is_closed()
-    }
+    /// A session has refused a statement that was prepared, probably because a pooler is between. From then on all
+    /// statements are sent in full.
+    unnamed: AtomicBool,
 }
 
 /// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
@@ -49,6 +48,7 @@ const AT_ONCE: usize = 16;
 impl Connection {
     pub(crate) fn new(address: Arc<Address>, env: &Env) -> Self {
         Self(Arc::new(ConnectionInner {
+            unnamed: AtomicBool::new(address.unnamed),
             address,
             timers: env.timers.clone(),
             background: env.background.clone(),
@@ -78,7 +78,7 @@ impl Connection {
         self.0.once.close();
     }
 
-    async fn get(&self, deadline: BootInstant) -> Result<Arc<Client>, RequestError> {
+    async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveClient>, RequestError> {
         if let Some(client) = self.0.once.live() {
             return Ok(client);
         }
@@ -96,7 +96,7 @@ impl Connection {
             async move {
                 let dialled = dial(Arc::clone(&address), &background, None);
                 match timers.limit(limit, dialled).await {
-                    Some(dialled) => dialled.map_err(RequestError::error),
+                    Some(dialled) => dialled.map(LiveClient::new).map_err(RequestError::error),
                     None => Err(unsent(format_args!("{address}: no connection in time"))),
                 }
             }
@@ -120,32 +120,57 @@ impl Connection {
         statement: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, RequestError> {
-        let somebody = Liveness::default();
-        self.ask_for(&somebody, statement, params, self.deadline())
-            .await
-    }
-
-    /// As [`ask`](Self::ask), but with a deadline. The statement is not sent if its caller has left.
-    pub(crate) async fn ask_for(
-        &self,
-        liveness: &Liveness,
-        statement: &str,
-        params: &[Param<'_>],
-        deadline: BootInstant,
-    ) -> Result<Vec<Row>, RequestError> {
-        let client = self.get(deadline).await?;
-        let permit = self.statement_permit(&client, deadline).await?;
-        if liveness.has_left() {
-            permit.answered();
-            return Err(RequestError::Unsent(
-                "nobody waits for it any more".to_owned(),
-            ));
-        }
-        // We use an unnamed statement. Behind a pooler the next request may run in a session without the named one.
-        let query = client.query_typed(statement, params);
-        let answer = self.settle(&client, query, deadline).await;
+        let deadline = self.deadline();
+        let (live, permit) = self.begin(&Liveness::default(), deadline).await?;
+        // The driver's named statements have numbers. Behind a pooler the next request may run in a session in which
+        // another client gave that number to another statement.
+        let query = live.client.query_typed(statement, params);
+        let answer = self.settle(&live, query, deadline).await;
         permit.answered();
         answer
+    }
+
+    /// As [`ask`](Self::ask), for a statement that the server parses once for each connection. Returns its row. The
+    /// statement is not sent if its caller has left.
+    pub(crate) async fn ask_named(
+        &self,
+        liveness: &Liveness,
+        statement: &NamedStatement,
+        params: &[Value<'_>],
+        deadline: BootInstant,
+    ) -> Result<Option<NamedRow>, RequestError> {
+        let (live, permit) = self.begin(liveness, deadline).await?;
+        let unnamed = &self.0.unnamed;
+        let query = async {
+            if unnamed.load(Ordering::Relaxed) {
+                return statement.run_unnamed(&live, params).await;
+            }
+            statement.run(&live, params).await
+        };
+        let answer = self.settle(&live, query, deadline).await;
+        permit.answered();
+        let answer = answer?;
+        if answer.was_refused && !unnamed.swap(true, Ordering::Relaxed) {
+            tracing::debug!(
+                "a session has forgotten a prepared statement; from now on they are sent in full"
+            );
+        }
+        Ok(answer.row)
+    }
+
+    /// Runs a statement on the name and the owner of a ticket. Returns its row.
+    pub(crate) async fn ask_named_for_ticket(
+        &self,
+        ticket: &Ticket,
+        statement: &NamedStatement,
+    ) -> Result<Option<NamedRow>, RequestError> {
+        let params = [
+            Value::Text(ticket.name.as_str()),
+            Value::Text(ticket.owner.text()),
+        ];
+        let somebody = Liveness::default();
+        self.ask_named(&somebody, statement, &params, self.deadline())
+            .await
     }
 
     /// Ends a ticket by a statement that says whether the ticket held its lock.
@@ -171,9 +196,9 @@ impl Connection {
     /// Runs statements without parameters or results as one transaction.
     pub(crate) async fn run(&self, statements: &str) -> Result<(), RequestError> {
         let deadline = self.deadline();
-        let client = self.get(deadline).await?;
-        let done = client.batch_execute(statements);
-        self.settle(&client, done, deadline).await
+        let live = self.get(deadline).await?;
+        let done = live.client.batch_execute(statements);
+        self.settle(&live, done, deadline).await
     }
 
     /// Runs a text of several statements as one transaction, in one round trip within the response timeout. Returns the
@@ -184,16 +209,9 @@ impl Connection {
         text: &str,
         deadline: BootInstant,
     ) -> Result<TextAnswer, RequestError> {
-        let client = self.get(deadline).await?;
-        let permit = self.statement_permit(&client, deadline).await?;
-        if liveness.has_left() {
-            permit.answered();
-            return Err(RequestError::Unsent(
-                "nobody waits for it any more".to_owned(),
-            ));
-        }
-        let query = client.simple_query(text);
-        let answer = self.settle(&client, query, deadline).await;
+        let (live, permit) = self.begin(liveness, deadline).await?;
+        let query = live.client.simple_query(text);
+        let answer = self.settle(&live, query, deadline).await;
         permit.answered();
         let rows = answer?.into_iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
@@ -202,12 +220,13 @@ impl Connection {
         Ok(TextAnswer(rows.last()))
     }
 
-    /// Waits for a free slot among the statements in flight.
-    async fn statement_permit(
+    /// Connects, and waits for a free slot among the statements in flight. Fails if the caller has left.
+    async fn begin(
         &self,
-        client: &Arc<Client>,
+        liveness: &Liveness,
         deadline: BootInstant,
-    ) -> Result<StatementPermit, RequestError> {
+    ) -> Result<(Arc<LiveClient>, StatementPermit), RequestError> {
+        let live = self.get(deadline).await?;
         let free = Arc::clone(&self.0.in_flight).acquire_owned();
         let Some(Ok(permit)) = self.0.timers.until(deadline, free).await else {
             return Err(RequestError::Unsent(format!(
@@ -215,16 +234,22 @@ impl Connection {
                 self.0.limit
             )));
         };
-        Ok(StatementPermit {
-            client: Arc::clone(client),
+        if liveness.has_left() {
+            return Err(RequestError::Unsent(
+                "nobody waits for it any more".to_owned(),
+            ));
+        }
+        let permit = StatementPermit {
+            live: Arc::clone(&live),
             background: self.0.background.clone(),
             permit: Some(permit),
-        })
+        };
+        Ok((live, permit))
     }
 
     async fn settle<T>(
         &self,
-        client: &Arc<Client>,
+        live: &Arc<LiveClient>,
         asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
         deadline: BootInstant,
     ) -> Result<T, RequestError> {
@@ -239,7 +264,7 @@ impl Connection {
         };
         // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
         if answer.as_ref().is_err_and(RequestError::ends_connection) {
-            self.0.once.retire(client);
+            self.0.once.retire(live);
         }
         answer
     }
@@ -309,7 +334,7 @@ impl TextAnswer {
 /// The slot of a statement in flight. It stays taken until the server has finished the statement, even when the caller
 /// leaves. Otherwise callers that come and go would fill the connection with abandoned statements.
 struct StatementPermit {
-    client: Arc<Client>,
+    live: Arc<LiveClient>,
     background: Background,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -323,10 +348,10 @@ impl StatementPermit {
 impl Drop for StatementPermit {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let client = Arc::clone(&self.client);
+            let live = Arc::clone(&self.live);
             self.background.spawn(async move {
                 // The server answers this after everything sent before it. An error means that the connection is gone.
-                let _ = client.batch_execute("").await;
+                let _ = live.client.batch_execute("").await;
                 drop(permit);
             });
         }

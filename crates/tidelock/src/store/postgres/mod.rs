@@ -1,7 +1,8 @@
 //! `postgres://`: one table row with a lease per lock, timed by the server's clock.
 //!
-//! Every operation is one SQL statement ([`sql`]) and leaves no state in the session. So it works behind a pooler that
-//! passes a server connection to another client after each transaction. A release sends `NOTIFY`; a separate connection
+//! Every operation is one SQL statement ([`schema`]) and needs no state in the session. So it works behind a pooler that
+//! passes a server connection to another client after each transaction. The statements of a lock are prepared
+//! ([`prepared`]), and sent in full where a session does not know them. A release sends `NOTIFY`; a separate connection
 //! listens and wakes waiters ([`listener`]). Where notifications do not arrive, waiters poll.
 //!
 //! The callers and the steward each have a connection ([`connection`]). All connections run on the steward's thread, so they
@@ -25,6 +26,7 @@ pub(crate) mod options;
 mod permit_sql;
 mod permit_table;
 mod permits;
+mod prepared;
 mod queue_sql;
 mod queued;
 mod schema;
@@ -38,7 +40,6 @@ use std::fmt;
 use std::sync::{Arc, atomic::AtomicBool};
 use std::time::Duration;
 
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -51,6 +52,7 @@ use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::{RequestError, withdrawn};
 use crate::store::postgres::permit_table::PermitLocks;
+use crate::store::postgres::prepared::Value;
 use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::queued::{PostgresQueue, QueuedLocks};
 use crate::store::postgres::schema::Sql;
@@ -75,6 +77,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
         LockKind::Permits(1),
     ],
     wakes: true,
@@ -165,39 +169,36 @@ impl Postgres {
         };
         let (name, owner) = (name.as_str(), owner.text());
         let lease = micros(ask.lease);
-        let params = [
-            (&name as _, Type::TEXT),
-            (&owner as _, Type::TEXT),
-            (&lease as _, Type::INT8),
-        ];
+        let params = [Value::Text(name), Value::Text(owner), Value::Number(lease)];
         let statement = &self.sql.attempt;
         let asked = self
             .connection
-            .ask_for(&ask.liveness, statement, &params, deadline);
-        let rows = match asked.await {
+            .ask_named(&ask.liveness, statement, &params, deadline);
+        let row = match asked.await {
             // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
             Err(failure) if failure.is_row_taken() => {
                 return Ok(self.refused(ask, wake, Some(POLL)));
             }
-            rows => rows.map_err(RequestError::error)?,
+            row => row.map_err(RequestError::error)?,
         };
         // No row: another attempt inserted it after this statement took its snapshot, so another owner has the lock.
-        let Some(row) = rows.first() else {
+        let Some(row) = row else {
             return Ok(self.refused(ask, wake, Some(Duration::from_millis(5))));
         };
-        match row.get::<_, i32>(0) {
-            1 => {
-                let token = fencing(row.get(1)).ok_or_else(|| not_a_token(row))?;
-                Ok(Attempt::granted(token))
+        let number = row.bigint(1);
+        match row.integer(0) {
+            Some(1) => {
+                let token = number.and_then(fencing);
+                Ok(Attempt::granted(token.ok_or_else(|| not_a_token(number))?))
             }
-            0 => {
-                let left = row.get::<_, Option<i64>>(1).unwrap_or(0);
+            Some(0) => {
+                let left = number.unwrap_or(0);
                 // One millisecond more, so that the lease has ended at the recheck.
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
                 Ok(self.refused(ask, wake, Some(left)))
             }
-            2 => Err(withdrawn()),
-            3 => Err(is_semaphore()),
+            Some(2) => Err(withdrawn()),
+            Some(3) => Err(is_semaphore()),
             other => Err(unexpected(format_args!("{other:?}"))),
         }
     }
@@ -259,8 +260,8 @@ impl Postgres {
 }
 
 /// The row was taken: the ticket has to be withdrawn.
-fn not_a_token(row: &Row) -> Error {
-    let token: i64 = row.get(1);
+fn not_a_token(token: Option<i64>) -> Error {
+    let token = token.map_or_else(|| "nothing".to_owned(), |token| token.to_string());
     Error::new(ErrorKind::OutcomeUnknown).because(format!(
         "the sequence of the fencing tokens returned {token}, which is not a token; restart it at the largest token in use"
     ))

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) table: Option<String>,
     /// `true`: the server's advisory locks. `false`: rows with leases.
     pub(crate) session_locks: bool,
+    /// No statement is prepared.
+    pub(crate) unnamed: bool,
     /// How the server's certificate is checked. `None`: plain text.
     pub(crate) tls: Option<Check>,
     pub(crate) files: TlsFiles,
@@ -27,6 +29,7 @@ pub(crate) const SYNTAX: UrlSyntax<Options> = UrlSyntax {
         match name {
             "table" => options.table = Some(value.to_owned()),
             "locks" => options.session_locks = is_session(value)?,
+            "statements" => options.unnamed = is_unnamed(value)?,
             "sslmode" => options.tls = check(value)?,
             "sslrootcert" => file(&mut options.files.ca, value)?,
             "sslcert" => file(&mut options.files.cert, value)?,
@@ -49,6 +52,7 @@ pub(crate) const SYNTAX: UrlSyntax<Options> = UrlSyntax {
 const OPTIONS: &[UrlOption] = &[
     UrlOption::new("table", "a name", "tidelock_locks", "the table of the locks, also `schema.name`"),
     UrlOption::new("locks", "rows or session", "rows", "rows with leases, or the server's advisory locks"),
+    UrlOption::new("statements", "prepared or unnamed", "prepared", "`unnamed`: the server parses each statement again, and a session keeps nothing"),
     UrlOption::new("sslmode", MODES, "disable", "plain text or TLS"),
     UrlOption::new("sslrootcert", FILE, "the system's authorities", "the trusted authorities"),
     UrlOption::new("sslcert", FILE, "none", "the client's certificate"),
@@ -88,6 +92,14 @@ fn is_session(locks: &str) -> UrlResult<bool> {
     match locks {
         "rows" => Ok(false),
         "session" => Ok(true),
+        _ => Err(UrlRefusal::value()),
+    }
+}
+
+fn is_unnamed(statements: &str) -> UrlResult<bool> {
+    match statements {
+        "prepared" => Ok(false),
+        "unnamed" => Ok(true),
         _ => Err(UrlRefusal::value()),
     }
 }

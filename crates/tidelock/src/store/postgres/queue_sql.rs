@@ -18,6 +18,7 @@ use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::schema::{NOW, ROW_PATIENCE};
 use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::types::{UPGRADEABLE, UPGRADES};
 
 /// Separates the owners in an answer; no owner contains one.
 pub(crate) const SEPARATOR: char = ' ';
@@ -115,7 +116,8 @@ impl QueueSql {
     }
 
     /// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says:
-    /// readers beside readers, behind nobody else; all others alone, behind nobody. Their grants are not confirmed.
+    /// readers beside readers, behind nobody else; the first upgradeable reader beside plain ones, and the writer that it
+    /// becomes beside it alone; all others alone, behind nobody. Their grants are not confirmed.
     pub(crate) fn serve(&self, name: &str) -> String {
         let Self {
             locks,
@@ -127,16 +129,20 @@ impl QueueSql {
         let unconfirmed = micros(ALIVE);
         format!(
             "{dead}\
-             WITH inside AS (SELECT max(held_as) AS held_as, coalesce(bool_and(reads), true) AS shared \
+             WITH inside AS (SELECT max(held_as) AS held_as, count(*) AS holders, \
+                 coalesce(bool_and(reads OR {upgradeable}), true) AS shared, max(owner) FILTER (WHERE {upgradeable}) AS upgradeable \
                FROM {sides} WHERE name = {name} AND held_as IS NOT NULL), \
-             ordered AS (SELECT owner, lease, reads, row_number() OVER arrival AS turn, \
-                 bool_and(coalesce(reads, false)) OVER arrival AS readers, first_value(owner) OVER arrival AS first \
+             ordered AS (SELECT owner, lease, reads, row_number() OVER arrival AS turn, {upgradeable} AS upgradeable, \
+                 bool_and(coalesce(reads OR {upgradeable}, false)) OVER arrival AS readers, \
+                 count(*) FILTER (WHERE {upgradeable}) OVER arrival AS upgradeables, first_value(owner) OVER arrival AS first \
                FROM ({arrivals}) AS arrivals WINDOW arrival AS (ORDER BY place, owner)), \
              entering AS (SELECT o.owner, o.reads, least(o.lease, {unconfirmed}) * interval '1 microsecond' AS lease, \
                  CASE WHEN o.reads IS NULL THEN o.owner ELSE coalesce(i.held_as, o.first || '{STANDS_FOR_SIDES}') END AS holds_as \
                FROM ordered AS o, inside AS i, {locks} AS l \
                WHERE l.name = {name} AND (l.owner IS NULL OR l.expires <= {NOW} OR l.owner LIKE '%{STANDS_FOR_SIDES}') \
-                 AND (o.readers AND i.shared OR o.turn = 1 AND i.held_as IS NULL)), \
+                 AND (o.readers AND i.shared AND (NOT o.upgradeable OR o.upgradeables = 1 AND i.upgradeable IS NULL) \
+                   OR o.turn = 1 AND (i.held_as IS NULL OR i.holders = 1 AND o.owner LIKE \
+                     split_part(i.upgradeable, ':', 1) || ':%{UPGRADES}' || split_part(i.upgradeable, ':', 2)))), \
              gone AS (DELETE FROM {waiters} WHERE owner IN (SELECT owner FROM entering WHERE reads IS NULL)), \
              holds AS (UPDATE {sides} AS s SET held_as = e.holds_as, ends = {NOW} + e.lease, token = nextval('{locks}_tokens') \
                FROM entering AS e WHERE s.owner = e.owner AND e.reads IS NOT NULL RETURNING s.held_as, s.ends, s.token), \
@@ -149,6 +155,7 @@ impl QueueSql {
              SELECT pg_notify('{channel}', 'f' || owner) FROM entering; ",
             dead = self.remove_dead(name),
             arrivals = self.arrivals(name),
+            upgradeable = format_args!("owner LIKE '%{UPGRADEABLE}'"),
         )
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, Result};
-use crate::snapshot::{Mode, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::errors::unexpected;
 use crate::store::fair_waiters::{
     COUNTED, FairPosition, FairWaiters, QueueLook, QueueTable, show_queue,
@@ -21,7 +21,7 @@ use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::postgres::{inspect, tables};
-use crate::store::side_order::{STANDS_FOR_SIDES, turns_of};
+use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of, turns_of};
 use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Renewal, Ticket};
 use crate::types::LostReason;
 
@@ -106,7 +106,9 @@ impl QueuedLocks<'_> {
             _ => return Err(is_semaphore()),
         }
         if columns.number(0)? == 0 {
-            if ask_for.downgrade_of.is_some() {
+            if ask_for.downgrade_of.is_some()
+                || ask_for.upgrade_of.is_some() && columns.number(4)? == 0
+            {
                 return Err(Error::lost(LostReason::Taken));
             }
             self.waiters.was_refused(ask_for);
@@ -125,15 +127,17 @@ impl QueuedLocks<'_> {
         if ticket.kind.is_fair() {
             return self.sql.attempt_fair(ticket, *lease, position);
         }
-        let writer = ask_for.downgrade_of.as_ref();
-        self.sql.attempt_side(ticket, *lease, position, writer)
+        let follows = Follows::of(ask_for);
+        self.sql.attempt_side(ticket, *lease, position, follows)
     }
 
     pub(crate) async fn release(self, ticket: &Ticket) -> Result<Released> {
         match self.end(ticket, false).await {
             Err(failure) if failure.is_no_table() => {
                 // Nobody waits. A hold of a side has ended with its row.
-                self.connection.end(ticket, &self.plain.release).await
+                let row = (self.connection).ask_named_for_ticket(ticket, &self.plain.release);
+                let row = row.await.map_err(RequestError::error)?;
+                Ok(row.map_or(Released::NotHeld, |_| Released::Freed))
             }
             released => released.map_err(RequestError::error),
         }
@@ -146,7 +150,7 @@ impl QueuedLocks<'_> {
             connection, plain, ..
         } = self;
         if self.has_queue.load(Ordering::Relaxed) {
-            let asked = connection.ask_for_ticket(ticket, &plain.release_unless_waited);
+            let asked = connection.ask_named_for_ticket(ticket, &plain.release_unless_waited);
             let answer = match asked.await {
                 Ok(Some(_)) => return Ok(Released::Freed),
                 // Somebody waits, or the ticket does not hold the lock.
@@ -159,11 +163,11 @@ impl QueuedLocks<'_> {
                 released => return released.map_err(RequestError::error),
             }
         }
-        let asked = connection.ask_for_ticket(ticket, &plain.release).await;
-        let Some(row) = asked.map_err(RequestError::error)? else {
+        let asked = connection.ask_named_for_ticket(ticket, &plain.release);
+        let Some(row) = asked.await.map_err(RequestError::error)? else {
             return Ok(Released::NotHeld);
         };
-        self.has_queue.store(row.get(2), Ordering::Relaxed);
+        self.has_queue.store(row.is_true(2), Ordering::Relaxed);
         Ok(Released::Freed)
     }
 
@@ -328,8 +332,9 @@ impl QueuedLocks<'_> {
         snapshot.holders = holders
             .iter()
             .map(|row| {
-                let mode = if row.get(1) { Mode::Read } else { Mode::Write };
-                inspect::holder(row.get(0), mode, row)
+                let owner: String = row.get(0);
+                let mode = mode_of(row.get(1), &owner);
+                inspect::holder(owner, mode, row)
             })
             .collect();
         Ok(())

@@ -3,6 +3,7 @@
 
 use crate::fence::{POSTGRES_REFUSAL, SQLSTATE};
 use crate::store::postgres::mark_sql::MarkSql;
+use crate::store::postgres::prepared::NamedStatement;
 
 /// How long a withdrawn owner is remembered, in seconds. Longer than a statement can stay in the buffers of a frozen
 /// server; otherwise a late attempt could take the lock after its withdrawal.
@@ -39,12 +40,12 @@ pub(crate) struct Sql {
     /// Two columns: whether the tables exist, and whether the function of the fence does.
     pub(crate) there: String,
     pub(crate) make: String,
-    pub(crate) attempt: String,
+    pub(crate) attempt: NamedStatement,
     pub(crate) renew: String,
     /// The third column: whether there are tables of a queue that this user may read.
-    pub(crate) release: String,
+    pub(crate) release: NamedStatement,
     /// As `release`, but it changes nothing while somebody waits in the queue of this name.
-    pub(crate) release_unless_waited: String,
+    pub(crate) release_unless_waited: NamedStatement,
     /// The third column as in `release`.
     pub(crate) withdraw: String,
     pub(crate) force: String,
@@ -77,7 +78,7 @@ impl Sql {
                    to_regprocedure('{table}_fence(text,bigint)') IS NOT NULL"
             ),
             make: make(table),
-            attempt: attempt(table),
+            attempt: NamedStatement::new("text, text, bigint", attempt(table)),
             renew: format!(
                 "UPDATE {table} AS l SET expires = greatest(l.expires, {NOW} + a.lease * interval '1 microsecond') \
                  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, lease, number) \
@@ -209,14 +210,15 @@ fn attempt(table: &str) -> String {
 }
 
 /// Releases the lock of a ticket.
-fn release(table: &str, condition: &str) -> String {
+fn release(table: &str, condition: &str) -> NamedStatement {
     let free = free(table);
-    format!(
+    let text = format!(
         "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
            WHERE name = $1 AND owner = $2 AND expires > {NOW} {condition} RETURNING name) \
          SELECT true, {free}::text, {} FROM freed",
         has_queue(table)
-    )
+    );
+    NamedStatement::new("text, text", text)
 }
 
 /// Whether there are tables of a queue that this user may serve, as an expression.

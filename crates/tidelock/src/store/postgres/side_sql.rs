@@ -6,23 +6,35 @@ use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, granting, left, literal};
 use crate::store::postgres::schema::NOW;
+use crate::store::side_order::Follows;
 use crate::store::{OwnerId, Renewal, Ticket};
+use crate::types::UPGRADEABLE;
 
 impl QueueSql {
-    /// An attempt for a side. Answers as that for a fair lock.
+    /// An attempt for a side. Answers as that for a fair lock; then, for an upgrade, 1 if its reader holds the lock.
     pub(crate) fn attempt_side(
         &self,
         ticket: &Ticket,
         lease: Duration,
         position: FairPosition,
-        downgrade_of: Option<&OwnerId>,
+        follows: Follows<'_>,
     ) -> String {
         let Self { locks, sides, .. } = self;
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
         let lease = micros(lease);
-        let enters = match downgrade_of {
-            Some(writer) => self.join(ticket, lease, writer),
-            None => self.take_side_place(ticket, lease, position) + &self.serve(&name),
+        let upgraded = match follows {
+            Follows::Upgradeable(reader) => self.reads_upgradeably(&name, reader),
+            Follows::Nobody | Follows::Writer(_) => "true".to_owned(),
+        };
+        let place = match follows {
+            Follows::Upgradeable(_) => FairPosition::First,
+            Follows::Nobody | Follows::Writer(_) => position,
+        };
+        let enters = match follows {
+            Follows::Writer(writer) => self.join(ticket, lease, writer),
+            Follows::Nobody | Follows::Upgradeable(_) => {
+                self.take_side_place(ticket, lease, place, &upgraded) + &self.serve(&name)
+            }
         };
         // Without patience the ticket takes a place only for the decision.
         let leaves = if position == FairPosition::None {
@@ -35,7 +47,7 @@ impl QueueSql {
              WITH held AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + {lease} * interval '1 microsecond') \
                FROM {locks} AS l WHERE l.name = {name} AND s.owner = {owner} AND s.held_as = l.owner RETURNING s.ends) \
              UPDATE {locks} AS l SET expires = greatest(l.expires, held.ends) FROM held WHERE l.name = {name}; \
-             SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {refused} \
+             SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {refused}, ({upgraded})::int \
              FROM {locks} AS l LEFT JOIN {sides} AS s ON s.owner = {owner} AND s.held_as = l.owner WHERE l.name = {name}",
             lock = self.lock_row(&name),
             enters = granting(&enters),
@@ -45,14 +57,30 @@ impl QueueSql {
         )
     }
 
-    /// Puts the ticket into the queue, unless it has a place or holds the lock.
-    fn take_side_place(&self, ticket: &Ticket, lease: i64, position: FairPosition) -> String {
+    /// Whether this owner reads upgradeably, in a statement that reads the lock's row as `l`.
+    fn reads_upgradeably(&self, name: &str, reader: &OwnerId) -> String {
+        let Self { sides, .. } = self;
+        format!(
+            "EXISTS (SELECT 1 FROM {sides} AS u WHERE u.name = {name} AND u.owner = {reader} \
+               AND u.owner LIKE '%{UPGRADEABLE}' AND u.held_as = l.owner AND u.ends > {NOW})",
+            reader = literal(reader.text()),
+        )
+    }
+
+    /// Puts the ticket into the queue, unless it has a place or holds the lock, and if it may: `allowed`.
+    fn take_side_place(
+        &self,
+        ticket: &Ticket,
+        lease: i64,
+        position: FairPosition,
+        allowed: &str,
+    ) -> String {
         let Self { locks, sides, .. } = self;
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
         format!(
             "INSERT INTO {sides} (name, place, owner, client, reads, lease, ends) \
              SELECT {name}, {place}, {owner}, {client}, {reads}, {lease}, {alive} \
-             FROM {locks} AS l WHERE l.name = {name} AND NOT {withdrawn} \
+             FROM {locks} AS l WHERE l.name = {name} AND NOT {withdrawn} AND {allowed} \
              ON CONFLICT (owner) DO UPDATE SET ends = EXCLUDED.ends WHERE {sides}.held_as IS NULL; ",
             place = self.next_place(&name, position),
             client = literal(ticket.owner.client()),
@@ -71,7 +99,7 @@ impl QueueSql {
                SELECT {name}, {place}, {owner}, {client}, true, {lease}, \
                  {NOW} + {lease} * interval '1 microsecond', w.held_as, nextval('{locks}_tokens') \
                FROM {sides} AS w JOIN {locks} AS l ON l.name = w.name AND l.owner = w.held_as \
-               WHERE w.owner = {writer} AND w.name = {name} AND NOT w.reads \
+               WHERE w.owner = {writer} AND w.name = {name} AND NOT w.reads AND w.owner NOT LIKE '%{UPGRADEABLE}' \
                  AND NOT {withdrawn} ON CONFLICT (owner) DO NOTHING RETURNING token) \
              UPDATE {locks} AS l SET token = joined.token FROM joined WHERE l.name = {name}; ",
             place = self.next_place(&name, FairPosition::First),

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
+use crate::error::Error;
 use crate::store::beats::Beats;
 use crate::store::redis::layouts::fair::beats::RedisBeat;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
@@ -15,6 +16,7 @@ use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
 use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::errors::wants_keys_declared;
 use crate::store::{Background, Name, Timers};
 
 /// The form of a lock in the store.
@@ -52,6 +54,26 @@ pub(crate) struct Shared {
     pub(crate) warned: Mutex<HashSet<Name>>,
     /// The user is not allowed to run scripts: plain locks use transactions instead.
     pub(crate) unscripted: AtomicBool,
+    /// The server refuses keys that a script does not declare.
+    pub(crate) declares_keys: AtomicBool,
+}
+
+impl Redis {
+    /// Whether a script must declare all its keys. In a cluster the node checks them before it runs the script; while a
+    /// slot migrates, a key that is not declared could be missed, because it is on the other node.
+    pub(crate) fn declares_keys(&self) -> bool {
+        self.router.is_cluster() || self.shared.declares_keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has refused a key that the script did not declare. The script must have written nothing before.
+    /// From then on all keys are declared.
+    pub(crate) fn must_declare(&self, error: &Error) -> bool {
+        let must = wants_keys_declared(error);
+        if must {
+            self.shared.declares_keys.store(true, Ordering::Relaxed);
+        }
+        must
+    }
 }
 
 /// Milliseconds, rounded up: a lease on the server must never be shorter than the one the client relies on.

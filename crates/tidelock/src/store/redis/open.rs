@@ -213,6 +213,7 @@ fn faces(
         background: env.background.clone(),
         warned: Mutex::default(),
         unscripted: AtomicBool::new(false),
+        declares_keys: AtomicBool::new(false),
     });
     let side = |router: &Router, layout| {
         Arc::new(Redis {

@@ -18,8 +18,8 @@ pub(crate) enum Decision {
     IsSemaphore,
     /// The name is a lock, and the ticket is for permits.
     IsLock,
-    /// The writer that the ticket follows does not hold the write side.
-    NotWriting,
+    /// The hold that the ticket follows has ended: that of a writer, or of an upgradeable reader.
+    NotFollowed,
     /// The counter has this value, which has no next token. Nothing was written.
     NoToken(String),
 }
@@ -39,7 +39,7 @@ impl Decision {
             }
             Self::IsSemaphore => Err(is_semaphore()),
             Self::IsLock => Err(is_lock()),
-            Self::NotWriting => Err(Error::lost(LostReason::Taken)),
+            Self::NotFollowed => Err(Error::lost(LostReason::Taken)),
             Self::NoToken(value) => Err(no_token(&value)),
         }
     }

@@ -55,7 +55,7 @@ use self::worker::{Idle, Worker};
 use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::fair_waiters::{FairPosition, FairWaiters};
+use crate::store::fair_waiters::FairWaiters;
 use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState};
 use crate::store::sqlite::holder_bytes::HolderBytes;
 use crate::store::sqlite::queued::SqliteQueue;
@@ -82,6 +82,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
         LockKind::Write,
         LockKind::ReadFenced,
         LockKind::WriteFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
         LockKind::Permits(1),
     ],
     wakes: true,
@@ -233,12 +235,9 @@ impl Sqlite {
     /// An attempt that keeps its place in the queue of the file.
     async fn ask_queued(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let wake = self.waiters.arm(ask);
-        let (ticket, lease) = (ask.ticket.clone(), ask.lease);
-        let (position, writer) = (FairPosition::of(ask), ask.downgrade_of.clone());
         let unheard = ask.ticket.clone();
-        let attempt = move |database: &mut Database| {
-            queued::attempt(database, &ticket, lease, position, writer.as_ref())
-        };
+        let asked = ask.without_caller();
+        let attempt = move |database: &mut Database| queued::attempt(database, &asked);
         let decision = self
             .worker
             .call_or_undo(attempt, move |database, decision| {

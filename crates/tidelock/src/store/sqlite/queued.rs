@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::store::fair_waiters::{FairPosition, QueueLook, QueueTable};
+use crate::store::side_order::Follows;
 use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::inspect;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::worker::Worker;
-use crate::store::{LockKind, Name, OwnerId, Ticket};
+use crate::store::{AttemptRequest, LockKind, Name, Ticket};
 
 /// The queue table, on the connection of the steward.
 pub(crate) struct SqliteQueue {
@@ -41,16 +42,13 @@ impl QueueTable for SqliteQueue {
 /// An attempt for a fair lock, for a side of a read-write lock or for permits.
 ///
 /// It reads before it writes: the attempt of a waiter that has its place does not need the write lock.
-pub(crate) fn attempt(
-    database: &mut Database,
-    ticket: &Ticket,
-    lease: Duration,
-    position: FairPosition,
-    downgrade_of: Option<&OwnerId>,
-) -> Result<Decision> {
-    let kept_out = match downgrade_of {
-        None => database.read(|view| view.kept_out(ticket, position))?,
-        Some(_) => None,
+pub(crate) fn attempt(database: &mut Database, ask: &AttemptRequest) -> Result<Decision> {
+    let AttemptRequest { ticket, lease, .. } = ask;
+    let (lease, position, follows) = (*lease, FairPosition::of(ask), Follows::of(ask));
+    let kept_out = match follows {
+        Follows::Nobody => database.read(|view| view.kept_out(ticket, position))?,
+        // What it follows may have been lost.
+        Follows::Writer(_) | Follows::Upgradeable(_) => None,
     };
     match kept_out {
         Some((left, true)) => return Ok(Decision::Held(left)),
@@ -65,7 +63,7 @@ pub(crate) fn attempt(
     }
     database.grow(Durable::Yes, |view| match ticket.kind {
         LockKind::Permits(permits) => view.attempt_permits(ticket, permits, lease, position),
-        kind if kind.is_read_write() => view.attempt_side(ticket, lease, position, downgrade_of),
+        kind if kind.is_read_write() => view.attempt_side(ticket, lease, position, follows),
         _ => view.attempt_fair(ticket, lease, position),
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::Result;
 
 use crate::store::fair_waiters::{COUNTED, FairPosition, QueueLook, unconfirmed};
-use crate::store::side_order::turns_ahead;
+use crate::store::side_order::{Follows, turns_ahead};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::side_rows::{QueuedRow, SideQueue, holds_as};
@@ -18,7 +18,7 @@ impl LockTransaction<'_> {
         ticket: &Ticket,
         lease: Duration,
         position: FairPosition,
-        downgrade_of: Option<&OwnerId>,
+        follows: Follows<'_>,
     ) -> Result<Decision> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
         if self.is_withdrawn(owner)? {
@@ -37,14 +37,21 @@ impl LockTransaction<'_> {
             // A row that no longer counts would keep the place of the next attempt.
             None => self.remove_side(owner)?,
         }
-        let served = if let Some(writer) = downgrade_of {
-            let writer = self.side_of(name, writer.text())?;
-            let Some(writer) = writer.filter(|row| row.kind == LockKind::Write) else {
-                return Ok(Decision::NotWriting);
+        let served = if let Follows::Writer(writer) = follows {
+            let Some(writer) = self.holder_of(name, writer, LockKind::Write)? else {
+                return Ok(Decision::NotFollowed);
             };
             self.join(ticket, lease, &writer)?
         } else {
-            self.take_side_place(ticket, lease, position)?;
+            let mut place = position;
+            if let Follows::Upgradeable(reader) = follows {
+                let reader = self.holder_of(name, reader, LockKind::UpgradeableRead)?;
+                if reader.is_none() {
+                    return Ok(Decision::NotFollowed);
+                }
+                place = FairPosition::First;
+            }
+            self.take_side_place(ticket, lease, place)?;
             let mut all = self.serve_sides(name, Some((owner, lease)))?.into_iter();
             all.find(|(served, _)| served == owner)
                 .map(|(_, decision)| decision)
@@ -63,6 +70,12 @@ impl LockTransaction<'_> {
                 Ok(Decision::Held(left.unwrap_or_default()))
             }
         }
+    }
+
+    /// The hold of an owner, if it is of this kind.
+    fn holder_of(&self, name: &str, owner: &OwnerId, kind: LockKind) -> Result<Option<QueuedRow>> {
+        let row = self.side_of(name, owner.text())?;
+        Ok(row.filter(|row| row.held_as.is_some() && row.kind == kind))
     }
 
     /// If nobody would enter with an attempt of this ticket: the rest of the lease, and whether the ticket has the place
@@ -134,7 +147,8 @@ impl LockTransaction<'_> {
         caller: Option<(&str, Duration)>,
     ) -> Result<Vec<(String, Decision)>> {
         let queue = self.without_the_dead(name)?;
-        let Some(first) = queue.entering().first() else {
+        let entering = queue.entering();
+        let Some(first) = entering.first() else {
             return Ok(Vec::new());
         };
         if first.kind.is_fair() {
@@ -148,7 +162,7 @@ impl LockTransaction<'_> {
         let held_as = beside.and_then(|holder| holder.held_as.clone());
         let held_as = held_as.unwrap_or_else(|| holds_as(&first.owner));
         let mut served = Vec::new();
-        for waiter in queue.entering() {
+        for waiter in &entering {
             let lease = match caller {
                 Some((owner, lease)) if owner == waiter.owner => lease,
                 _ => unconfirmed(waiter.asked()),
@@ -172,7 +186,7 @@ impl LockTransaction<'_> {
         writer: &QueuedRow,
     ) -> Result<Option<Decision>> {
         let Some(held_as) = &writer.held_as else {
-            return Ok(Some(Decision::NotWriting));
+            return Ok(Some(Decision::NotFollowed));
         };
         self.take_side_place(ticket, lease, FairPosition::First)?;
         let decision = self.let_in(ticket.owner.text(), lease, held_as)?;
@@ -250,7 +264,7 @@ fn is_kept_out(queue: &SideQueue, ticket: &Ticket, position: FairPosition) -> bo
     if queue.has_waiter(owner) {
         return queue.entering().is_empty();
     }
-    queue.holder(owner).is_none() && queue.keeps_out(ticket.kind, position)
+    queue.holder(owner).is_none() && queue.keeps_out(ticket, position)
 }
 
 #[cfg(test)]

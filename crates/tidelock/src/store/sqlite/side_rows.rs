@@ -16,7 +16,7 @@ use crate::store::side_order::{STANDS_FOR_SIDES, entering};
 use crate::store::sqlite::queue_rows::noted;
 use crate::store::sqlite::records::{LockTransaction, millis};
 use crate::store::sqlite::rows::{Row, nanos};
-use crate::store::{LockKind, Ticket};
+use crate::store::{LockKind, OwnerId, Ticket};
 
 /// The table of the holders and waiters, in the order of their places.
 const TABLE: &str = "
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS sides (
     place INTEGER NOT NULL,     -- grows with each arrival
     owner TEXT NOT NULL UNIQUE,
     client TEXT NOT NULL,
-    reads INTEGER NOT NULL,     -- 1: a reader, 0: a writer
+    reads INTEGER NOT NULL,     -- 1: a reader, 0: a writer, or an upgradeable reader by its owner
     lease INTEGER NOT NULL,     -- nanoseconds
     ends INTEGER NOT NULL,      -- a holder: its deadline; a waiter: alive until. Nanoseconds of the clock named by domain
     domain TEXT NOT NULL,
@@ -88,25 +88,30 @@ impl SideQueue {
     }
 
     /// The waiters that enter now.
-    pub(crate) fn entering(&self) -> &[QueuedRow] {
-        let waiters = self.waiters.iter().map(|waiter| waiter.kind);
-        &self.waiters[..self.count_entering(waiters)]
+    pub(crate) fn entering(&self) -> Vec<&QueuedRow> {
+        let numbers = self.numbers_entering(self.waiters.iter().map(as_entry));
+        numbers.into_iter().map(|at| &self.waiters[at]).collect()
     }
 
-    /// Whether nobody would enter if a ticket of this kind came to this position.
-    pub(crate) fn keeps_out(&self, kind: LockKind, position: FairPosition) -> bool {
-        let waiters = self.waiters.iter().map(|waiter| waiter.kind);
-        0 == match position {
-            FairPosition::First => self.count_entering([kind].into_iter().chain(waiters)),
-            FairPosition::None | FairPosition::Last => self.count_entering(waiters.chain([kind])),
-        }
+    /// Whether nobody would enter if this ticket came to this position.
+    pub(crate) fn keeps_out(&self, ticket: &Ticket, position: FairPosition) -> bool {
+        let own = [(ticket.kind, ticket.owner.text())];
+        let waiters = self.waiters.iter().map(as_entry);
+        let entering = match position {
+            FairPosition::First => self.numbers_entering(own.into_iter().chain(waiters)),
+            FairPosition::None | FairPosition::Last => self.numbers_entering(waiters.chain(own)),
+        };
+        entering.is_empty()
     }
 
-    fn count_entering(&self, waiters: impl Iterator<Item = LockKind>) -> usize {
+    fn numbers_entering<'a>(
+        &'a self,
+        waiters: impl Iterator<Item = (LockKind, &'a str)>,
+    ) -> Vec<usize> {
         if self.held_without_sides.is_some() {
-            return 0;
+            return Vec::new();
         }
-        entering(self.holders.iter().map(|holder| holder.kind), waiters)
+        entering(self.holders.iter().map(as_entry), waiters)
     }
 
     /// How long the lock is held. `None`: it is free.
@@ -114,6 +119,10 @@ impl SideQueue {
         let holders = self.holders.iter().map(|holder| holder.left);
         holders.chain(self.held_without_sides).max()
     }
+}
+
+fn as_entry(row: &QueuedRow) -> (LockKind, &str) {
+    (row.kind, &row.owner)
 }
 
 /// Whether the owner in a row of `locks` stands for the holders of a read-write lock.
@@ -187,15 +196,16 @@ impl LockTransaction<'_> {
         self.connection
             .prepare_cached(select)?
             .query_map([key], |row| {
-                let reads: Option<bool> = row.get(2)?;
+                let (owner, reads): (String, Option<bool>) = (row.get(0)?, row.get(2)?);
                 let mut entry = QueuedRow {
-                    owner: row.get(0)?,
                     client: row.get(1)?,
                     kind: match reads {
                         Some(true) => LockKind::Read,
+                        Some(false) if OwnerId::is_upgradeable(&owner) => LockKind::UpgradeableRead,
                         Some(false) => LockKind::Write,
                         None => LockKind::Fair,
                     },
+                    owner,
                     lease: row.get(3)?,
                     ends: row.get(4)?,
                     domain: row.get(5)?,

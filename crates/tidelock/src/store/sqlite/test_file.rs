@@ -48,7 +48,11 @@ impl File {
         Ticket {
             kind,
             name: Name::new("n").unwrap(),
-            owner: self.mint.fresh(),
+            owner: if kind.is_upgradeable() {
+                self.mint.fresh().upgradeable()
+            } else {
+                self.mint.fresh()
+            },
         }
     }
 

@@ -69,7 +69,9 @@ pub(crate) fn prefix(ticket: &Ticket) -> String {
         | LockKind::Fair
         | LockKind::FairFenced
         | LockKind::Spin
-        | LockKind::SpinFenced => LOCK, // it has no spin locks
+        | LockKind::SpinFenced
+        | LockKind::UpgradeableRead
+        | LockKind::UpgradeableReadFenced => LOCK, // it has neither spin locks nor upgradeable readers
         LockKind::Read | LockKind::ReadFenced => READ,
         LockKind::Write | LockKind::WriteFenced => WRITE,
     };

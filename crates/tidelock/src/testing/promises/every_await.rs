@@ -125,6 +125,47 @@ pub async fn downgrade_cancelled_at_every_await_leaves_nothing(fixture: &Fixture
     .await;
 }
 
+/// A dropped upgrade leaves no write hold, and its reader as it was, whether another reader is inside or not.
+///
+/// # Panics
+/// If the store has no upgradeable readers.
+pub async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let sides = stage.one.read_write_lock(&stage.name);
+    let others = stage.other.read_write_lock(&stage.name);
+    let held = sides.upgradeable_read().acquire().await.expect("free");
+    for shared in [false, true] {
+        let inside = if shared {
+            Some(others.read().acquire().await.expect("shared"))
+        } else {
+            None
+        };
+        // With a reader inside it waits until the limit.
+        let limit = if shared {
+            fixture.lease() / 20
+        } else {
+            fixture.soon()
+        };
+        let begin = async || sides.upgrade_with(&held, AcquireOptions::new().wait(limit));
+        at_every_await(&stage, begin, async |done, polls| {
+            if let Some(result) = done {
+                match result {
+                    Ok(writer) => writer.release().await.expect("held"),
+                    Err(error) => assert!(shared, "{error} after {polls} polls"),
+                }
+            }
+            let soon = AcquireOptions::new().wait(fixture.soon());
+            let next = others.read().acquire_with(soon).await;
+            next.expect("shared").release().await.expect("held");
+            assert!(held.is_held(), "after {polls} polls");
+        })
+        .await;
+        drop(inside);
+    }
+    held.release().await.expect("held");
+    stage.is_clean(0).await;
+}
+
 /// A dropped `try_acquire` leaves nothing, whether the lock is free or held.
 pub async fn try_acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     for taken in [false, true] {

@@ -224,7 +224,7 @@ fn plays_its_role() {
             #[cfg(target_os = "linux")]
             "wait in order" => super::fair::wait_in_order(&file, rounds, |word| say(word)).await,
             #[cfg(target_os = "linux")]
-            what @ ("read" | "write" | "read on and on") => {
+            what @ ("read" | "write" | "upgrade" | "read on and on") => {
                 super::sides::hold_sides(what, &file, rounds, |word| say(word)).await;
             }
             #[cfg(target_os = "linux")]

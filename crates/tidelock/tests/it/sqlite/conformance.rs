@@ -38,6 +38,7 @@ mod sides {
 
     tidelock::conformance!(faces: file().as_writer());
     tidelock::conformance!(read_write: file());
+    tidelock::conformance!(upgrade: file());
 }
 
 /// Members of a barrier hold the read side of a lock, and their state is a mark.
@@ -56,4 +57,5 @@ mod permits {
 #[cfg(feature = "blocking")]
 mod sides_threads {
     tidelock::conformance!(read_write: super::file().blocking());
+    tidelock::conformance!(upgrade: super::file().blocking());
 }

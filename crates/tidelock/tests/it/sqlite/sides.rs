@@ -148,6 +148,61 @@ async fn t50_a_waiting_writer_that_was_killed_lets_the_readers_behind_it_pass() 
     assert!(writer.is_some(), "nobody is left");
 }
 
+/// T50: the place of an upgrade whose process was killed keeps no reader out for longer than that process counts as alive,
+/// and its upgradeable hold ends with its lease.
+#[tokio::test]
+async fn t50_an_upgrade_that_was_killed_lets_readers_and_the_next_one_in() {
+    let ground = Ground::new().await;
+    let reads = ground.read().acquire().await.unwrap();
+    let mut dies = Other::start("upgrade", &ground.file, 1);
+    assert_eq!(dies.hear(), "in");
+    ground.until_wait(1).await;
+    let behind = ground.wait(&ground.read(), 2).await;
+    dies.kill();
+    let behind = within(ALIVE + BEAT * 2, behind).await;
+    assert!(reads.is_held());
+    let sides = ground.client.read_write_lock(NAME);
+    let next = within(
+        SHORT + BEAT,
+        tokio::spawn(sides.upgradeable_read().acquire()),
+    )
+    .await;
+    behind.release().await.unwrap();
+    reads.release().await.unwrap();
+    sides.upgrade(&next).await.unwrap().release().await.unwrap();
+    next.release().await.unwrap();
+    let writer = ground.write().try_acquire().await.unwrap();
+    assert!(writer.is_some(), "nobody is left");
+}
+
+/// A tidelock that knows no upgradeable readers finds the rows of writers, so it keeps out more than it must, and lets in
+/// nobody beside them.
+#[tokio::test]
+async fn an_upgradeable_reader_has_the_row_of_a_writer() {
+    let ground = Ground::new().await;
+    let sides = ground.client.read_write_lock(NAME);
+    let held = sides.upgradeable_read().acquire().await.unwrap();
+    let writer = sides.upgrade(&held).await.unwrap();
+    let sql = "SELECT group_concat(owner, '|') FROM (SELECT owner FROM sides WHERE reads = 0 ORDER BY token)";
+    let owners: String = ground.raw.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(owners, format!("{}|{}", held.owner_id(), writer.owner_id()));
+    assert!(held.owner_id().ends_with(":upgradeable"));
+    writer.release().await.unwrap();
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    left(
+        Fixture::url(super::url(&file)),
+        every_await::upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was,
+        &file,
+    )
+    .await;
+}
+
 /// T50: processes that read without a pause keep no writer out: it enters when those that were inside have left.
 #[tokio::test]
 async fn t50_a_writer_waits_for_one_generation_of_readers() {
@@ -165,7 +220,8 @@ async fn t50_a_writer_waits_for_one_generation_of_readers() {
     readers.iter_mut().for_each(Other::kill);
 }
 
-/// Readers and writers of four processes. A writer changes two files; no reader and no writer sees them differ.
+/// Readers, writers and upgradeable readers of four processes. A writer changes two files; no reader and no writer sees them
+/// differ, and an upgradeable reader finds what it has read when it writes.
 #[tokio::test]
 async fn readers_and_writers_of_several_processes_never_meet() {
     let ground = Ground::new().await;
@@ -175,7 +231,7 @@ async fn readers_and_writers_of_several_processes_never_meet() {
     let all = [(); 4].map(|()| Other::start("sides", &ground.file, 30));
     all.into_iter().for_each(Other::finish);
     let sum = std::fs::read_to_string(ground.file.with_extension("one")).unwrap();
-    assert_eq!(sum, "40", "every third is a writer's");
+    assert_eq!(sum, "80", "two of three write");
 }
 
 /// A lock of the same name has the place of a writer, and a release on either side wakes the other.
@@ -279,22 +335,27 @@ left! {
     force_release_cancelled_at_every_await_leaves_nothing
 }
 
-/// The part of a child: so many tasks that hold one side until the child is killed, or that take it again and again.
+/// The part of a child: so many tasks that hold one side until the child is killed, or that take it again and again, or
+/// that read upgradeably and ask for the upgrade.
 pub(crate) async fn hold_sides(what: &str, file: &Path, count: u32, say: fn(&str)) {
     let client = super::client(file, SHORT).await;
     let sides = client.read_write_lock(NAME);
-    let side = if what == "write" {
-        sides.write()
-    } else {
-        sides.read()
+    let side = match what {
+        "write" => sides.write(),
+        "upgrade" => sides.upgradeable_read(),
+        _ => sides.read(),
     };
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..count {
-        let side = side.clone();
-        let keeps_it = what != "read on and on";
+        let (side, sides) = (side.clone(), sides.clone());
+        let (keeps_it, upgrades) = (what != "read on and on", what == "upgrade");
         all.spawn(async move {
             let mut guard = side.acquire().await.unwrap();
             say("in");
+            if upgrades {
+                let _writer = sides.upgrade(&guard).await.unwrap();
+                say("writes");
+            }
             if keeps_it {
                 std::future::pending::<()>().await;
             }
@@ -308,25 +369,37 @@ pub(crate) async fn hold_sides(what: &str, file: &Path, count: u32, say: fn(&str
     all.join_all().await;
 }
 
-/// The part of a child: two readers and a writer in turns. The writer makes a sum in two files.
+/// The part of a child: a reader, a writer and an upgradeable reader in turns. Writers make a sum in two files.
 pub(crate) async fn sides(file: &Path, rounds: u32) {
     let client = super::client(file, LEASE).await;
     let sides = client.read_write_lock(NAME);
     let [one, two] = ["one", "two"].map(|end| file.with_extension(end));
     let sum = |file: &Path| -> u32 { std::fs::read_to_string(file).unwrap().parse().unwrap() };
     for round in 0..rounds {
-        let writes = round % 3 == 0;
-        let side = if writes { sides.write() } else { sides.read() };
+        let (writes, upgrades) = (round % 3 == 0, round % 3 == 1);
+        let side = match round % 3 {
+            0 => sides.write(),
+            1 => sides.upgradeable_read(),
+            _ => sides.read(),
+        };
         let patient = AcquireOptions::new().wait(LEASE);
-        let guard = side.acquire_with(patient).await.unwrap();
+        let guard = side.acquire_with(patient.clone()).await.unwrap();
         let before = sum(&one);
-        if writes {
+        tokio::task::yield_now().await;
+        assert_eq!(sum(&two), before, "a writer is inside");
+        let promoted = if upgrades {
+            Some(sides.upgrade_with(&guard, patient).await.unwrap())
+        } else {
+            None
+        };
+        if writes || upgrades {
+            assert_eq!(sum(&one), before, "another writer was inside");
             std::fs::write(&one, (before + 1).to_string()).unwrap();
             tokio::task::yield_now().await;
             std::fs::write(&two, (before + 1).to_string()).unwrap();
-        } else {
-            tokio::task::yield_now().await;
-            assert_eq!(sum(&two), before, "a writer is inside");
+        }
+        if let Some(writer) = promoted {
+            writer.release().await.unwrap();
         }
         guard.release().await.unwrap();
     }

@@ -9,20 +9,32 @@ use crate::servers::{Ground, port};
 pub struct ZooKeeperEnsemble(Vec<ZooKeeperServer>);
 
 impl ZooKeeperEnsemble {
+    /// Starts this many members, and waits until all of them serve.
+    ///
+    /// # Errors
+    /// The same as [`ZooKeeperServer::start`].
+    pub fn start(members: usize) -> Result<Self> {
+        Self::start_all((0..members).map(|_| Ground::default()).collect())
+    }
+
     /// Starts one member on each of these hosts, and waits until all of them serve.
     ///
     /// # Errors
     /// The same as [`ZooKeeperServer::start`].
     pub fn start_on(hosts: &[Host]) -> Result<Self> {
+        Self::start_all(hosts.iter().map(Ground::on_host).collect())
+    }
+
+    fn start_all(grounds: Vec<Ground>) -> Result<Self> {
         let mut lines = String::from("initLimit=100\nsyncLimit=10\n");
-        for (n, host) in hosts.iter().enumerate() {
+        for (n, ground) in grounds.iter().enumerate() {
             let (quorum, election) = (port::free()?, port::free()?);
-            let line = format!("server.{}={}:{quorum}:{election}\n", n + 1, host.addr());
+            let line = format!("server.{}={}:{quorum}:{election}\n", n + 1, ground.addr());
             lines.push_str(&line);
         }
         let mut servers = Vec::new();
-        for (n, host) in hosts.iter().enumerate() {
-            let mut server = ZooKeeperServer::prepare(Ground::on_host(host), &lines)?;
+        for (n, ground) in grounds.into_iter().enumerate() {
+            let mut server = ZooKeeperServer::prepare(ground, &lines)?;
             server.member = Some(n + 1);
             server.port = port::free()?;
             server.configure()?;

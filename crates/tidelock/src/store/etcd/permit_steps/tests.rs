@@ -1,5 +1,7 @@
 //! The transactions of a semaphore on a small model of etcd, in schedules that would issue a permit twice.
 
+mod removal;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -122,7 +122,7 @@ async fn scripts_work(router: &Router) -> Result<Finding> {
             .eval(
                 &scripts::RELEASE,
                 &[&probe.key, &probe.tombstone],
-                &[OWNER, &probe.key, "publish", "1"],
+                &[OWNER, "publish", "1"],
                 deadline,
             )
             .await

@@ -31,6 +31,10 @@ pub(crate) struct HeldByOther<'r> {
 impl<'r> AcquireAnswer<'r> {
     /// `counter`: the key of the lock's token counter, for the error message.
     pub(crate) fn read(reply: &'r Reply, counter: impl FnOnce() -> String) -> Result<Self> {
+        if *reply == Reply::Int(1) {
+            // The common case, without tokens.
+            return Ok(Self::Granted { last: 0, more: 0 });
+        }
         let parts = reply.list().unwrap_or_default();
         let text = |at: usize| parts.get(at).and_then(Reply::text);
         let number = |at: usize| parts.get(at).and_then(Reply::int);
@@ -137,6 +141,13 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_without_tokens_is_one_number() {
+        let granted = AcquireAnswer::Granted { last: 0, more: 0 };
+        let read = AcquireAnswer::read(&Reply::Int(1), String::new);
+        assert_eq!(read.unwrap(), granted);
+    }
+
+    #[test]
     fn a_token_is_exact_beyond_what_numbers_of_scripts_are() {
         let reply = list(&[Reply::Int(1), text("9007199254740993"), Reply::Int(3)]);
         let granted = AcquireAnswer::Granted {
@@ -185,6 +196,8 @@ mod tests {
     fn an_unknown_reply_is_no_answer() {
         for reply in [
             Reply::Nil,
+            Reply::Int(0),
+            Reply::Int(2),
             list(&[]),
             list(&[Reply::Int(1)]),
             list(&[Reply::Int(0), text("x")]),

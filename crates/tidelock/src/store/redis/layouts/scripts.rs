@@ -20,11 +20,11 @@ macro_rules! script {
 
 script!(
     /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
-    ACQUIRE, "lua/acquire.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire_rest.lua"
+    ACQUIRE, "lua/tombstone.lua", "lua/acquire.lua", "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire_rest.lua"
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/release.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release_others.lua"
+    RELEASE, "lua/release.lua", "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/release_told.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release_others.lua"
 );
 script!(
     /// Redisson: `LockTask`.
@@ -130,11 +130,11 @@ script!(
 
 script!(
     /// The plain lock: `SET NX PX` if the key is free.
-    PLAIN_ACQUIRE, "lua/token.lua", "lua/plain_acquire.lua"
+    PLAIN_ACQUIRE, "lua/tombstone.lua", "lua/plain_acquire.lua", "lua/token.lua", "lua/plain_acquire_rest.lua"
 );
 script!(
     /// The plain lock: compare and delete. Also withdraws.
-    PLAIN_RELEASE, "lua/listeners.lua", "lua/plain_release.lua"
+    PLAIN_RELEASE, "lua/plain_release.lua", "lua/tombstone.lua", "lua/plain_release_rest.lua"
 );
 script!(
     /// The plain lock: compare and expire.

@@ -26,6 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long we trust the cached setting. An operator may change it at any time.
 const BELIEVED: Duration = Duration::from_secs(30);
 
+/// After how many releases without the setting a process asks for it. One that releases rarely and never waits does not.
+const BLIND_RELEASES: u32 = 100;
+
 /// The name of the server's setting.
 const SETTING: &str = "notify-keyspace-events";
 
@@ -56,15 +59,29 @@ impl KeyspaceEvents {
         }
     }
 
-    /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits
-    /// never asks the server for its setting. Other processes may wait all the same, and it must count them; otherwise
+    /// The channel of a lock's events for a release, unless we know that the server does not publish them. A process that
+    /// never waits may not know the setting. Other processes may wait all the same, and it must count them; otherwise
     /// they starve.
     pub(crate) fn channel(&self, name: &Name) -> Option<String> {
         let channel = keys::events(self.db, name);
         let now = self.channel_router.timers().now();
         let endpoint = self.channel_router.of(&channel)?;
-        let may_be_on = settings(&endpoint).may_be_on(endpoint.connects(), now);
+        let may_be_on = settings(&endpoint).count_release(endpoint.connects(), now);
         may_be_on.then_some(channel)
+    }
+
+    /// Whether this process has released so many locks without knowing the setting that it should ask for it.
+    pub(crate) fn should_ask(&self, name: &Name) -> bool {
+        let endpoint = self.channel_router.of(&keys::events(self.db, name));
+        endpoint.is_some_and(|endpoint| settings(&endpoint).should_ask())
+    }
+
+    /// Reads the setting of the server that has the lock, unless it is known.
+    pub(crate) async fn ask_setting(&self, name: &Name, router: &Router) {
+        let channel = keys::events(self.db, name);
+        if let Some(endpoint) = self.channel_router.of(&channel) {
+            self.find_out(&endpoint, name, router).await;
+        }
     }
 
     /// The release messages of a lock that have arrived.
@@ -206,6 +223,10 @@ struct EventSettings(Mutex<EventSettingsState>);
 #[derive(Debug, Default)]
 struct EventSettingsState {
     on: bool,
+    /// A request is reading the setting, or has failed to. Until one succeeds, the events may be on.
+    asking: bool,
+    /// How many releases did not know the setting.
+    blind: u32,
     /// The connection count of the endpoint when the cache was refreshed. After another connect it has expired,
     /// because the server may be another one.
     life: u64,
@@ -229,10 +250,26 @@ impl EventSettings {
         self.lock().on
     }
 
-    /// Whether events are on, or the cache has expired.
-    fn may_be_on(&self, life: u64, now: BootInstant) -> bool {
-        let known = self.lock();
-        known.on || !known.is_fresh(life, now)
+    /// Whether events are on, or we do not know. Counts the release that wants to know it.
+    fn count_release(&self, life: u64, now: BootInstant) -> bool {
+        let mut known = self.lock();
+        let is_known = known.is_fresh(life, now) && !known.asking;
+        known.blind = if is_known {
+            0
+        } else {
+            known.blind.saturating_add(1)
+        };
+        known.on || !is_known
+    }
+
+    /// `true` once in so many releases without the setting.
+    fn should_ask(&self) -> bool {
+        let mut known = self.lock();
+        let should_ask = known.blind >= BLIND_RELEASES;
+        if should_ask {
+            known.blind = 0;
+        }
+        should_ask
     }
 
     /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`.
@@ -241,7 +278,7 @@ impl EventSettings {
         if known.is_fresh(life, now) {
             return false;
         }
-        (known.life, known.until) = (life, Some(now + limit));
+        (known.asking, known.life, known.until) = (true, life, Some(now + limit));
         true
     }
 
@@ -249,7 +286,7 @@ impl EventSettings {
     fn end(&self, life: u64, (on, until): (bool, BootInstant)) {
         let mut known = self.lock();
         if known.life == life {
-            (known.on, known.until) = (on, Some(until));
+            (known.on, known.asking, known.until) = (on, false, Some(until));
         }
     }
 }
@@ -284,6 +321,7 @@ mod tests {
         let limit = Duration::from_nanos(10);
         assert!(known.begin(0, at(1), limit));
         assert!(!known.begin(0, at(5), limit) && !known.are_on());
+        assert!(known.count_release(0, at(5)), "it is being asked");
         known.end(0, (true, at(50)));
         assert!(known.are_on() && !known.begin(0, at(49), limit));
         // The caller that started the refresh may have left.
@@ -293,6 +331,21 @@ mod tests {
         assert!(known.are_on());
         known.end(1, (false, BootInstant::FAR));
         assert!(!known.are_on() && !known.begin(1, at(1 << 60), limit));
-        assert!(!known.may_be_on(1, at(1 << 60)) && known.may_be_on(2, at(1 << 60)));
+        assert!(!known.count_release(1, at(1 << 60)) && known.count_release(2, at(1 << 60)));
+    }
+
+    #[test]
+    fn a_process_that_releases_often_asks_once_in_a_while() {
+        let (known, at) = (EventSettings::default(), BootInstant::from_nanos);
+        for _ in 1..BLIND_RELEASES {
+            assert!(known.count_release(0, at(1)) && !known.should_ask());
+        }
+        assert!(known.count_release(0, at(1)) && known.should_ask());
+        assert!(known.count_release(0, at(1)) && !known.should_ask());
+        assert!(known.begin(0, at(2), Duration::from_nanos(10)));
+        known.end(0, (false, at(50)));
+        for _ in 0..2 * BLIND_RELEASES {
+            assert!(!known.count_release(0, at(49)) && !known.should_ask());
+        }
     }
 }

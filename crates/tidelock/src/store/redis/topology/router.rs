@@ -64,6 +64,10 @@ impl Router {
         }
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(..))
+    }
+
     /// The lane of a lock: locks in the same lane fail together. In a cluster it is the node that has the slot now.
     pub(crate) fn lane(&self, name: &Name) -> u64 {
         match self {

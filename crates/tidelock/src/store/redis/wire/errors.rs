@@ -152,6 +152,12 @@ pub(crate) enum Redirect {
     Ask(u16, HostAddress),
 }
 
+/// The server lets a script use only keys that it declares, as Dragonfly does.
+pub(crate) fn wants_keys_declared(error: &Error) -> bool {
+    let detail = error.detail();
+    detail.is_some_and(|detail| detail.contains("undeclared key"))
+}
+
 /// The server error that caused this error.
 pub(crate) fn server_error(error: &Error) -> Option<&ServerError> {
     std::error::Error::source(error)?.downcast_ref()
@@ -292,6 +298,21 @@ mod tests {
             ),
         ] {
             assert_eq!(ServerError::parse(text).error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_wants_every_key_declared_is_known_by_its_words() {
+        let dragonfly = "ERR Error running script (call to 00): @user_script:1: script tried accessing undeclared key";
+        for (text, wants) in [
+            (dragonfly, true),
+            (
+                "NOPERM No permissions to access a key script: 00, on @user_script:1.",
+                false,
+            ),
+        ] {
+            let error = ServerError::parse(text).error();
+            assert_eq!(wants_keys_declared(&error), wants, "{text}");
         }
     }
 

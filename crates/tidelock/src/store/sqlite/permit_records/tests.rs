@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::LockKind;
+use crate::store::side_order::Follows;
 use crate::store::sqlite::test_file::File;
 use crate::store::sqlite::timebase::Timebase;
 use crate::store::{Clock, ReplicaAck};
@@ -208,9 +209,10 @@ fn a_name_is_a_lock_or_a_semaphore() {
     for kind in kinds {
         let lock = file.ticket(kind);
         let refused = match kind {
-            LockKind::Read => file
-                .at(0)
-                .attempt_side(&lock, LEASE, FairPosition::Last, None),
+            LockKind::Read => {
+                file.at(0)
+                    .attempt_side(&lock, LEASE, FairPosition::Last, Follows::Nobody)
+            }
             LockKind::Fair => file.at(0).attempt_fair(&lock, LEASE, FairPosition::Last),
             _ => file.at(0).attempt(&lock, LEASE, 0),
         };

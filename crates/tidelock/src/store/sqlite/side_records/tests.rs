@@ -3,6 +3,8 @@
 use super::*;
 use crate::store::sqlite::test_file::{File, SECOND};
 
+mod upgrades;
+
 const LEASE: Duration = Duration::from_secs(30);
 
 fn reader(file: &File) -> Ticket {
@@ -14,7 +16,8 @@ fn writer(file: &File) -> Ticket {
 }
 
 fn ask(now: &LockTransaction<'_>, ticket: &Ticket, position: FairPosition) -> Decision {
-    now.attempt_side(ticket, LEASE, position, None).unwrap()
+    now.attempt_side(ticket, LEASE, position, Follows::Nobody)
+        .unwrap()
 }
 
 fn enters(now: &LockTransaction<'_>, ticket: &Ticket) -> i64 {
@@ -249,11 +252,16 @@ fn a_downgrade_joins_a_writer_and_nobody_else() {
     waits(&file.at(0), &waiting);
     let join = |seconds, of: &Ticket| {
         file.at(seconds)
-            .attempt_side(&joins, LEASE, FairPosition::None, Some(&of.owner))
+            .attempt_side(
+                &joins,
+                LEASE,
+                FairPosition::None,
+                Follows::Writer(&of.owner),
+            )
             .unwrap()
     };
     let refused = join(0, &waiting);
-    assert!(matches!(refused, Decision::NotWriting), "{refused:?}");
+    assert!(matches!(refused, Decision::NotFollowed), "{refused:?}");
     for _ in 0..2 {
         let joined = join(1, &held);
         assert!(
@@ -268,9 +276,14 @@ fn a_downgrade_joins_a_writer_and_nobody_else() {
     let again = reader(&file);
     let refused = file
         .at(2)
-        .attempt_side(&again, LEASE, FairPosition::None, Some(&joins.owner))
+        .attempt_side(
+            &again,
+            LEASE,
+            FairPosition::None,
+            Follows::Writer(&joins.owner),
+        )
         .unwrap();
-    assert!(matches!(refused, Decision::NotWriting), "{refused:?}");
+    assert!(matches!(refused, Decision::NotFollowed), "{refused:?}");
 }
 
 #[test]

@@ -1,43 +1,19 @@
 -- Acquires a plain lock for one owner, or returns how long it is held. If the key is free, the effect is that of `SET
 -- key owner NX PX ms`.
--- KEYS: lock, tombstone of this owner, token counter (only for fenced locks)
+-- KEYS: lock, tombstone of this owner (in a cluster, and for fenced locks), token counter (only for fenced locks)
 -- ARGV: lease in milliseconds, owner
 -- Returns one of:
---   {1, token or 0}: this owner holds the lock.
+--   1 or {1, token or 0}: this owner holds the lock.
 --   {0, milliseconds left or -1 without a limit, owner}: another owner holds it.
 --   {2}: this owner was withdrawn. {3}: the key is not a plain lock. {4, value}: the counter has no next token.
-if redis.call('exists', KEYS[2]) == 1 then
-  return {2}
-end
-local own = redis.pcall('get', KEYS[1])
-if type(own) == 'table' then
-  if string.find(own.err, 'WRONGTYPE', 1, true) then
-    return {3}
-  end
-  return own
-end
-local left = redis.call('pttl', KEYS[1])
-if left == -2 then
-  local token, refusal = 0, nil
-  if KEYS[3] then
-    token, refusal = take_tokens(KEYS[3], '1')
-    if not token then
-      return refusal
-    end
-  end
+local tombstone = KEYS[2] or tombstone_of(KEYS[1], ARGV[2])
+local present = redis.pcall('exists', KEYS[1], tombstone)
+if present == 0 and not KEYS[3] then
+  -- Most locks are free. Each run creates the functions of a script anew, so those that this case does not need come
+  -- below it.
   local set = redis.pcall('set', KEYS[1], ARGV[2], 'nx', 'px', ARGV[1])
-  if not set or set.err then
-    return set
-  end
-  return {1, token}
+  return set and set.ok and 1 or set
 end
-if own ~= ARGV[2] then
-  return {0, left, own}
+if type(present) == 'table' then
+  return present -- the user may not use one of the keys
 end
--- A repeated request whose reply was lost. It must not shorten the lease. It writes in any case, because a later
--- `WAIT` covers only writes of its own connection.
-if left ~= -1 then
-  redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
-end
--- Only a holder increments the counter, so it still has the token of this owner.
-return {1, KEYS[3] and (redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0}

@@ -1,13 +1,13 @@
 -- Releases a plain lock if this owner holds it: compare and delete. Except for the tombstone, it uses only commands
 -- that are allowed when memory is full.
--- KEYS: lock, tombstone of this owner
--- ARGV: owner, milliseconds a tombstone stays, 'withdraw' or 'release', the channel of the key's events or ''
+-- KEYS: lock, tombstone of this owner (in a cluster, and to withdraw)
+-- ARGV: owner, the channel of the key's events if they may be on or '', milliseconds a tombstone stays (only to withdraw)
 -- Returns {number of listeners to the key's events}: released. 1: released, no listener. 0: not held by this owner.
 -- 3: released, but there is no tombstone, because memory is full.
 local refused = nil
-if ARGV[3] == 'withdraw' then
+if ARGV[3] then
   -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
-  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[2])
+  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[3])
   if set.err then
     refused = set -- memory may be full; we still release the lock, and the caller gets the error
   end
@@ -18,16 +18,13 @@ if type(own) == 'table' then
 end
 if own == ARGV[1] then
   redis.call('del', KEYS[1])
-  local waiting = ARGV[4] ~= '' and listeners('numsub', ARGV[4]) or 0
+  local heard = 0
+  if ARGV[2] and ARGV[2] ~= '' then
+    local counted = redis.pcall('pubsub', 'numsub', ARGV[2])
+    heard = not counted.err and counted[2] or 0 -- the user may not be allowed to count
+  end
   if refused and string.find(refused.err, 'OOM', 1, true) then
     return 3
   end
-  return refused or waiting > 0 and {waiting} or 1
+  return refused or heard > 0 and {heard} or 1
 end
--- A server that has become a replica may not have the lock yet. It refuses this write, which has no effect on a
--- primary.
-local primary = redis.pcall('pexpire', KEYS[2], ARGV[2])
-if type(primary) == 'table' then
-  return primary
-end
-return refused or 0

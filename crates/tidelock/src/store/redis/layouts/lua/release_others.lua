@@ -4,5 +4,5 @@ local mixed = redis.pcall('hexists', KEYS[1], 'mode') == 1
 if own == 1 and not mixed and redis.pcall('exists', KEYS[1]) ~= 1 then
   all, ours, muted = tell_lock()
 end
-local _, heard = look_after_others(KEYS[1], ARGV[3], own == 1)
-return released(mixed and own * 4 or nil, all + heard, ours, muted)
+local _, more = look_after_others(KEYS[1], how, own == 1)
+return released(mixed and own * 4 or nil, all + more, ours, muted)

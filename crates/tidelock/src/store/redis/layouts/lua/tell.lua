@@ -3,9 +3,10 @@
 -- how: 'publish'; 'spublish'; 'both'; 'auto': sharded, and also plain if a client hears only that;
 --      'settling': like 'both', because plain listeners may still be on another node, where they are not counted
 -- turn: the message on a channel of turns, which only tidelock reads; nil on any other channel
+-- told: the answer to PUBLISH, if the message was published already; otherwise nil
 -- Returns the number of waiting processes, the number of tidelock's among them or -1, and whether the server refused
 -- a message.
-local function tell(channel, how, turn)
+local function tell(channel, how, turn, told)
   local plain, sharded, ours, muted = nil, nil, nil, false
   local twice = how == 'both' or how == 'settling'
   if how == 'auto' then
@@ -14,7 +15,7 @@ local function tell(channel, how, turn)
     twice = not plain or not ours or plain > ours
   end
   if twice or how == 'publish' then
-    local heard = redis.pcall('publish', channel, turn or '0')
+    local heard = told or redis.pcall('publish', channel, turn or '0')
     if type(heard) == 'table' then
       twice = false
       muted = how ~= 'settling'

@@ -50,19 +50,25 @@ impl Redis {
         deadline: BootInstant,
     ) -> Result<(Reply, Option<PendingAck>)> {
         let (name, owner) = (&ask.ticket.name, ask.ticket.owner.text());
-        let tombstone = keys::tombstone(name, owner);
-        let lease = millis(ask.lease).to_string();
-        let token = keys::plain_token(name);
+        let mut digits = itoa::Buffer::new();
+        let lease = digits.format(millis(ask.lease));
+        let is_fenced = ask.ticket.kind == LockKind::Fenced;
+        let (mut tombstone, mut token) = (String::new(), String::new());
+        let mut declared = 1;
+        if is_fenced || self.declares_keys() {
+            tombstone = keys::tombstone(name, owner);
+            declared = 2;
+        }
+        if is_fenced {
+            token = keys::plain_token(name);
+            declared = 3;
+        }
         let keys = [name.as_str(), &*tombstone, &*token];
-        let keys = match ask.ticket.kind {
-            LockKind::Fenced => &keys[..],
-            _ => &keys[..2],
-        };
         let job = LockJob {
             script: ScriptJob {
                 script: &scripts::PLAIN_ACQUIRE,
-                keys,
-                args: &[&lease, owner],
+                keys: &keys[..declared],
+                args: &[lease, owner],
                 deadline,
             },
             purpose: Purpose::Acquire,
@@ -70,17 +76,21 @@ impl Redis {
             lease: ask.lease,
             policy: &self.shared.ack_policy,
         };
-        if let Some(answer) = self.run_script(&job).await {
-            return answer;
+        match self.run_script(&job).await {
+            Some(Err(error)) if declared == 1 && self.must_declare(&error) => {
+                return Box::pin(self.acquire_plain(ask, deadline)).await;
+            }
+            Some(answer) => return answer,
+            None => {}
         }
         // Replicas can only acknowledge scripts, so a strict ack policy fails here.
         give_up_if_strict(ask.wish, &without_scripts())?;
         let words = PlainLockWords {
             name: name.as_str(),
             owner,
-            tombstone: &tombstone,
-            counter: keys.get(2).copied(),
-            millis: &lease,
+            tombstone: &keys::tombstone(name, owner),
+            counter: is_fenced.then_some(&*token),
+            millis: lease,
             ..PlainLockWords::default()
         };
         let reply = self

@@ -14,32 +14,9 @@ use crate::store::{Awaited, Name, Released, Ticket};
 
 impl Redis {
     pub(crate) async fn release_plain(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
-        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-        let tombstone = &*keys::tombstone(&ticket.name, owner);
-        let kept = &*millis(TOMBSTONE_KEPT).to_string();
-        let (how, table) = if withdraw {
-            ("withdraw", &without_lua::WITHDRAW)
-        } else {
-            ("release", &without_lua::RELEASE)
-        };
-        let events = self.shared.events.channel(&ticket.name);
+        let events = self.channel_to_count(&ticket.name);
         let before = self.shared.events.releases_seen(&ticket.name);
-        let channel = events.as_deref().unwrap_or_default();
-        let script = ScriptJob {
-            script: &scripts::PLAIN_RELEASE,
-            keys: &[name, tombstone],
-            args: &[owner, kept, how, channel],
-            deadline: self.router.deadline(),
-        };
-        let words = PlainLockWords {
-            name,
-            owner,
-            tombstone,
-            counter: None,
-            millis: kept,
-            ..PlainLockWords::default()
-        };
-        let reply = self.run_either(script, table, words).await?;
+        let reply = self.free_plain(ticket, withdraw, events.as_deref()).await?;
         let listeners = match reply {
             Reply::Int(0) => return Ok(Released::NotHeld),
             Reply::Int(1) => 0,
@@ -54,6 +31,74 @@ impl Redis {
             self.listen_to(&ticket.name);
         }
         Ok(freed)
+    }
+
+    /// Runs the script that releases, or its table. `events`: the channel whose listeners it counts.
+    async fn free_plain(
+        &self,
+        ticket: &Ticket,
+        withdraw: bool,
+        events: Option<&str>,
+    ) -> Result<Reply> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let (mut tombstone, mut kept) = (String::new(), String::new());
+        if withdraw || self.declares_keys() {
+            tombstone = keys::tombstone(&ticket.name, owner);
+        }
+        if withdraw {
+            kept = millis(TOMBSTONE_KEPT).to_string();
+        }
+        let (keys, args) = (
+            [name, &*tombstone],
+            [owner, events.unwrap_or_default(), &*kept],
+        );
+        let args = match (withdraw, events) {
+            (true, _) => &args[..],
+            (false, Some(_)) => &args[..2],
+            (false, None) => &args[..1],
+        };
+        let script = ScriptJob {
+            script: &scripts::PLAIN_RELEASE,
+            keys: &keys[..=usize::from(!tombstone.is_empty())],
+            args,
+            deadline: self.router.deadline(),
+        };
+        match self.run_script(&script).await {
+            // Only a release that finds nothing of its own uses the tombstone.
+            Some(Err(error)) if tombstone.is_empty() && self.must_declare(&error) => {
+                return Box::pin(self.free_plain(ticket, withdraw, events)).await;
+            }
+            Some(answer) => return answer,
+            None => {}
+        }
+        let table = if withdraw {
+            &without_lua::WITHDRAW
+        } else {
+            &without_lua::RELEASE
+        };
+        let words = PlainLockWords {
+            name,
+            owner,
+            tombstone: &keys::tombstone(&ticket.name, owner),
+            counter: None,
+            millis: &millis(TOMBSTONE_KEPT).to_string(),
+            ..PlainLockWords::default()
+        };
+        self.run_table(table, words, script.deadline).await
+    }
+
+    /// The channel whose listeners a release counts, unless we know that the server publishes no events. A process that
+    /// releases often without waiting learns this in the background.
+    fn channel_to_count(&self, name: &Name) -> Option<String> {
+        let channel = self.shared.events.channel(name)?;
+        if self.shared.events.should_ask(name) {
+            let (shared, router, name) =
+                (Arc::clone(&self.shared), self.router.clone(), name.clone());
+            self.shared.background.spawn(async move {
+                shared.events.ask_setting(&name, &router).await;
+            });
+        }
+        Some(channel)
     }
 
     /// Subscribes in the background: the release is done, and its caller must not wait for a subscription.

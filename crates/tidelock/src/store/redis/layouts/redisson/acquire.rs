@@ -90,27 +90,31 @@ impl Redis {
     ) -> Result<(Reply, Option<PendingAck>)> {
         let ticket = &ask.ticket;
         let owner = ticket.owner.text();
-        let tombstone = keys::tombstone(&ticket.name, owner);
         let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
         let lease = digits.format(millis(ask.lease));
         let tokens = tokens.format(ask.spare.saturating_add(1));
         let args = [lease, owner, waits, tokens];
         let is_fenced = ticket.kind.is_fenced();
-        let token = if is_fenced {
-            keys::token(&ticket.name)
-        } else {
-            String::new()
-        };
+        let (mut tombstone, mut token) = (String::new(), String::new());
+        let mut declared = 1;
+        if is_fenced || self.declares_keys() {
+            tombstone = keys::tombstone(&ticket.name, owner);
+            declared = 2;
+        }
+        if is_fenced {
+            token = keys::token(&ticket.name);
+            declared = 3;
+        }
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
-        let (keys, args) = if is_fenced {
-            (&keys[..], &args[..])
+        let args = if is_fenced {
+            &args[..]
         } else {
-            (&keys[..2], &args[..2 + usize::from(!waits.is_empty())])
+            &args[..2 + usize::from(!waits.is_empty())]
         };
         let job = LockJob {
             script: ScriptJob {
                 script: &scripts::ACQUIRE,
-                keys,
+                keys: &keys[..declared],
                 args,
                 deadline,
             },
@@ -119,6 +123,12 @@ impl Redis {
             lease: ask.lease,
             policy: &self.shared.ack_policy,
         };
-        self.router.run(&job).await
+        match self.router.run(&job).await {
+            Err(error) if declared == 1 && self.must_declare(&error) => {
+                // Boxed because no server of Redis or Valkey does so.
+                Box::pin(self.acquire_redisson(ask, waits, deadline)).await
+            }
+            answer => answer,
+        }
     }
 }

@@ -23,24 +23,27 @@ impl Redis {
         ticket: &Ticket,
         withdraw: bool,
     ) -> Result<Released> {
-        let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
+        let owner = ticket.owner.text();
         let (name, deadline) = (ticket.name.as_str(), self.router.deadline());
         let how = self.how();
+        let channel = || keys::channel(&ticket.name);
         // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
         // itself.
-        let before = self.shared.subscriber.releases_seen(|| channel.clone());
+        let before = self.shared.subscriber.releases_seen(channel);
         let (tombstone, kept) = if withdraw {
             let kept = millis(TOMBSTONE_KEPT).to_string();
             (keys::tombstone(&ticket.name, owner), kept)
         } else {
             Default::default()
         };
-        let (keys, args) = ([name, &tombstone], [owner, &channel, how, &kept, "spins"]);
+        let (keys, args) = ([name, &tombstone], [owner, how, &kept, "spins"]);
         let keys = &keys[..=usize::from(withdraw)];
         let args = match (ticket.kind.is_spin(), withdraw) {
             (true, _) => &args[..],
-            (false, true) => &args[..4],
-            (false, false) => &args[..3],
+            (false, true) => &args[..3],
+            // The script publishes so if it is not told how.
+            (false, false) if how == "publish" => &args[..1],
+            (false, false) => &args[..2],
         };
         let script = &scripts::RELEASE;
         let released = match self.router.eval(script, keys, args, deadline).await? {
@@ -54,7 +57,7 @@ impl Redis {
             Reply::Int(4) => Released::WrongType,
             other => {
                 let heard = listeners(&other).ok_or_else(|| unexpected(&other))?;
-                self.shared.subscriber.freed(&channel, heard, before)
+                self.shared.subscriber.freed(&channel(), heard, before)
             }
         };
         Ok(self.beside_spinners(ticket, released))

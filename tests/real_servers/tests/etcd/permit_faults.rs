@@ -1,0 +1,181 @@
+//! Semaphores whose requests arrive late, whose granting reply is lost, and whose queue is larger than what gRPC usually reads.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Instant;
+
+use testkit::proxy::{Mode as Pass, Proxy, Way};
+use testkit::servers::EtcdServer;
+use tidelock::{AcquireOptions, Client};
+
+use crate::permits::{NAME, NUMBER, count, patient_client, until, waits};
+use crate::world::{SOON, client, ms, soon, until_keys};
+
+/// A client that connects through the proxy.
+async fn through(proxy: &Proxy, server: &EtcdServer) -> Client {
+    let (here, there) = (proxy.addr().to_string(), server.addr().to_string());
+    // So long that a connection that is silent for the whole response timeout is no outage of a lease.
+    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(1000));
+    let builder = builder.publish_process_info(false);
+    let url = server.url().replace(&there, &here);
+    builder.connect(&url).await.unwrap()
+}
+
+fn holders(server: &EtcdServer) -> usize {
+    let keys = server.keys().unwrap();
+    let held = format!("%permits/{NAME}/held/");
+    keys.iter().filter(|key| key.starts_with(&held)).count()
+}
+
+/// T51: exactly the reply to the granting transaction is lost, of a ticket with a place in the queue and of one that only tries.
+/// The permits are found again, and are counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t51_permits_on_etcd_whose_granting_reply_was_lost_are_found_again() {
+    let server = EtcdServer::start().unwrap();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let near = client(&server.url()).await.semaphore(NAME);
+    let far = through(&proxy, &server).await.semaphore(NAME);
+    near.set_permits(3).await.unwrap();
+    // The client has a lease that an earlier acquisition left, so that all requests fit into its response timeout.
+    far.acquire().await.unwrap().release().await.unwrap();
+    for waits in [true, false] {
+        let wanted = far.permits(2);
+        proxy.set(Way::ToClient, Pass::Delay(ms(200)));
+        let taking = tokio::spawn(async move {
+            if waits {
+                wanted.acquire().await.map(Some)
+            } else {
+                wanted.try_acquire().await
+            }
+        });
+        let begun = Instant::now();
+        while holders(&server) == 0 {
+            assert!(begun.elapsed() < SOON && !taking.is_finished());
+        }
+        // The server has granted them a moment ago, and its reply is still on its way.
+        proxy.cut();
+        proxy.set(Way::ToClient, Pass::Pass);
+        match soon("an answer", taking).await.unwrap() {
+            Ok(permits) => {
+                let two = permits.expect("three were there");
+                assert_eq!(count(&near).await, (1, 3));
+                assert!(two.is_held());
+                two.release().await.unwrap();
+            }
+            // A try does not outlast an outage. Then what it may have taken goes back.
+            Err(error) => assert!(!waits && error.is_retryable(), "{error}"),
+        }
+        assert_eq!(until_keys(&server, 1).await, [NUMBER]);
+        assert_eq!(count(&near).await, (3, 3));
+    }
+}
+
+/// T51: a waiter leaves while its requests are on their way, also the one that removes its place. All of them arrive late, after
+/// permits became free. Nothing stays, nothing is taken, and the next waiter of the same client keeps its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t51_a_late_removal_of_a_place_touches_no_other() {
+    let server = EtcdServer::start().unwrap();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let near = client(&server.url()).await.semaphore(NAME);
+    let far = through(&proxy, &server).await.semaphore(NAME);
+    near.set_permits(2).await.unwrap();
+    // Longer than the response timeout in the end: then the client goes on with another connection.
+    for pause in [0, 1, 3, 10, 40, 1500] {
+        let held = near.permits(2).acquire().await.unwrap();
+        let limit = AcquireOptions::new().wait(ms(300 + pause % 50));
+        let wanted = far.permits(1);
+        let leaves = tokio::spawn(async move { wanted.acquire_with(limit).await });
+        until(&near, 1).await;
+        let old: Vec<u64> = (1..=proxy.accepted()).collect();
+        let steer = |mode| {
+            for connection in &old {
+                // Those of earlier rounds have ended.
+                let _ = proxy.set_connection(*connection, Way::ToServer, mode);
+            }
+        };
+        tokio::time::sleep(ms(280)).await;
+        steer(Pass::Hold);
+        held.release().await.unwrap();
+        tokio::time::sleep(ms(pause)).await;
+        let left = soon("the wait ends", leaves);
+        if pause < 1000 {
+            // Its last requests wait in the proxy while the next one comes.
+            let next = far.permits(2);
+            let next = tokio::spawn(async move { next.acquire().await });
+            steer(Pass::Pass);
+            drop(left.await);
+            let next = soon("the next one", next).await.unwrap().unwrap();
+            assert_eq!(count(&near).await, (0, 2));
+            next.release().await.unwrap();
+        } else {
+            drop(left.await);
+            let held = soon("the permits", near.permits(2).acquire())
+                .await
+                .unwrap();
+            let next = far.permits(2);
+            let next = tokio::spawn(async move { next.acquire().await.unwrap() });
+            until(&near, 1).await;
+            // What has waited since then arrives now.
+            steer(Pass::Pass);
+            tokio::time::sleep(ms(200)).await;
+            until(&near, 1).await;
+            held.release().await.unwrap();
+            let next = soon("the next one", next).await.unwrap();
+            assert_eq!(count(&near).await, (0, 2));
+            next.release().await.unwrap();
+        }
+        assert_eq!(until_keys(&server, 1).await, [NUMBER]);
+        assert_eq!(count(&near).await, (2, 2));
+    }
+}
+
+/// Puts so many waiters for one permit into the queue, in few transactions. They belong to no client.
+fn fill(server: &EtcdServer, name: &str, waiters: usize) {
+    // etcd refuses a transaction with more than 128 operations.
+    const MOST: usize = 120;
+    for first in (0..waiters).step_by(MOST) {
+        let mut command = server.etcdctl();
+        command
+            .arg("txn")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let mut running = command.spawn().unwrap();
+        let mut input = String::from("\n");
+        for n in first..(first + MOST).min(waiters) {
+            let key = format!("%permits/{name}/waiting/f{n:07x}.1");
+            writeln!(input, "put {key} stranger:{n}").unwrap();
+        }
+        input.push_str("\n\n");
+        let mut stdin = running.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
+        assert!(running.wait().unwrap().success());
+    }
+}
+
+/// Ten thousand waiters with a long name: each look at the semaphore reads some 5 MiB, and gRPC reads 4 unless it is told otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_for_permits_larger_than_a_usual_answer_is_read() {
+    const WAITERS: usize = 9_000;
+    let server = EtcdServer::start().unwrap();
+    let name = "r".repeat(500);
+    let semaphore = patient_client(&server.url()).await.semaphore(&name);
+    semaphore.set_permits(1).await.unwrap();
+    let held = semaphore.acquire().await.unwrap();
+    fill(&server, &name, WAITERS);
+    let seen = semaphore.inspect().await.unwrap();
+    assert_eq!(seen.waiters, Some(WAITERS as u64));
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let waiter = waits(&semaphore, 1, WAITERS as u64 + 1).await;
+    let theirs = format!("%permits/{name}/waiting/f");
+    server.admin(&["del", "--prefix", &theirs]).unwrap();
+    until(&semaphore, 1).await;
+    held.release().await.unwrap();
+    soon("its turn", waiter)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
