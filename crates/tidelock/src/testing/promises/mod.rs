@@ -36,4 +36,6 @@ pub mod spin;
 pub mod state;
 pub mod successor;
 pub mod upgrade;
+pub mod upgrade_owners;
+pub mod upgrade_requests;
 pub mod wake;

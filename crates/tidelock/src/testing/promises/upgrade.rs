@@ -293,6 +293,7 @@ pub async fn an_upgradeable_reader_that_was_lost_is_not_upgraded(fixture: &Fixtu
         let error = within("an answer", fixture.lease() * 2, sides.upgrade(&held)).await;
         let error = error.expect_err("lost");
         assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        assert!(!held.is_held(), "the store has said so");
         if let Some(other) = other {
             other.release().await.expect("untouched");
         }
@@ -425,4 +426,37 @@ pub async fn an_upgraded_writer_is_downgraded_and_outlives_its_reader(fixture: &
     reader.release().await.expect("held");
     let waits = next(fixture, "the writer", waits).await;
     waits.release().await.expect("held");
+}
+
+/// The hold of the reader is removed by force while its upgrade waits, and another one may have the lock before the upgrade
+/// is asked for again. What the reader has read may be wrong by then, so it does not write.
+pub async fn an_upgrade_whose_reader_is_removed_while_it_waits_is_lost(fixture: &Fixture) {
+    let name = unique("prices");
+    let a = fixture.client(fixture.builder()).await;
+    let b = fixture.party().await;
+    let sides = a.read_write_lock(&name);
+    for taken in [false, true] {
+        let held = sides.upgradeable_read().acquire().await.expect("free");
+        let reader = b.read(&name).acquire().await.expect("shared");
+        let upgrade = tokio::spawn(sides.upgrade(&held));
+        let place = b.read(&name);
+        eventually("the upgrade waits", fixture.lease() * 4, || async {
+            place.waiters().await == 1
+        })
+        .await;
+        let lock = b.client().lock(&name);
+        // With faults the reply may be lost. A second call does the rest.
+        while let Err(error) = lock.force_release().await {
+            assert!(error.is_retryable(), "{error}");
+        }
+        if taken {
+            free(fixture, &b.lock(&name)).await;
+        }
+        let ended = within("the loss", fixture.lease() * 3, upgrade).await;
+        let error = ended.expect("no panic").expect_err("lost");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        assert!(!held.is_held(), "the upgrade was told");
+        drop(reader);
+        free(fixture, &b.write(&name)).await;
+    }
 }
