@@ -163,3 +163,43 @@ impl LockQueue {
         next.into_iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::OwnerMint;
+
+    /// The entry of an upgradeable reader that has entered stands behind that of a plain one that waits, and its writer
+    /// behind it.
+    #[test]
+    fn a_reader_is_blocked_by_the_upgrade_behind_it() {
+        let (mint, mut queue) = (OwnerMint::new(), LockQueue::default());
+        let (reader, held) = (mint.fresh(), mint.fresh().upgradeable());
+        let writer = mint.fresh().upgrading(&held);
+        let mut put = |kind, owner: &OwnerId, token, upgrade_of| {
+            queue.put(QueuedHold {
+                kind,
+                owner: owner.clone(),
+                ends: BootInstant(9),
+                token,
+                upgrade_of,
+                delay: Duration::ZERO,
+            });
+            queue.in_the_way(&reader, LockKind::Read)
+        };
+        let of = || Some(held.clone());
+        assert_eq!(put(LockKind::Read, &reader, None, None), None);
+        assert_eq!(put(LockKind::UpgradeableRead, &held, None, None), None);
+        assert_eq!(put(LockKind::Write, &writer, None, of()), None, "no reader");
+        assert_eq!(
+            put(LockKind::UpgradeableRead, &held, Some(1), None),
+            Some(BootInstant(9))
+        );
+        assert_eq!(
+            put(LockKind::Write, &writer, Some(2), of()),
+            Some(BootInstant(9))
+        );
+        queue.remove(&writer);
+        assert_eq!(queue.in_the_way(&reader, LockKind::Read), None);
+    }
+}

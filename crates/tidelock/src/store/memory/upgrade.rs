@@ -32,8 +32,9 @@ pub(crate) fn check_reader(
         return Ok(());
     };
     let queue = records.queue(&ask.ticket.name, now);
-    match queue.is_some_and(|queue| queue.is_upgradeable(reader)) {
-        true => Ok(()),
-        false => Err(Error::lost(LostReason::Taken)),
+    if queue.is_some_and(|queue| queue.is_upgradeable(reader)) {
+        Ok(())
+    } else {
+        Err(Error::lost(LostReason::Taken))
     }
 }

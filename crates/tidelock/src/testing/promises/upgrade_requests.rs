@@ -30,9 +30,10 @@ impl BareLock {
     /// A request of a caller that waits.
     fn ask(&self, kind: LockKind) -> AttemptRequest {
         let fresh = self.mint.fresh();
-        let owner = match kind.is_upgradeable() {
-            true => fresh.upgradeable(),
-            false => fresh,
+        let owner = if kind.is_upgradeable() {
+            fresh.upgradeable()
+        } else {
+            fresh
         };
         self.ask_as(kind, owner)
     }
