@@ -12,11 +12,13 @@ macro_rules! conformance_of_upgrades {
             what_an_upgradeable_reader_has_read_still_holds_when_it_writes
             an_upgrade_that_times_out_leaves_its_reader_as_it_was
             an_upgrade_dropped_anywhere_leaves_its_reader_as_it_was
-            an_upgradeable_reader_that_was_lost_is_not_upgraded
-            an_upgrade_without_a_connection_ends_with_its_reader
             only_a_guard_of_the_upgradeable_read_is_upgraded
             an_owner_writes_by_an_upgrade_and_reads_on
             an_upgraded_writer_is_downgraded_and_outlives_its_reader
+        );
+        $crate::conformance!(@tests $fixture; upgrade_losses:
+            an_upgradeable_reader_that_was_lost_is_not_upgraded
+            an_upgrade_without_a_connection_ends_with_its_reader
             an_upgrade_whose_reader_is_removed_while_it_waits_is_lost
         );
         $crate::conformance!(@tests $fixture; upgrade_owners:
