@@ -92,35 +92,36 @@ impl fmt::Debug for Owner {
 pub(crate) struct OwnerSlot {
     pub(crate) turn: tokio::sync::Mutex<()>,
     hold: Mutex<Weak<Hold>>,
-    /// The writer that an upgradeable reader has become. It lies beside `hold`, and when it ends the owner re-enters that
-    /// reader again. Otherwise an owner that asks to read after its writer has ended would wait for itself.
-    upgraded: Mutex<Weak<Hold>>,
+    /// The writer that an upgradeable reader has become, or the plain reader that this writer has become. It lies beside
+    /// `hold`, and when it ends the owner re-enters that reader again. Otherwise an owner that asks to read after its
+    /// writer has ended would wait for itself.
+    newer: Mutex<Weak<Hold>>,
 }
 
 impl OwnerSlot {
     /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
-        self.upgraded().or_else(|| held(&self.hold))
+        self.newer().or_else(|| held(&self.hold))
     }
 
-    /// Returns the writer that this owner has become by an upgrade, if it is still provably held.
-    pub(crate) fn upgraded(&self) -> Option<Arc<Hold>> {
-        held(&self.upgraded)
+    /// Returns the hold beside the upgradeable one, if it is still provably held.
+    pub(crate) fn newer(&self) -> Option<Arc<Hold>> {
+        held(&self.newer)
     }
 
     /// True if a guard of the hold exists. We only count references and never upgrade: a guard that is released at this
     /// moment must see that it is the last one.
     fn has_guards(&self) -> bool {
         let has_guards = |hold: &Mutex<Weak<Hold>>| hold.lock().strong_count() > 0;
-        has_guards(&self.hold) || has_guards(&self.upgraded)
+        has_guards(&self.hold) || has_guards(&self.newer)
     }
 
     pub(crate) fn put(&self, hold: &Arc<Hold>) {
         *self.hold.lock() = Arc::downgrade(hold);
     }
 
-    pub(crate) fn put_upgraded(&self, hold: &Arc<Hold>) {
-        *self.upgraded.lock() = Arc::downgrade(hold);
+    pub(crate) fn put_newer(&self, hold: &Arc<Hold>) {
+        *self.newer.lock() = Arc::downgrade(hold);
     }
 }
 

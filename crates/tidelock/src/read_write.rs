@@ -1,4 +1,4 @@
-//! Read-write lock: two locks of one name, one for reading and one for writing.
+//! Read-write lock: three locks of one name, for reading, for reading upgradeably and for writing.
 
 use std::fmt;
 use std::panic::Location;
@@ -15,7 +15,8 @@ use crate::options::AcquireOptions;
 use crate::store::LockKind;
 use crate::upgrade::Upgrade;
 
-/// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one guard of [`write`](Self::write).
+/// Three [`Lock`]s of one name: any number of guards of [`read`](Self::read) and at most one of
+/// [`upgradeable_read`](Self::upgradeable_read) beside them, or one guard of [`write`](Self::write).
 /// Cheap to make and to clone, and without state. [`Client::read_write_lock`](crate::Client::read_write_lock) makes it.
 ///
 /// *Order*: first come, first served, over all processes. A reader waits for the writers that came before it, a writer
@@ -116,7 +117,7 @@ impl ReadWriteLock {
     /// [`upgrade`](Self::upgrade) turns it into a writer. It takes its turn in the queue as the other sides do; plain readers
     /// pass one that waits for another upgradeable reader.
     ///
-    /// The other stores fail with [`Unsupported`](ErrorKind::Unsupported) before any traffic.
+    /// On `memory:`, `sqlite:`, PostgreSQL and MySQL. The other stores fail with [`Unsupported`](ErrorKind::Unsupported) before any traffic.
     ///
     /// # Examples
     /// ```
@@ -168,16 +169,21 @@ impl ReadWriteLock {
     /// upgradeable guard stays valid: when the writer is released, its holder reads on, and may upgrade again. If it is
     /// dropped first, the writer stays. [`downgrade`](Self::downgrade) turns the writer into a plain reader.
     ///
-    /// From the call on no new reader enters, and no waiter does: the writer is granted when the readers that are inside have
-    /// left. [`AcquireOptions::wait`] limits that. With a zero wait it is granted only if no other reader is inside. Pass an
-    /// [`Owner`](crate::Owner) again, so that it re-enters the write hold. A guard that writes already, because its
+    /// Nothing happens before the future is polled. Once it waits in the store, no new reader enters, and no waiter does: the
+    /// writer is granted when the readers that are inside have left. [`AcquireOptions::wait`] limits that. With a zero wait it
+    /// is granted only if no other reader is inside.
+    ///
+    /// It also waits for a plain read guard of the caller, without end: release that one first. Pass an
+    /// [`Owner`](crate::Owner) again, so that it re-enters the write hold. The acquisitions of one owner take turns, so its
+    /// reads of this lock wait until its upgrade has ended. A guard that writes already, because its
     /// owner held the write side when it asked for the upgradeable read, becomes another guard of the same hold.
     ///
     /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read.
-    /// [`Lost`](ErrorKind::Lost) if the upgradeable hold was lost. Otherwise as [`Lock::acquire_with`], for example
-    /// [`TimedOut`](ErrorKind::TimedOut). After an error the upgradeable guard is as it was before: you can read on, or try
-    /// again.
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read, and while another
+    /// upgrade of the same hold waits or its writer holds the lock: that one may change what the caller has read. With the
+    /// same owner it re-enters that writer instead. [`Lost`](ErrorKind::Lost) if the upgradeable hold was lost; then its guard
+    /// is lost too. Otherwise as [`Lock::acquire_with`], for example [`TimedOut`](ErrorKind::TimedOut). After any other error
+    /// than `Lost` the upgradeable guard is as it was before: you can read on, or try again.
     ///
     /// # Cancel safety
     /// Cancel safe. A dropped future leaves no write hold behind, and new readers may enter again. The upgradeable guard

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use crate::engine::acquire::acquisition::Acquisition;
 use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
+use crate::engine::acquire::upgrade_claim::UpgradeClaim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::LockGuard;
 use crate::guard::Guard;
@@ -50,14 +51,18 @@ pub struct Upgrade<G = Guard> {
 }
 
 enum UpgradeState {
-    /// It needs no request: the guard was refused, or it writes already. `None`: the future has completed.
-    Done(Option<Result<Guard>>),
+    /// The guard was refused. `None`: the future has completed.
+    Done(Option<Error>),
+    /// The guard writes already, so it needs no request.
+    Writes(Guard),
     Asks {
         writer: Acquisition,
         lost: Lost,
         /// Keeps the upgradeable hold while the store is asked. Without it a guard that is released meanwhile would let
         /// another writer in.
         reader: Guard,
+        /// The claim on the upgradeable hold ends with it.
+        _caller: Arc<()>,
     },
 }
 
@@ -74,7 +79,7 @@ impl<G: LockGuard> Upgrade<G> {
             begin(context, &name, reader, options, place).map_err(|error| error.on_lock(&name))
         });
         Self {
-            state: begun.unwrap_or_else(|error| UpgradeState::Done(Some(Err(error)))),
+            state: begun.unwrap_or_else(|error| UpgradeState::Done(Some(error))),
             gives: PhantomData,
         }
     }
@@ -96,7 +101,7 @@ fn begin(
         LockKind::UpgradeableRead => LockKind::Write,
         LockKind::UpgradeableReadFenced => LockKind::WriteFenced,
         // An owner that writes got this guard when it asked for an upgradeable read.
-        kind if kind.is_write() => return Ok(UpgradeState::Done(Some(Ok(reader.reenter())))),
+        kind if kind.is_write() => return Ok(UpgradeState::Writes(reader.reenter())),
         _ => {
             return refuse(
                 "only a guard of the upgradeable read can be upgraded; two plain readers would wait for each other",
@@ -104,11 +109,13 @@ fn begin(
         }
     };
     let mut request = AcquireRequest::new(Arc::clone(context), kind, name.clone(), options, place)?;
-    request.upgrade_of = Some(ticket.owner.clone());
+    let caller = Arc::new(());
+    request.upgrade_of = Some(Box::new(UpgradeClaim::new(&reader.0, &caller)));
     Ok(UpgradeState::Asks {
         writer: Acquisition::of(Ok(request)),
         lost: reader.lost(),
         reader: reader.reenter(),
+        _caller: caller,
     })
 }
 
@@ -117,20 +124,29 @@ impl<G: LockGuard> Future for Upgrade<G> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<G>> {
         let result = match &mut self.state {
-            UpgradeState::Done(result) => result.take().unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::NotHeld)
-                    .because("the future was polled after it had completed"))
-            }),
+            UpgradeState::Done(error) => Err(error.take().unwrap_or_else(|| {
+                Error::new(ErrorKind::NotHeld)
+                    .because("the future was polled after it had completed")
+            })),
+            UpgradeState::Writes(writer) => match writer.hold().status.refusal() {
+                Some(lost) => Err(lost.on_lock(writer.name())),
+                None => Ok(writer.reenter()),
+            },
             UpgradeState::Asks {
                 writer,
                 lost,
                 reader,
+                ..
             } => {
                 // We check for the loss first. What the caller has read may be wrong by now, so a grant comes too late.
                 let result = match Pin::new(lost).poll(cx) {
                     Poll::Ready(reason) => Err(Error::lost(reason).on_lock(reader.name())),
                     Poll::Pending => entered(ready!(Pin::new(&mut *writer).poll(cx)), writer),
                 };
+                // The store does not find the reader. Otherwise the guard would say that it is held until its next renewal.
+                if let Some(reason) = result.as_ref().err().and_then(Error::lost_reason) {
+                    reader.hold().status.lose(reason);
+                }
                 // The status may have changed since, and the event comes a moment later.
                 match reader.hold().status.refusal() {
                     Some(lost) if result.is_ok() => Err(lost.on_lock(reader.name())),

@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::options::AcquireOptions;
 
-/// Two [`Lock`]s of one name; see [`ReadWriteLock`](crate::ReadWriteLock).
+/// Three [`Lock`]s of one name; see [`ReadWriteLock`](crate::ReadWriteLock).
 ///
 /// # Examples
 /// ```
@@ -124,7 +124,8 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// As [`ReadWriteLock::upgrade_with`](crate::ReadWriteLock::upgrade_with), and [`Runtime`](ErrorKind::Runtime) in
-    /// async code. After an error the upgradeable guard is as it was before.
+    /// async code. After any other error than
+    /// [`Lost`](ErrorKind::Lost) the upgradeable guard is as it was before.
     ///
     /// # Examples
     /// ```

@@ -50,8 +50,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///     [downgrade](AttemptRequest::downgrade_of) joins that write hold, so that no other writer gets the lock between
 ///     the two.
 /// 11. An [`UpgradeableRead`](crate::store::LockKind::UpgradeableRead) ticket waits until only readers are ahead of it;
-///     readers pass it. A ticket that is an [upgrade](AttemptRequest::upgrade_of) waits for nothing but the other holders,
-///     and everything else waits for it. The upgradeable hold stays as it is.
+///     readers pass it. Of the holders at most one is such a ticket, and no ticket holds the lock beside it but readers and
+///     its upgrade. A ticket that is an [upgrade](AttemptRequest::upgrade_of) waits for nothing but the other holders, and
+///     everything else waits for it, also a ticket that came first or that gets a place ahead of it. It is never granted
+///     while its reader does not hold the lock; each of its attempts then fails with [`Lost`](crate::ErrorKind::Lost), also if it
+///     was granted before, and it keeps out nobody. The upgradeable hold stays as it is.
 pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
     /// The capabilities of the store. They never change.
     fn capabilities(&self) -> Capabilities;

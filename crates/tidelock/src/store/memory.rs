@@ -159,6 +159,7 @@ impl Memory {
         records.refuse_withdrawn(owner)?;
         records.refuse_semaphore(name)?;
         records.refuse_latch(name)?;
+        upgrade::check_reader(&mut records, ask, now)?;
         // A retry of a ticket that holds the lock: extend its lease, keep its token.
         let held = records.queue(name, now).and_then(|queue| {
             let place = queue.held_by(owner)?;
@@ -172,7 +173,7 @@ impl Memory {
             return downgrade::join(&mut records, ask, writer, now);
         }
         // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
-        let way = upgrade::in_the_way(&mut records, ask, now)?;
+        let way = upgrade::in_the_way(&mut records, ask, now);
         let first_end = way.or_else(|| records.barred(name, now));
         // Before the token is drawn: the name has no entry yet, so its counter would be forgotten.
         records.make_room(now);

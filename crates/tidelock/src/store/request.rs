@@ -48,7 +48,7 @@ pub struct AttemptRequest {
     pub downgrade_of: Option<OwnerId>,
     /// Set for an [upgrade](crate::ReadWriteLock::upgrade): the writer of this ticket enters beside the upgradeable
     /// reader of that owner, ahead of all waiters, once nobody else holds the lock. If that owner does not hold it so,
-    /// the attempt fails with [`Lost`](crate::ErrorKind::Lost).
+    /// the attempt fails with [`Lost`](crate::ErrorKind::Lost), also if the ticket was granted before.
     pub upgrade_of: Option<OwnerId>,
     /// Tells whether the caller still waits for the answer.
     pub liveness: Liveness,

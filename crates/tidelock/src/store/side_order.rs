@@ -32,7 +32,11 @@ impl<'a> Follows<'a> {
 /// Which waiters enter now, by their numbers. `waiters` are in the order of their places; each has its kind and its owner.
 ///
 /// A reader enters beside readers, upgradeable or not, behind no waiter of another kind. An upgradeable reader does too, if
-/// there is no other one. The writer that it becomes enters beside it alone. Any other waiter enters alone, behind nobody.
+/// there is no other one. Any other waiter enters alone, behind nobody.
+///
+/// The writer that an upgradeable reader becomes enters beside it alone, and nobody enters before it, whatever its place
+/// is: a waiter that has lost its place gets one ahead of all others, and would wait for the reader, as the writer would
+/// for it. Without its reader it never enters: another one may have had the lock since.
 #[cfg(feature = "sqlite")]
 pub(crate) fn entering<'a>(
     holders: impl IntoIterator<Item = (LockKind, &'a str)>,
@@ -43,6 +47,18 @@ pub(crate) fn entering<'a>(
     if !holders.iter().all(|(kind, _)| reads(*kind)) {
         return Vec::new();
     }
+    let waiters: Vec<_> = waiters.into_iter().collect();
+    let is_upgrade = |(_, writer): &(LockKind, &str)| {
+        let mut readers = holders.iter().filter(|(kind, _)| kind.is_upgradeable());
+        readers.any(|(_, reader)| OwnerId::upgrades(writer, reader))
+    };
+    if let Some(upgrade) = waiters.iter().position(is_upgrade) {
+        return if holders.len() == 1 {
+            vec![upgrade]
+        } else {
+            Vec::new()
+        };
+    }
     let mut upgradeable = holders.iter().any(|(kind, _)| kind.is_upgradeable());
     let mut entering = Vec::new();
     for (number, (kind, owner)) in waiters.into_iter().enumerate() {
@@ -52,12 +68,7 @@ pub(crate) fn entering<'a>(
             }
             continue;
         }
-        let alone = match &*holders {
-            [] => true,
-            [(kind, reader)] => kind.is_upgradeable() && OwnerId::upgrades(owner, reader),
-            _ => false,
-        };
-        if number == 0 && alone {
+        if number == 0 && holders.is_empty() && OwnerId::upgraded(owner).is_none() {
             entering.push(number);
         }
         break;
@@ -146,8 +157,11 @@ mod tests {
             (&[(Upgradeable, "c:4:upgradeable")], &[writer], &[]),
             (&[(Upgradeable, "d:1:upgradeable")], &[writer], &[]),
             (&[(Read, "c:1")], &[writer], &[]),
-            // Its reader was lost. Nobody has entered since: it is the first.
-            (&[], &[writer], &[0]),
+            // Its reader was lost.
+            (&[], &[writer], &[]),
+            // Nobody gets ahead of it.
+            (&[reader], &[(Fair, "c:3"), (Read, "c:4"), writer], &[2]),
+            (&[reader, (Read, "c:3")], &[(Read, "c:4"), writer], &[]),
         ] {
             let entered = entering(holders.to_vec(), waiters.to_vec());
             let enter: &[usize] = enter;

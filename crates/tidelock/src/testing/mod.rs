@@ -27,6 +27,7 @@ mod suite;
 #[cfg(feature = "blocking")]
 mod threads;
 mod twist;
+mod upgrade_suite;
 
 pub use crate::test_util::Plug;
 pub use any_lock::{AnyGuard, AnyLock};

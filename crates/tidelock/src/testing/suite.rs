@@ -132,11 +132,8 @@ macro_rules! conformance {
     };
     (read_write: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; read_write:
-            readers_share
-            a_writer_excludes_all
-            readers_and_writers_never_meet
-            the_first_to_come_is_the_first_to_go
-            a_writer_is_not_starved_by_readers
+            readers_share a_writer_excludes_all readers_and_writers_never_meet
+            the_first_to_come_is_the_first_to_go a_writer_is_not_starved_by_readers
             readers_behind_a_writer_enter_together
             a_waiter_that_leaves_lets_those_behind_it_pass
             a_wait_for_a_side_dropped_anywhere_leaves_nothing
@@ -162,22 +159,7 @@ macro_rules! conformance {
         );
     };
     (upgrade: $fixture:expr) => {
-        $crate::conformance!(@tests $fixture; upgrade:
-            only_plain_readers_join_an_upgradeable_reader
-            plain_readers_pass_a_waiting_upgradeable_reader
-            an_upgrade_waits_for_the_readers_inside_ahead_of_all_others
-            what_an_upgradeable_reader_has_read_still_holds_when_it_writes
-            an_upgrade_that_times_out_leaves_its_reader_as_it_was
-            an_upgrade_dropped_anywhere_leaves_its_reader_as_it_was
-            an_upgradeable_reader_that_was_lost_is_not_upgraded
-            an_upgrade_without_a_connection_ends_with_its_reader
-            only_a_guard_of_the_upgradeable_read_is_upgraded
-            an_owner_writes_by_an_upgrade_and_reads_on
-            an_upgraded_writer_is_downgraded_and_outlives_its_reader
-        );
-        $crate::conformance!(@tests $fixture; side_model:
-            requests_at_random_are_served_as_in_the_model
-        );
+        $crate::conformance_of_upgrades!($fixture);
     };
     (fair: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; fair:
@@ -359,17 +341,14 @@ macro_rules! conformance {
     };
     (hashed blocking: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; mutex:
-            one_holder_at_a_time
-            a_refused_try_changes_nothing
-            a_dropped_guard_releases
-            a_release_is_done_when_it_returns
+            one_holder_at_a_time a_refused_try_changes_nothing
+            a_dropped_guard_releases a_release_is_done_when_it_returns
             two_acquisitions_of_one_task_exclude_each_other
             inspect_shows_the_holder
             list_finds_what_is_held
         );
         $crate::conformance!(@tests $fixture; wake:
-            a_waiter_gets_the_lock_when_it_is_released
-            every_waiter_gets_its_turn
+            a_waiter_gets_the_lock_when_it_is_released every_waiter_gets_its_turn
             wakes_reach_someone_who_is_still_waiting
             a_dropped_waiter_leaves_nothing
             names_do_not_wait_for_each_other

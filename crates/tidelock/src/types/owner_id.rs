@@ -134,10 +134,15 @@ impl OwnerId {
     /// Whether the writer with this text is the one that `reader` becomes.
     #[cfg(feature = "sqlite")]
     pub(crate) fn upgrades(writer: &str, reader: &str) -> bool {
-        let of = writer.rsplit_once(UPGRADES).map(|(_, number)| number);
-        let mut parts = reader.split(':');
-        let (client, number) = (parts.next(), parts.next());
-        number.is_some() && of == number && writer.split(':').next() == client
+        Self::upgraded(writer).is_some_and(|upgraded| upgraded == reader)
+    }
+
+    /// The owner of the upgradeable reader that the writer with this text was. `None`: it was none.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn upgraded(writer: &str) -> Option<String> {
+        let (own, number) = writer.rsplit_once(UPGRADES)?;
+        let client = own.split(':').next()?;
+        Some(format!("{client}:{number}{UPGRADEABLE}"))
     }
 
     /// The part that the ids of the permits of this acquisition have in common: 28 hexadecimal digits, of which the

@@ -106,3 +106,19 @@ fn a_thread_waits_for_each_kind_and_goes_on() -> Result<()> {
         waits.join().unwrap()
     })
 }
+
+/// The thread is the owner. Its upgradeable guard lives on, and is not what the writer is downgraded to.
+#[test]
+fn a_thread_downgrades_to_a_new_reader_beside_its_upgradeable_one() {
+    let client = Client::connect("memory:").unwrap();
+    let sides = client.read_write_lock("prices");
+    let held = sides.upgradeable_read().fenced().acquire().unwrap();
+    let writer = sides.upgrade(&held).unwrap();
+    let written = writer.token();
+    let reader = sides.downgrade(writer).unwrap();
+    assert!(reader.token() > written && written > held.token());
+    assert_ne!(reader.owner_id(), held.owner_id());
+    reader.release().unwrap();
+    sides.upgrade(&held).unwrap().release().unwrap();
+    held.release().unwrap();
+}

@@ -9,6 +9,7 @@ use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::table::LeaseEntry;
+use crate::engine::lease::upgrade_slot::UpgradeSlot;
 use crate::engine::local_queue::leader::Leader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, Grant, Wake};
@@ -101,6 +102,7 @@ impl ProvedGrant {
             extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
             term,
+            upgrade: UpgradeSlot::default(),
             span: hold_span(&request.name, self.grant.token),
         };
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the

@@ -12,4 +12,5 @@ pub(crate) mod outage;
 pub(crate) mod path;
 pub(crate) mod pending_ticket;
 pub(crate) mod request;
+pub(crate) mod upgrade_claim;
 pub(crate) mod wait_state;

@@ -31,6 +31,7 @@ impl AcquirePath {
     pub(crate) fn enter(request: Arc<AcquireRequest>) -> Self {
         match request.options.owner.clone() {
             Some(owner) => Self::Asks(Box::pin(enter_as(owner, request))),
+            None if request.upgrade_of.is_some() => Self::Asks(Box::pin(enter_new(request))),
             None => Self::queue_up(request),
         }
     }
@@ -91,12 +92,14 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         request.waiter.answered(true, now);
         slot.turn.lock().await
     };
-    let upgrades = request.upgrade_of.is_some();
-    // An upgrade enters beside the hold of its owner. Only a writer that this owner has become is entered again.
-    let current = if upgrades {
-        slot.upgraded()
-    } else {
-        slot.current()
+    let (upgrades, downgrades) = (request.upgrade_of.is_some(), request.downgrade_of.is_some());
+    let current = match (upgrades, downgrades) {
+        // An upgrade enters beside the hold of its owner. Only a writer that this owner has become is entered again.
+        (true, _) => slot.newer(),
+        // The writer has left the slot. A hold that is still there reads upgradeably, with a token that is older than
+        // what has been written.
+        (false, true) => None,
+        (false, false) => slot.current(),
     };
     if let Some(hold) = current {
         if !context.reenters {
@@ -107,13 +110,27 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         request.set_path(AcquireEnd::Reentered);
         return hold.shared_with(terms.kind).map(Some);
     }
-    let hold = AcquirePath::queue_up(Arc::clone(&request)).await?;
+    let hold = enter_new(Arc::clone(&request)).await?;
     if let Some(hold) = &hold {
-        if upgrades {
-            slot.put_upgraded(hold);
+        if upgrades || downgrades && slot.current().is_some() {
+            slot.put_newer(hold);
         } else {
             slot.put(hold);
         }
+    }
+    Ok(hold)
+}
+
+/// Acquires a hold of its own. An upgrade does so only if no other one of its reader waits or has succeeded. One of the
+/// same owner has taken its turn before, and has entered the writer again.
+async fn enter_new(request: Arc<AcquireRequest>) -> AcquireResult {
+    let Some(claim) = &request.upgrade_of else {
+        return AcquirePath::queue_up(request).await;
+    };
+    claim.begin()?;
+    let hold = AcquirePath::queue_up(Arc::clone(&request)).await?;
+    if let Some(writer) = &hold {
+        claim.granted(writer);
     }
     Ok(hold)
 }

@@ -34,7 +34,7 @@ impl<'a> PendingTicket<'a> {
             kind: terms.kind,
             name: request.name.clone(),
             owner: match &request.upgrade_of {
-                Some(reader) => fresh.upgrading(reader),
+                Some(claim) => fresh.upgrading(&claim.owner),
                 None if terms.kind.is_upgradeable() => fresh.upgradeable(),
                 None => fresh,
             },
@@ -42,7 +42,7 @@ impl<'a> PendingTicket<'a> {
         let ask = AttemptRequest {
             delay: terms.delay,
             downgrade_of: request.downgrade_of.clone(),
-            upgrade_of: request.upgrade_of.clone(),
+            upgrade_of: request.upgrade_of.as_ref().map(|claim| claim.owner.clone()),
             liveness: Liveness::new(Arc::clone(request) as _),
             ..AttemptRequest::once(ticket, terms.lease, terms.wish)
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::acquire::context::LockContext;
+use crate::engine::acquire::upgrade_claim::UpgradeClaim;
 use crate::engine::instruments::{AcquireEnd, Instruments};
 use crate::engine::lease::hold::{Hold, Successor};
 use crate::engine::local_queue::leader::AcquireTerms;
@@ -32,8 +33,8 @@ pub(crate) struct AcquireRequest {
     pub(crate) terms: AcquireTerms,
     /// The owner of the write hold that this reader joins, for a downgrade.
     pub(crate) downgrade_of: Option<OwnerId>,
-    /// The owner of the upgradeable hold beside which this writer enters, for an upgrade.
-    pub(crate) upgrade_of: Option<OwnerId>,
+    /// The upgradeable hold beside which this writer enters, for an upgrade. Boxed, because few requests have one.
+    pub(crate) upgrade_of: Option<Box<UpgradeClaim>>,
     /// Through this the local queue notifies it. It also has the last error of the store.
     pub(crate) waiter: Waiter,
     /// The caller has left. A request in flight is finished in the background.

@@ -11,6 +11,7 @@ use tracing::Span;
 
 use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::hold::{Hold, NextHolder, Successor};
+use crate::engine::lease::upgrade_slot::UpgradeSlot;
 use crate::store::BootInstant;
 
 impl Hold {
@@ -42,6 +43,7 @@ impl Hold {
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             term: self.term.take(),
+            upgrade: UpgradeSlot::default(),
             span: Span::none(),
         };
         *self.disarmed.get_mut() = true;

@@ -18,6 +18,7 @@ use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::status::{HoldEnd, HoldStatus};
 use crate::engine::lease::steward::{StewardCommand, StewardHandle};
+use crate::engine::lease::upgrade_slot::UpgradeSlot;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, LockKind};
@@ -82,6 +83,8 @@ pub(crate) struct Hold {
     pub(crate) disarmed: AtomicBool,
     /// The leader term of this hold: waiters of this process may get it by hand-off.
     pub(crate) term: Option<Arc<LeaderTerm>>,
+    /// The upgrade of this upgradeable hold.
+    pub(crate) upgrade: UpgradeSlot,
     /// The time of the present holder. Disabled unless a subscriber wants it.
     pub(crate) span: Span,
 }

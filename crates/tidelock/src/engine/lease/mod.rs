@@ -11,3 +11,4 @@ mod renewal_batch;
 pub(crate) mod status;
 pub(crate) mod steward;
 pub(crate) mod table;
+pub(crate) mod upgrade_slot;

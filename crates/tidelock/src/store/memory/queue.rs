@@ -59,10 +59,26 @@ impl LockQueue {
 
     /// When the first entry that blocks this owner ends. The owner retries then at the latest. `None`: no entry blocks
     /// the owner.
+    ///
+    /// Holders and waiting upgrades count wherever they stand: an upgradeable reader enters ahead of plain readers that
+    /// wait, and its upgrade stands behind it.
     pub(crate) fn in_the_way(&self, owner: &OwnerId, kind: LockKind) -> Option<BootInstant> {
-        let before = self.0.iter().take_while(|place| place.owner != *owner);
-        let ends = before.filter(|place| !kind.shares_with(place.kind));
-        ends.map(|place| place.ends).min()
+        let own = self.0.iter().position(|place| place.owner == *owner);
+        let blocks = |(at, place): (usize, &QueuedHold)| {
+            let counts = own.is_none_or(|own| at < own)
+                || place.token.is_some()
+                || place.upgrade_of.is_some();
+            let other = place.owner != *owner && !self.has_lost_its_reader(place);
+            (counts && other && !kind.shares_with(place.kind)).then_some(place.ends)
+        };
+        self.0.iter().enumerate().filter_map(blocks).min()
+    }
+
+    /// Whether this is a waiting upgrade whose reader does not hold the lock. It is never granted, and blocks nobody. It
+    /// stays until it asks again, so that it is woken and told.
+    fn has_lost_its_reader(&self, place: &QueuedHold) -> bool {
+        let reader = place.upgrade_of.as_ref();
+        place.token.is_none() && reader.is_some_and(|reader| !self.is_upgradeable(reader))
     }
 
     /// When the first other holder beside the reader that is upgraded ends. `None`: there is none.
@@ -125,6 +141,10 @@ impl LockQueue {
         let mut next = Vec::new();
         let (mut any, mut upgradeable) = (false, false);
         for place in &self.0 {
+            if self.has_lost_its_reader(place) {
+                next.push(&place.owner);
+                continue;
+            }
             let blocked = match &place.upgrade_of {
                 Some(reader) => self.beside(reader).is_some(),
                 None if place.kind.is_read() => false,
@@ -141,5 +161,45 @@ impl LockQueue {
             }
         }
         next.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::OwnerMint;
+
+    /// The entry of an upgradeable reader that has entered stands behind that of a plain one that waits, and its writer
+    /// behind it.
+    #[test]
+    fn a_reader_is_blocked_by_the_upgrade_behind_it() {
+        let (mint, mut queue) = (OwnerMint::new(), LockQueue::default());
+        let (reader, held) = (mint.fresh(), mint.fresh().upgradeable());
+        let writer = mint.fresh().upgrading(&held);
+        let mut put = |kind, owner: &OwnerId, token, upgrade_of| {
+            queue.put(QueuedHold {
+                kind,
+                owner: owner.clone(),
+                ends: BootInstant(9),
+                token,
+                upgrade_of,
+                delay: Duration::ZERO,
+            });
+            queue.in_the_way(&reader, LockKind::Read)
+        };
+        let of = || Some(held.clone());
+        assert_eq!(put(LockKind::Read, &reader, None, None), None);
+        assert_eq!(put(LockKind::UpgradeableRead, &held, None, None), None);
+        assert_eq!(put(LockKind::Write, &writer, None, of()), None, "no reader");
+        assert_eq!(
+            put(LockKind::UpgradeableRead, &held, Some(1), None),
+            Some(BootInstant(9))
+        );
+        assert_eq!(
+            put(LockKind::Write, &writer, Some(2), of()),
+            Some(BootInstant(9))
+        );
+        queue.remove(&writer);
+        assert_eq!(queue.in_the_way(&reader, LockKind::Read), None);
     }
 }

@@ -6,21 +6,35 @@ use crate::store::{AttemptRequest, BootInstant, Ticket};
 use crate::types::LostReason;
 
 /// When the first entry that blocks this attempt ends. `None`: nothing blocks it.
-///
-/// # Errors
-/// `Lost` for an upgrade whose reader does not hold the lock: another writer may have had it since.
 pub(crate) fn in_the_way(
     records: &mut Records,
     ask: &AttemptRequest,
     now: BootInstant,
-) -> Result<Option<BootInstant>> {
+) -> Option<BootInstant> {
     let Ticket { kind, name, owner } = &ask.ticket;
     let queue = records.queue(name, now);
+    queue.and_then(|queue| match &ask.upgrade_of {
+        Some(reader) => queue.beside(reader),
+        None => queue.in_the_way(owner, *kind),
+    })
+}
+
+/// Makes sure that the reader of an upgrade holds the lock, also if the upgrade was granted before.
+///
+/// # Errors
+/// `Lost` if it does not: another writer may have had the lock since.
+pub(crate) fn check_reader(
+    records: &mut Records,
+    ask: &AttemptRequest,
+    now: BootInstant,
+) -> Result<()> {
     let Some(reader) = &ask.upgrade_of else {
-        return Ok(queue.and_then(|queue| queue.in_the_way(owner, *kind)));
+        return Ok(());
     };
-    match queue.filter(|queue| queue.is_upgradeable(reader)) {
-        Some(queue) => Ok(queue.beside(reader)),
-        None => Err(Error::lost(LostReason::Taken)),
+    let queue = records.queue(&ask.ticket.name, now);
+    if queue.is_some_and(|queue| queue.is_upgradeable(reader)) {
+        Ok(())
+    } else {
+        Err(Error::lost(LostReason::Taken))
     }
 }

@@ -95,13 +95,28 @@ pub(crate) fn next_place(name: &Name, position: FairPosition) -> String {
     )
 }
 
-/// Removes waiters that are not alive, and holders that have lost the lock.
+/// Removes waiters that are not alive, holders that have lost the lock, and then upgrades whose reader is no holder.
+/// `@tidelock_reader` has the upgradeable reader that holds the lock, or an empty text.
 pub(crate) fn remove_dead(name: &Name) -> String {
     let id = id(name);
     format!(
         "DELETE w FROM tidelock_waiters AS w FORCE INDEX (PRIMARY) WHERE w.id = {id} AND w.alive <= {NOW}; \
          SET @tidelock_row = COALESCE((SELECT l.owner FROM tidelock_locks AS l WHERE l.id = {id} AND l.expires > {NOW}), ''); \
-         DELETE s FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id} AND (s.ends <= {NOW} OR s.held_as <> @tidelock_row)"
+         DELETE s FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id} AND (s.ends <= {NOW} OR s.held_as <> @tidelock_row); \
+         SET @tidelock_reader = (SELECT COALESCE(MAX(s.owner), '') FROM tidelock_sides AS s FORCE INDEX (PRIMARY) \
+           WHERE s.id = {id} AND s.held_as IS NOT NULL AND {upgradeable}); \
+         DELETE s FROM tidelock_sides AS s FORCE INDEX (PRIMARY) WHERE s.id = {id} AND s.held_as IS NULL \
+           AND s.owner LIKE '%{UPGRADES}%' AND NOT {upgrades}",
+        upgradeable = is_upgradeable("s"),
+        upgrades = upgrades_the_reader("s"),
+    )
+}
+
+/// Whether a row of the sides is that of the writer that the upgradeable reader inside becomes.
+fn upgrades_the_reader(row: &str) -> String {
+    format!(
+        "({row}.owner LIKE '%{UPGRADES}%' AND CONCAT(SUBSTRING_INDEX({row}.owner, ':', 1), ':', \
+           SUBSTRING_INDEX({row}.owner, ':', -1), '{UPGRADEABLE}') = @tidelock_reader)"
     )
 }
 
@@ -115,7 +130,7 @@ pub(crate) fn is_upgradeable(row: &str) -> String {
 
 /// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says: readers
 /// beside readers, behind nobody else; the first upgradeable reader beside plain ones, and the writer that it becomes beside
-/// it alone; all others alone, behind nobody. Their grants are not confirmed. `@tidelock_next`
+/// it alone, as if nobody else waited; all others alone, behind nobody. Their grants are not confirmed. `@tidelock_next`
 /// has the owners of these grants, or NULL.
 ///
 /// Places are not always next to each other, and each reader has a token of its own: that of the lock, and as much more
@@ -132,19 +147,20 @@ pub(crate) fn serve(name: &Name) -> String {
          SET @tidelock_inside = (SELECT MAX(s.held_as) FROM {side} AND s.held_as IS NOT NULL), \
            @tidelock_shared = (SELECT COUNT(*) = 0 FROM {side} AND s.held_as IS NOT NULL AND s.shares = 0 AND NOT {upgradeable}), \
            @tidelock_holders = (SELECT COUNT(*) FROM {side} AND s.held_as IS NOT NULL), \
-           @tidelock_reader = (SELECT COALESCE(MAX(s.owner), '') FROM {side} AND s.held_as IS NOT NULL AND {upgradeable}), \
+           @tidelock_upgrade = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND {upgrades}), \
            @tidelock_free = (SELECT COUNT(*) FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_open \
              AND (l.expires <= {NOW} OR RIGHT(l.owner, {suffix}) = '{STANDS_FOR_SIDES}')), \
            @tidelock_fair = (SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {waiter}), \
            @tidelock_write = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 0 AND NOT {upgradeable}), \
            @tidelock_upgradeable = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND {upgradeable}), \
            @tidelock_read = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 1); \
-         SET @tidelock_alone = LEAST(@tidelock_fair, @tidelock_write), \
-           @tidelock_beside = (SELECT COUNT(*) FROM {side} AND s.place = @tidelock_write AND @tidelock_holders = 1 \
-             AND @tidelock_write < @tidelock_fair AND s.owner LIKE CONCAT(SUBSTRING_INDEX(@tidelock_reader, ':', 1), \
-               ':%{UPGRADES}', SUBSTRING_INDEX(SUBSTRING_INDEX(@tidelock_reader, ':', 2), ':', -1)) \
-             AND @tidelock_reader <> ''); \
-         SET @tidelock_exclusive = @tidelock_free AND (@tidelock_inside IS NULL OR @tidelock_beside) \
+         SET @tidelock_upgrades = @tidelock_upgrade < {NOWHERE}; \
+         SET @tidelock_fair = IF(@tidelock_upgrades, {NOWHERE}, @tidelock_fair), \
+           @tidelock_write = IF(@tidelock_upgrades, @tidelock_upgrade, @tidelock_write), \
+           @tidelock_read = IF(@tidelock_upgrades, {NOWHERE}, @tidelock_read), \
+           @tidelock_upgradeable = IF(@tidelock_upgrades, {NOWHERE}, @tidelock_upgradeable); \
+         SET @tidelock_alone = LEAST(@tidelock_fair, @tidelock_write); \
+         SET @tidelock_exclusive = @tidelock_free AND (@tidelock_inside IS NULL OR @tidelock_upgrades AND @tidelock_holders = 1) \
              AND @tidelock_alone < {NOWHERE} AND @tidelock_alone <= LEAST(@tidelock_read, @tidelock_upgradeable), \
            @tidelock_upgradeable = IF(@tidelock_reader = '', @tidelock_upgradeable, {NOWHERE}); \
          SET @tidelock_read = LEAST(@tidelock_read, @tidelock_upgradeable); \
@@ -171,6 +187,7 @@ pub(crate) fn serve(name: &Name) -> String {
          DELETE w FROM {waiter} AND w.place = @tidelock_fair",
         dead = remove_dead(name),
         suffix = STANDS_FOR_SIDES.len(),
+        upgrades = upgrades_the_reader("s"),
     )
 }
 

@@ -28,18 +28,16 @@ impl Mysql {
         let row = self.first_row(&rows).await?;
         self.tell(row, 4)?;
         let attempt = Self::read_attempt(row)?;
+        // Also if the ticket was granted: its reader may have been lost since, and others may have had the lock in between.
+        if matches!(follows, Follows::Upgradeable(_)) && number(row, 6)? == 0 {
+            return Err(Error::lost(LostReason::Taken));
+        }
         if matches!(attempt, Attempt::Held(_)) {
-            match follows {
-                Follows::Writer(_) => {
-                    return match number(row, 5)? {
-                        0 => Ok(Attempt::held(None, FENCED)),
-                        _ => Err(Error::lost(LostReason::Taken)),
-                    };
-                }
-                Follows::Upgradeable(_) if number(row, 6)? == 0 => {
-                    return Err(Error::lost(LostReason::Taken));
-                }
-                Follows::Upgradeable(_) | Follows::Nobody => {}
+            if matches!(follows, Follows::Writer(_)) {
+                return match number(row, 5)? {
+                    0 => Ok(Attempt::held(None, FENCED)),
+                    _ => Err(Error::lost(LostReason::Taken)),
+                };
             }
             self.waiters.was_refused(ask);
             // The looks of this process notice the end of the holder's lease.

@@ -100,7 +100,7 @@ impl QueueSql {
         )
     }
 
-    /// Removes waiters that are not alive, and holders that have lost the lock.
+    /// Removes waiters that are not alive, holders that have lost the lock, and then upgrades whose reader is no holder.
     pub(crate) fn remove_dead(&self, name: &str) -> String {
         let Self {
             locks,
@@ -111,13 +111,16 @@ impl QueueSql {
         format!(
             "DELETE FROM {waiters} WHERE name = {name} AND alive <= {NOW}; \
              DELETE FROM {sides} AS s WHERE s.name = {name} AND (s.ends <= {NOW} OR s.held_as <> \
-               coalesce((SELECT l.owner FROM {locks} AS l WHERE l.name = {name} AND l.expires > {NOW}), '')); "
+               coalesce((SELECT l.owner FROM {locks} AS l WHERE l.name = {name} AND l.expires > {NOW}), '')); \
+             DELETE FROM {sides} AS s WHERE s.name = {name} AND s.held_as IS NULL AND s.owner LIKE '%{UPGRADES}%' \
+               AND NOT EXISTS (SELECT 1 FROM {sides} AS u WHERE u.name = {name} AND u.held_as IS NOT NULL AND u.owner = {upgraded}); ",
+            upgraded = upgraded("s.owner"),
         )
     }
 
     /// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says:
     /// readers beside readers, behind nobody else; the first upgradeable reader beside plain ones, and the writer that it
-    /// becomes beside it alone; all others alone, behind nobody. Their grants are not confirmed.
+    /// becomes beside it alone, ahead of everybody; all others alone, behind nobody. Their grants are not confirmed.
     pub(crate) fn serve(&self, name: &str) -> String {
         let Self {
             locks,
@@ -133,16 +136,16 @@ impl QueueSql {
                  coalesce(bool_and(reads OR {upgradeable}), true) AS shared, max(owner) FILTER (WHERE {upgradeable}) AS upgradeable \
                FROM {sides} WHERE name = {name} AND held_as IS NOT NULL), \
              ordered AS (SELECT owner, lease, reads, row_number() OVER arrival AS turn, {upgradeable} AS upgradeable, \
-                 bool_and(coalesce(reads OR {upgradeable}, false)) OVER arrival AS readers, \
+                 is_upgrade, bool_and(coalesce(reads OR {upgradeable}, false)) OVER arrival AS readers, \
                  count(*) FILTER (WHERE {upgradeable}) OVER arrival AS upgradeables, first_value(owner) OVER arrival AS first \
-               FROM ({arrivals}) AS arrivals WINDOW arrival AS (ORDER BY place, owner)), \
+               FROM (SELECT a.*, coalesce({upgraded} = i.upgradeable, false) AS is_upgrade FROM ({arrivals}) AS a, inside AS i) AS arrivals \
+               WINDOW arrival AS (ORDER BY NOT is_upgrade, place, owner)), \
              entering AS (SELECT o.owner, o.reads, least(o.lease, {unconfirmed}) * interval '1 microsecond' AS lease, \
                  CASE WHEN o.reads IS NULL THEN o.owner ELSE coalesce(i.held_as, o.first || '{STANDS_FOR_SIDES}') END AS holds_as \
                FROM ordered AS o, inside AS i, {locks} AS l \
                WHERE l.name = {name} AND (l.owner IS NULL OR l.expires <= {NOW} OR l.owner LIKE '%{STANDS_FOR_SIDES}') \
                  AND (o.readers AND i.shared AND (NOT o.upgradeable OR o.upgradeables = 1 AND i.upgradeable IS NULL) \
-                   OR o.turn = 1 AND (i.held_as IS NULL OR i.holders = 1 AND o.owner LIKE \
-                     split_part(i.upgradeable, ':', 1) || ':%{UPGRADES}' || split_part(i.upgradeable, ':', 2)))), \
+                   OR o.turn = 1 AND (i.held_as IS NULL OR i.holders = 1 AND o.is_upgrade))), \
              gone AS (DELETE FROM {waiters} WHERE owner IN (SELECT owner FROM entering WHERE reads IS NULL)), \
              holds AS (UPDATE {sides} AS s SET held_as = e.holds_as, ends = {NOW} + e.lease, token = nextval('{locks}_tokens') \
                FROM entering AS e WHERE s.owner = e.owner AND e.reads IS NOT NULL RETURNING s.held_as, s.ends, s.token), \
@@ -156,6 +159,7 @@ impl QueueSql {
             dead = self.remove_dead(name),
             arrivals = self.arrivals(name),
             upgradeable = format_args!("owner LIKE '%{UPGRADEABLE}'"),
+            upgraded = upgraded("a.owner"),
         )
     }
 
@@ -197,6 +201,13 @@ impl QueueSql {
         );
         text
     }
+}
+
+/// The owner of the upgradeable reader that a writer was, as an expression. For any other owner: that of nobody.
+fn upgraded(writer: &str) -> String {
+    format!(
+        "split_part({writer}, ':', 1) || ':' || split_part({writer}, ':', 4) || '{UPGRADEABLE}'"
+    )
 }
 
 /// Statements that may grant. A grant waits for a fence in a user's transaction, so it gives up soon.

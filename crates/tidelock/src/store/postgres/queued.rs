@@ -105,10 +105,12 @@ impl QueuedLocks<'_> {
             1 => return Err(withdrawn()),
             _ => return Err(is_semaphore()),
         }
+        // Also if the ticket was granted: its reader may have been lost since, and others may have had the lock in between.
+        if ask_for.upgrade_of.is_some() && columns.number(4)? == 0 {
+            return Err(Error::lost(LostReason::Taken));
+        }
         if columns.number(0)? == 0 {
-            if ask_for.downgrade_of.is_some()
-                || ask_for.upgrade_of.is_some() && columns.number(4)? == 0
-            {
+            if ask_for.downgrade_of.is_some() {
                 return Err(Error::lost(LostReason::Taken));
             }
             self.waiters.was_refused(ask_for);

@@ -28,6 +28,10 @@ impl LockTransaction<'_> {
             return Ok(Decision::IsSemaphore);
         }
         self.make_sides()?;
+        // Also if the ticket was granted: its reader may have been lost since, and others may have had the lock in between.
+        if self.has_no_reader(name, follows)? {
+            return Ok(Decision::NotFollowed);
+        }
         match self.side_of(name, owner)? {
             Some(holder) if holder.held_as.is_some() => {
                 self.extend_holder(name, &holder, lease)?;
@@ -43,14 +47,10 @@ impl LockTransaction<'_> {
             };
             self.join(ticket, lease, &writer)?
         } else {
-            let mut place = position;
-            if let Follows::Upgradeable(reader) = follows {
-                let reader = self.holder_of(name, reader, LockKind::UpgradeableRead)?;
-                if reader.is_none() {
-                    return Ok(Decision::NotFollowed);
-                }
-                place = FairPosition::First;
-            }
+            let place = match follows {
+                Follows::Upgradeable(_) => FairPosition::First,
+                Follows::Nobody | Follows::Writer(_) => position,
+            };
             self.take_side_place(ticket, lease, place)?;
             let mut all = self.serve_sides(name, Some((owner, lease)))?.into_iter();
             all.find(|(served, _)| served == owner)
@@ -70,6 +70,15 @@ impl LockTransaction<'_> {
                 Ok(Decision::Held(left.unwrap_or_default()))
             }
         }
+    }
+
+    /// Whether this is an upgrade whose reader does not hold the lock.
+    fn has_no_reader(&self, name: &str, follows: Follows<'_>) -> Result<bool> {
+        let Follows::Upgradeable(reader) = follows else {
+            return Ok(false);
+        };
+        let reader = self.holder_of(name, reader, LockKind::UpgradeableRead)?;
+        Ok(reader.is_none())
     }
 
     /// The hold of an owner, if it is of this kind.

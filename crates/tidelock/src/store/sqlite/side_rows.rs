@@ -72,7 +72,7 @@ impl QueuedRow {
 pub(crate) struct SideQueue {
     pub(crate) holders: Vec<QueuedRow>,
     pub(crate) waiters: Vec<QueuedRow>,
-    /// Owners whose lease has ended, or whose process has shown no life.
+    /// Owners whose lease has ended, or whose process has shown no life, and upgrades without their reader.
     pub(crate) dead: Vec<String>,
     /// For how long a lock without sides is held under the same name.
     pub(crate) held_without_sides: Option<Duration>,
@@ -85,6 +85,26 @@ impl SideQueue {
 
     pub(crate) fn has_waiter(&self, owner: &str) -> bool {
         self.waiters.iter().any(|waiter| waiter.owner == owner)
+    }
+
+    /// An upgrade whose reader does not hold the lock counts as dead. Otherwise it would keep out all others.
+    fn drop_orphans(&mut self) {
+        let Self {
+            holders,
+            waiters,
+            dead,
+            ..
+        } = self;
+        waiters.retain(|waiter| {
+            let Some(reader) = OwnerId::upgraded(&waiter.owner) else {
+                return true;
+            };
+            let stays = holders.iter().any(|holder| holder.owner == reader);
+            if !stays {
+                dead.push(waiter.owner.clone());
+            }
+            stays
+        });
     }
 
     /// The waiters that enter now.
@@ -167,6 +187,7 @@ impl LockTransaction<'_> {
                 queue.waiters.push(entry);
             }
         }
+        queue.drop_orphans();
         let without_sides = row.filter(|row| !stands_for_sides(&row.owner));
         let left = without_sides.map(|row| row.left(name, self.now, self.seen));
         queue.held_without_sides = left.filter(|left| !left.is_zero());

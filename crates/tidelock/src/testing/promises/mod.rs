@@ -37,4 +37,7 @@ pub mod spin;
 pub mod state;
 pub mod successor;
 pub mod upgrade;
+pub mod upgrade_losses;
+pub mod upgrade_owners;
+pub mod upgrade_requests;
 pub mod wake;
