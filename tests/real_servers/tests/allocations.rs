@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 const ROUNDS: u64 = 500;
 
 /// One for the call of `acquire`, one for its future, two for the owner's name, one for each of the two futures behind
-/// `dyn Backend`, three for the hold, its guard and the local queue of its name, one for the future that releases, one
-/// for each of the two keys, and one for the list in the script's answer. The pipeline itself needs none.
-const PAIR: u64 = 13;
+/// `dyn Backend`, three for the hold, its guard and the local queue of its name, and one for the future that
+/// releases. The pipeline itself needs none, and the script derives the other names from the key.
+const PAIR: u64 = 10;
 
 /// Allocations per round on this thread. The connection runs on this thread too, the steward does not.
 fn allocations<F: Future>(runtime: &tokio::runtime::Runtime, mut round: impl FnMut() -> F) -> u64 {

@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS sides (
     place INTEGER NOT NULL,     -- grows with each arrival
     owner TEXT NOT NULL UNIQUE,
     client TEXT NOT NULL,
-    reads INTEGER NOT NULL,     -- 1: a reader, 0: a writer, or an upgradeable reader by its owner
+    reads INTEGER NOT NULL,     -- 1: a reader, 0: a writer
     lease INTEGER NOT NULL,     -- nanoseconds
     ends INTEGER NOT NULL,      -- a holder: its deadline; a waiter: alive until. Nanoseconds of the clock named by domain
     domain TEXT NOT NULL,
