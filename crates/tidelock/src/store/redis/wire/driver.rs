@@ -61,7 +61,7 @@ use crate::store::redis::wire::stream::ByteStream;
 const GROUPS: usize = 3;
 
 /// The callers of a smaller group are woken together: a write costs as much as the work of a few callers.
-const SMALLEST_GROUP: usize = 8;
+const SMALLEST_GROUP: usize = 4;
 
 /// The push handler: the driver calls it for each push, without a lock. It must not block.
 pub(crate) type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
