@@ -41,13 +41,10 @@ fn of_pollers(ours: &'static str, theirs: &'static str) -> f64 {
     part
 }
 
-/// A client that is never refused does not learn that the server publishes events. It must still count the subscribers,
-/// otherwise it never pauses for another client.
-#[tokio::test(flavor = "multi_thread")]
-async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
-    let server = telling();
-    let url = format!("{}?locks=plain", server.url());
-    let (busy, other) = (Client::connect(&url).await, Client::connect(&url).await);
+/// How many turns a client has that takes and releases a lock in a loop, while another client has [`TURNS`]. The
+/// other asks after some hundred releases of the first.
+async fn turns_beside(busy: &str, other: &str) -> u32 {
+    let (busy, other) = (Client::connect(busy).await, Client::connect(other).await);
     let (busy, other) = (busy.unwrap(), other.unwrap());
     let turns = Arc::new(AtomicU32::new(0));
     let tasks: Vec<_> = (0..2)
@@ -63,24 +60,42 @@ async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
             })
         })
         .collect();
-    while turns.load(Ordering::SeqCst) < 100 {
+    while turns.load(Ordering::SeqCst) < 400 {
         tokio::task::yield_now().await;
     }
     let before = turns.load(Ordering::SeqCst);
     for _ in 0..TURNS {
-        other
-            .lock("hot")
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let guard = other.lock("hot").acquire().await.unwrap();
+        guard.release().await.unwrap();
     }
     let theirs = turns.load(Ordering::SeqCst) - before;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     println!("{TURNS} turns beside {theirs}");
+    theirs
+}
+
+/// A client that is never refused does not learn that the server publishes events. It must still count the subscribers,
+/// otherwise it never pauses for another client.
+#[tokio::test(flavor = "multi_thread")]
+async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
+    let server = telling();
+    let url = format!("{}?locks=plain", server.url());
+    let theirs = turns_beside(&url, &url).await;
     // The client keeps the lock for 10 ms in a row.
+    assert!(theirs < TURNS * 15, "{TURNS} turns beside {theirs}");
+}
+
+/// Such a client asks for the setting after some releases. One that may not read it does not know that events are off.
+#[tokio::test(flavor = "multi_thread")]
+async fn t72_a_client_that_may_not_read_the_setting_lets_another_have_turns() {
+    let server = RedisServer::builder()
+        .args(["--notify-keyspace-events", "Kgx"])
+        .acl("user default off\nuser blind on >secret ~* &* +@all -config\nuser seer on >secret ~* &* +@all")
+        .start()
+        .unwrap();
+    let [blind, seer] = ["blind", "seer"]
+        .map(|user| format!("redis://{user}:secret@{}?locks=plain", server.addr()));
+    let theirs = turns_beside(&blind, &seer).await;
     assert!(theirs < TURNS * 15, "{TURNS} turns beside {theirs}");
 }
 
