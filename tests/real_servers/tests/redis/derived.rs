@@ -290,3 +290,29 @@ async fn a_server_that_wants_keys_declared_gets_them() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_tries_the_form_that_locks_use() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let builder = Client::builder().publish_process_info(false);
+    let client = builder.connect(&proxy.url()).await?;
+    let load = ["SCRIPT", "LOAD", redis_scripts::acquire()];
+    let acquire: String = server.query(&load)?;
+    let used = || {
+        let calls = proxy.log().into_iter();
+        let calls = calls.filter(|call| call.args.first() == Some(&acquire.clone().into_bytes()));
+        calls.map(|call| call.args[1].clone()).collect::<Vec<_>>()
+    };
+    client.lock("stock").acquire().await?.release().await?;
+    let locks = used();
+    ensure!(locks.len() == 1, "{locks:?}");
+    proxy.reset_counts();
+    client.diagnose().await?;
+    let tries = used();
+    ensure!(
+        !tries.is_empty() && tries.iter().all(|keys| *keys == locks[0]),
+        "{tries:?}"
+    );
+    Ok(())
+}
