@@ -329,7 +329,97 @@ impl KnownNames {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio_postgres::{Config, NoTls};
+
     use super::*;
+    use crate::store::Caller;
+
+    /// Sends a message of the server.
+    async fn say(to: &mut DuplexStream, letter: u8, body: &[u8]) {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        let message = [&[letter][..], &length.to_be_bytes(), body].concat();
+        to.write_all(&message).await.unwrap();
+    }
+
+    /// The next message of the client: its letter, and its text. The first has no letter.
+    async fn hear(from: &mut DuplexStream, has_letter: bool) -> Option<(u8, String)> {
+        let letter = if has_letter {
+            from.read_u8().await.ok()?
+        } else {
+            0
+        };
+        let length = from.read_u32().await.ok()? - 4;
+        let mut body = vec![0; usize::try_from(length).unwrap()];
+        from.read_exact(&mut body).await.ok()?;
+        let text = String::from_utf8_lossy(&body);
+        Some((letter, text.trim_end_matches('\0').to_owned()))
+    }
+
+    /// A server that answers each `EXECUTE` with this error, and each other text with nothing. Returns what it was asked.
+    async fn refusing(mut client: DuplexStream, code: &str) -> Vec<String> {
+        let mut asked = Vec::new();
+        hear(&mut client, false).await;
+        say(&mut client, b'R', &[0, 0, 0, 0]).await;
+        say(&mut client, b'Z', b"I").await;
+        while let Some((letter, text)) = hear(&mut client, true).await {
+            if letter != b'Q' {
+                // Of a statement without a name, and of the end.
+                asked.push(char::from(letter).to_string());
+                continue;
+            }
+            if text.contains("EXECUTE") {
+                let error = format!("SERROR\0C{code}\0Mrefused\0\0");
+                say(&mut client, b'E', error.as_bytes()).await;
+            } else {
+                say(&mut client, b'C', b"PREPARE\0").await;
+            }
+            say(&mut client, b'Z', b"I").await;
+            let words = text.split("; ").filter_map(|text| text.split(' ').next());
+            asked.push(words.collect::<Vec<_>>().join(" "));
+        }
+        asked
+    }
+
+    #[derive(Debug)]
+    struct Gone;
+
+    impl Caller for Gone {
+        fn has_left(&self) -> bool {
+            true
+        }
+    }
+
+    /// What a server that refuses so is asked on behalf of this caller.
+    async fn asked_of(code: &'static str, liveness: &Liveness) -> (NamedAnswer, Vec<String>) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = tokio::spawn(refusing(theirs, code));
+        let mut config = Config::new();
+        config.user("app");
+        let (client, connection) = config.connect_raw(ours, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let live = LiveClient::new(client);
+        let statement = NamedStatement::new("text", "SELECT $1".to_owned());
+        let now = BootInstant::from_nanos(1);
+        let asked = Asked { liveness, now };
+        let answer = statement.run(&live, &[Value::Text("till")], asked);
+        let answer = answer.await.unwrap();
+        drop(live);
+        (answer, server.await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_statement_is_not_sent_again_for_a_caller_that_has_left() {
+        for code in ["26000", "0A000"] {
+            let gone = Liveness::new(Arc::new(Gone));
+            let (answer, asked) = asked_of(code, &gone).await;
+            assert!(answer.has_left, "{code}");
+            assert_eq!(asked[..2], ["PREPARE", "EXECUTE"], "{code}");
+            assert_eq!(asked[2..], ["X"], "{code}: nothing but the end");
+        }
+    }
 
     #[test]
     fn a_name_stands_for_one_text() {
