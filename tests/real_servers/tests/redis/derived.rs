@@ -275,9 +275,10 @@ async fn a_server_that_wants_keys_declared_gets_them() -> Result<()> {
         let proxy = Declaring::before(server.addr(), derive.clone()).await?;
         let builder = Client::builder().publish_process_info(false);
         let client = builder.connect(&format!("redis://{}", proxy.addr)).await?;
-        let lock: AnyLock = match is_plain {
-            false => client.lock("stock").into(),
-            true => client.plain_lock("plain").into(),
+        let lock: AnyLock = if is_plain {
+            client.plain_lock("plain").into()
+        } else {
+            client.lock("stock").into()
         };
         proxy.spent();
         let guard = lock.acquire().await?;

@@ -48,7 +48,6 @@ async fn commands(server: &RedisServer, lock: &AnyLock) -> Result<BTreeMap<Strin
 const NOW_AND_THEN: [&str; 3] = ["config|resetstat", "config|get", "info"];
 
 /// The commands of a pair, as those of all pairs.
-
 fn counts(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     let owned = |(command, calls): &(&str, u64)| ((*command).to_owned(), *calls * PAIRS);
     commands.iter().map(owned).collect()

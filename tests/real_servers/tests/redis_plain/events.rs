@@ -284,57 +284,6 @@ async fn a_client_that_does_not_wait_causes_no_traffic() -> Result<()> {
     Ok(())
 }
 
-/// How often releases have counted listeners.
-fn counts(server: &RedisServer) -> Result<u64> {
-    let stats: String = server.query(&["INFO", "COMMANDSTATS"])?;
-    let of_counts = |line: &str| {
-        Some(
-            line.split_once("numsub:calls=")?
-                .1
-                .split_once(',')?
-                .0
-                .parse(),
-        )
-    };
-    Ok(stats.lines().find_map(of_counts).transpose()?.unwrap_or(0))
-}
-
-/// Otherwise it would leave no turn to the waiters of other processes, which listen now.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_only_releases_notices_soon_that_events_are_on() -> Result<()> {
-    let server = RedisServer::start()?;
-    let lock = client(&server.url()).await?.plain_lock("stock");
-    let pairs = async |count: u64| {
-        for _ in 0..count {
-            lock.acquire().await?.release().await?;
-        }
-        anyhow::Ok(())
-    };
-    let counts_none = async || {
-        let before = counts(&server)?;
-        pairs(50).await?;
-        anyhow::Ok(counts(&server)? == before)
-    };
-    let end = Instant::now() + SOON;
-    while !counts_none().await? {
-        ensure!(
-            Instant::now() < end,
-            "it does not learn that events are off"
-        );
-    }
-    server.admin(&["CONFIG", "SET", "notify-keyspace-events", "Kgx"])?;
-    // Shorter than waiters trust a setting.
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        let before = counts(&server)?;
-        pairs(50).await?;
-        if counts(&server)? == before + 50 {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "it still counts nobody");
-    }
-}
-
 /// Each cluster node publishes events for its own keys only, so the waiter subscribes at the node of its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_the_node_of_the_key_tells() -> Result<()> {

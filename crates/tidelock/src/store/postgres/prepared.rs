@@ -57,7 +57,7 @@ pub(crate) enum NamedRow {
 }
 
 /// The answer of the server to a text.
-type Sent = Result<Vec<SimpleQueryMessage>, Error>;
+type TextOutcome = Result<Vec<SimpleQueryMessage>, Error>;
 
 /// A connection that is open, and what its session knows.
 pub(crate) struct LiveClient {
@@ -151,7 +151,12 @@ impl NamedStatement {
     }
 
     /// Runs it by its name once. Also returns whether the session was given that name.
-    async fn send(&self, live: &LiveClient, execute: &str, now: BootInstant) -> (bool, Sent) {
+    async fn send(
+        &self,
+        live: &LiveClient,
+        execute: &str,
+        now: BootInstant,
+    ) -> (bool, TextOutcome) {
         let before = match live.names.of(&self.name) {
             None => return self.prepare_and_run(live, execute, now).await,
             Some(state) if now >= state.since + PLAN_KEPT => {
@@ -175,7 +180,7 @@ impl NamedStatement {
         live: &LiveClient,
         execute: &str,
         now: BootInstant,
-    ) -> (bool, Sent) {
+    ) -> (bool, TextOutcome) {
         let LiveClient { client, names } = live;
         names.set(&self.name, false, now);
         // Sent in this order, and the server runs them in this order.
@@ -198,7 +203,7 @@ impl NamedStatement {
         live: &LiveClient,
         execute: &str,
         now: BootInstant,
-    ) -> (bool, Sent) {
+    ) -> (bool, TextOutcome) {
         let LiveClient { client, names } = live;
         let was_given = names.of(&self.name).is_some_and(|state| state.is_done);
         names.set(&self.name, false, now);

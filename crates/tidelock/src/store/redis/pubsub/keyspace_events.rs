@@ -167,9 +167,10 @@ impl KeyspaceEvents {
         let learned = match allowed(answer) {
             Ok(Some(reply)) => {
                 let flags = reply.list().and_then(|reply| reply.get(1)?.text());
-                match flags.is_some_and(suffice) {
-                    true => EventFlags::On,
-                    false => EventFlags::Off,
+                if flags.is_some_and(suffice) {
+                    EventFlags::On
+                } else {
+                    EventFlags::Off
                 }
             }
             Ok(None) => EventFlags::Forbidden,
