@@ -23,6 +23,7 @@ pub struct RequestCounter {
     /// Where clients connect.
     pub addr: SocketAddr,
     requests: Arc<AtomicU64>,
+    unknown: Arc<AtomicU64>,
 }
 
 impl RequestCounter {
@@ -31,13 +32,24 @@ impl RequestCounter {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let requests = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&requests);
+        let unknown = Arc::new(AtomicU64::new(0));
+        let (counted, refused) = (Arc::clone(&requests), Arc::clone(&unknown));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, server, protocol, Arc::clone(&counted)));
+                let (counted, refused) = (Arc::clone(&counted), Arc::clone(&refused));
+                tokio::spawn(relay(client, server, protocol, counted, refused));
             }
         });
-        Ok(Self { addr, requests })
+        Ok(Self {
+            addr,
+            requests,
+            unknown,
+        })
+    }
+
+    /// How often the server has answered that something does not exist.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::SeqCst)
     }
 
     /// The total number of requests.
@@ -56,13 +68,27 @@ async fn relay(
     server: SocketAddr,
     protocol: Protocol,
     counted: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
 ) -> Result<()> {
     let server = TcpStream::connect(server).await?;
     server.set_nodelay(true)?;
     client.set_nodelay(true)?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    tokio::spawn(async move {
+        let mut answer = vec![0; 1 << 16];
+        loop {
+            let length = from_server.read(&mut answer).await?;
+            if length == 0 {
+                return to_client.shutdown().await;
+            }
+            // An answer to one of a few requests that come one after the other is one piece.
+            let text = String::from_utf8_lossy(&answer[..length]);
+            let unknown = text.matches("does not exist").count();
+            refused.fetch_add(unknown as u64, Ordering::SeqCst);
+            to_client.write_all(&answer[..length]).await?;
+        }
+    });
     let mut greets = true;
     loop {
         let (packet, is_request) = match protocol {

@@ -1,6 +1,20 @@
 //! The texts of scripts of the Redis store, for the tests and the bench of this project.
 
+use super::redis::keys;
 use super::redis::layouts::scripts;
+use crate::error::Result;
+use crate::store::Name;
+
+/// The function `tombstone_of` of scripts that derive the name of a tombstone.
+pub const TOMBSTONE: &str = include_str!("redis/layouts/lua/tombstone.lua");
+
+/// The name of the tombstone of an owner, as the client writes it.
+///
+/// # Errors
+/// Fails when it is no name of a lock.
+pub fn tombstone(name: &str, owner: &str) -> Result<String> {
+    Ok(keys::tombstone(&Name::new(name)?, owner))
+}
 
 /// Acquires a Redisson lock.
 pub fn acquire() -> &'static str {

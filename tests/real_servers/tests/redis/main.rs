@@ -2,6 +2,7 @@
 
 mod counters;
 mod counting;
+mod derived;
 mod doctor;
 mod every_await;
 mod fair;

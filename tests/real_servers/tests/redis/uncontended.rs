@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use redis::Value;
 use testkit::servers::RedisServer;
 use tidelock::Client;
-use tidelock::store::redis_scripts;
 use tidelock::testing::AnyLock;
 
 const PAIRS: u64 = 200;
@@ -37,16 +35,21 @@ async fn commands(server: &RedisServer, lock: &AnyLock) -> Result<BTreeMap<Strin
     for line in lines.filter_map(|line| line.strip_prefix("cmdstat_")) {
         let (command, rest) = line.split_once(":calls=").context("a count")?;
         let calls: u64 = rest.split(',').next().context("a number")?.parse()?;
-        // A look at the replicas or at a setting now and then is less than one for each pair.
-        if calls >= PAIRS {
-            commands.insert(command.to_owned(), calls / PAIRS);
+        if NOW_AND_THEN.contains(&command) {
+            ensure!(calls <= PAIRS / 10, "{command}: {calls}");
+            continue;
         }
+        commands.insert(command.to_owned(), calls);
     }
     Ok(commands)
 }
 
+/// The questions of this test, and what a client asks now and then: about the replicas, and about the setting.
+const NOW_AND_THEN: [&str; 3] = ["config|resetstat", "config|get", "info"];
+
+/// The commands of a pair, as those of all pairs.
 fn counts(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    let owned = |(command, calls): &(&str, u64)| ((*command).to_owned(), *calls);
+    let owned = |(command, calls): &(&str, u64)| ((*command).to_owned(), *calls * PAIRS);
     commands.iter().map(owned).collect()
 }
 
@@ -80,13 +83,17 @@ async fn the_scripts_of_an_uncontended_plain_lock_run_four_commands() -> Result<
         ("get", 1),
         ("del", 1),
     ];
-    assert_eq!(commands(&server, &lock).await?, counts(&expected));
+    let mut counted = commands(&server, &lock).await?;
+    // Until it has asked once more whether events are still off, it counts.
+    let listened = counted.remove("pubsub|numsub").unwrap_or(0);
+    ensure!(listened <= PAIRS / 10, "{listened}");
+    assert_eq!(counted, counts(&expected));
     // Where waiters may listen to the events of the key, a release counts them.
     server.admin(&["CONFIG", "SET", "notify-keyspace-events", "Kgx"])?;
     let lock = AnyLock::from(quiet(&server).await?.plain_lock("stock"));
     warm_up(&lock).await?;
     let mut expected = counts(&expected);
-    expected.insert("pubsub|numsub".to_owned(), 1);
+    expected.insert("pubsub|numsub".to_owned(), PAIRS);
     assert_eq!(commands(&server, &lock).await?, expected);
     Ok(())
 }
@@ -129,60 +136,5 @@ async fn an_uncontended_pair_sends_at_most_three_hundred_bytes() -> Result<()> {
         // The answer to a question about the setting, or a beat, is spread over all pairs.
         ensure!(answered <= 20, "{what}: {answered} bytes of answers");
     }
-    Ok(())
-}
-
-/// A script that is not given the tombstone builds its name, and a withdrawal writes it under that name.
-#[test]
-fn a_withdrawn_owner_is_refused_whatever_braces_are_in_the_name() -> Result<()> {
-    let server = RedisServer::start()?;
-    let mut db = redis::Client::open(server.url())?.get_connection()?;
-    for (name, tag) in [
-        ("abc", "abc"),
-        ("{a}:b", "a"),
-        ("x{y}z{w}", "y"),
-        ("{}a{b}", "{}a{b}"),
-        ("a{b", "a{b"),
-        ("a}b", "a}b"),
-        ("{a{b}c}", "a{b"),
-        ("%d{.}[a]-^$", "."),
-        ("\u{e4} {\u{6f22}}", "\u{6f22}"),
-    ] {
-        for script in [redis_scripts::acquire(), redis_scripts::plain_acquire()] {
-            let mut acquire = |owner: &str| -> Result<Value> {
-                let mut eval = redis::cmd("EVAL");
-                eval.arg(script).arg(1).arg(name).arg("30000").arg(owner);
-                Ok(eval.query(&mut db)?)
-            };
-            let tombstone = format!("tidelock:withdrawn:{{{tag}}}:left:1");
-            server.admin(&["SET", &tombstone, "1"])?;
-            let refused = Value::Array(vec![Value::Int(2)]);
-            assert_eq!(acquire("left:1")?, refused, "{name}");
-            assert_eq!(acquire("other:1")?, Value::Int(1), "{name}");
-            // Withdrawn while another owner holds it.
-            assert_eq!(acquire("left:1")?, refused, "{name}");
-            server.admin(&["FLUSHALL"])?;
-        }
-    }
-    Ok(())
-}
-
-/// The script has no tombstone in KEYS, so it writes under a name that it builds. That write has no effect.
-#[test]
-fn a_release_in_vain_leaves_nothing_and_shortens_no_tombstone() -> Result<()> {
-    let server = RedisServer::start()?;
-    let mut db = redis::Client::open(server.url())?.get_connection()?;
-    let mut release = || -> Result<i64> {
-        let mut eval = redis::cmd("EVAL");
-        eval.arg(redis_scripts::plain_release());
-        Ok(eval.arg(1).arg("stock").arg("me:1").query(&mut db)?)
-    };
-    assert_eq!(release()?, 0);
-    assert!(server.keys()?.is_empty());
-    let tombstone = "tidelock:withdrawn:{stock}:me:1";
-    server.admin(&["SET", tombstone, "1", "PX", "60000"])?;
-    assert_eq!(release()?, 0);
-    let left: i64 = server.query(&["PTTL", tombstone])?;
-    ensure!((50_000..=60_000).contains(&left), "{left}");
     Ok(())
 }

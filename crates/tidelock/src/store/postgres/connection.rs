@@ -15,7 +15,7 @@ use crate::store::connect_once::{ConnectOnce, ConnectionRuntime};
 use crate::store::errors::{unexpected, unsent};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::prepared::{LiveClient, NamedRow, NamedStatement, Value};
+use crate::store::postgres::prepared::{Asked, LiveClient, NamedRow, NamedStatement, Value};
 use crate::store::{Background, BootInstant, Env, Liveness, Released, Ticket, Timers};
 
 /// A statement's parameter and its type. Without the type the driver would need another round trip.
@@ -145,7 +145,8 @@ impl Connection {
             if unnamed.load(Ordering::Relaxed) {
                 return statement.run_unnamed(&live, params).await;
             }
-            statement.run(&live, params).await
+            let now = self.0.timers.now();
+            statement.run(&live, params, Asked { liveness, now }).await
         };
         let answer = self.settle(&live, query, deadline).await;
         permit.answered();
@@ -154,6 +155,9 @@ impl Connection {
             tracing::debug!(
                 "a session has forgotten a prepared statement; from now on they are sent in full"
             );
+        }
+        if answer.has_left {
+            return Err(nobody_waits());
         }
         Ok(answer.row)
     }
@@ -235,9 +239,7 @@ impl Connection {
             )));
         };
         if liveness.has_left() {
-            return Err(RequestError::Unsent(
-                "nobody waits for it any more".to_owned(),
-            ));
+            return Err(nobody_waits());
         }
         let permit = StatementPermit {
             live: Arc::clone(&live),
@@ -313,6 +315,10 @@ async fn dial(
         Ok(client) => client,
         Err(_) => Err(RequestError::Unsent("the client is closing".to_owned())),
     }
+}
+
+fn nobody_waits() -> RequestError {
+    RequestError::Unsent("nobody waits for it any more".to_owned())
 }
 
 /// A row of texts.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::snapshot::Snapshot;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::{micros, newest};
-use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left, literal};
+use crate::store::postgres::literal::literal;
+use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left};
 use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS};
 use crate::store::{Name, Ticket};
 

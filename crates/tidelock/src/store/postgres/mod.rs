@@ -20,6 +20,7 @@ mod fair_sql;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
+mod literal;
 mod mark_sql;
 mod marks;
 pub(crate) mod options;

@@ -13,7 +13,8 @@ use std::time::Duration;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
-use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, literal, tidy};
+use crate::store::postgres::literal::literal;
+use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, tidy};
 use crate::store::postgres::schema::{NOW, SEMAPHORE};
 use crate::store::{Name, PermitChange, Renewal, Ticket};
 

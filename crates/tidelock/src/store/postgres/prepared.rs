@@ -5,12 +5,15 @@
 //! it. So the name is a hash of the text: whoever gave it, it stands for this text. A driver's own prepared statements are
 //! numbered, and one client would run the statement of another.
 //!
-//! Where the server does not know the name, or refuses the old plan, it has changed nothing, and the same statement is
-//! sent without a name.
+//! Where the server does not know the name, it has changed nothing, and the same statement is sent without a name. Where
+//! it refuses the old plan, the statement is prepared again.
+//!
+//! The server keeps a plan until somebody analyses or changes the table. A plan for a table of one page reads all of it,
+//! also when it has a hundred thousand rows, so each connection prepares a statement again after some seconds.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 use futures_util::future::join;
 use tokio_postgres::error::SqlState;
@@ -19,6 +22,12 @@ use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::engine::runtime::sync::Mutex;
 use crate::store::connect_once::MayEnd;
+use crate::store::postgres::literal::short_literal;
+use crate::store::{BootInstant, Liveness};
+
+/// How long a connection uses a statement before it prepares it again. It bounds how long a plan is used that does not
+/// fit the table any more.
+const PLAN_KEPT: Duration = Duration::from_secs(10);
 
 /// A statement with at most one row, whose parameters are texts and numbers.
 #[derive(Debug)]
@@ -27,6 +36,8 @@ pub(crate) struct NamedStatement {
     name: String,
     /// The statement that gives the name.
     prepare: String,
+    /// The statements that give the name once more, before another in the same text.
+    prepare_again: String,
 }
 
 /// A parameter.
@@ -45,6 +56,9 @@ pub(crate) enum NamedRow {
     Typed(Row),
 }
 
+/// The answer of the server to a text.
+type TextOutcome = Result<Vec<SimpleQueryMessage>, Error>;
+
 /// A connection that is open, and what its session knows.
 pub(crate) struct LiveClient {
     pub(crate) client: Client,
@@ -56,10 +70,17 @@ pub(crate) struct LiveClient {
 struct KnownNames(Mutex<HashMap<String, NameState>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameState {
-    /// `PREPARE` is on its way.
-    Begun,
-    Done,
+struct NameState {
+    /// `false`: `PREPARE` is on its way.
+    is_done: bool,
+    since: BootInstant,
+}
+
+/// What the caller of a statement knows about its request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) liveness: &'a Liveness,
+    pub(crate) now: BootInstant,
 }
 
 /// The outcome of a statement.
@@ -68,16 +89,17 @@ pub(crate) struct NamedAnswer {
     pub(crate) row: Option<NamedRow>,
     /// The server has refused the name, although it was given.
     pub(crate) was_refused: bool,
+    /// The caller has left before the statement was sent once more, so it did not run.
+    pub(crate) has_left: bool,
 }
 
 impl NamedStatement {
     /// `types`: of the parameters, as in `PREPARE`.
     pub(crate) fn new(types: &str, text: String) -> Self {
-        let mut hash = DefaultHasher::new();
-        (types, &text).hash(&mut hash);
-        let name = format!("tidelock_{:016x}", hash.finish());
+        let name = format!("tidelock_{:016x}", fnv1a(&[types, &text]));
         Self {
             prepare: format!("PREPARE {name} ({types}) AS {text}"),
+            prepare_again: format!("DEALLOCATE {name}; PREPARE {name} ({types}) AS {text}; "),
             name,
             text,
         }
@@ -90,53 +112,110 @@ impl NamedStatement {
             // Writing to a string does not fail.
             let _ = match param {
                 Value::Number(number) => write!(text, "{number}"),
-                Value::Text(word) => write!(text, "{}", quoted(word)),
+                Value::Text(word) => write!(text, "{}", short_literal(word)),
             };
         }
         text.push(')');
         text
     }
 
-    /// Runs it by its name. The first time on a connection, the name is given in the same round trip.
+    /// Runs it by its name. The first time on a connection, the name is given in the same round trip, and after a while
+    /// once more.
     pub(crate) async fn run(
         &self,
         live: &LiveClient,
         params: &[Value<'_>],
+        asked: Asked<'_>,
     ) -> Result<NamedAnswer, Error> {
-        let LiveClient { client, names } = live;
-        let before = names.of(&self.name);
-        let text = self.execute(params);
-        let execute = client.simple_query(&text);
-        let (is_known, answer) = if before.is_some() {
-            (before == Some(NameState::Done), execute.await)
-        } else {
-            names.set(&self.name, Some(NameState::Begun));
-            // Sent in this order, and the server runs them in this order.
-            let (given, answer) = join(client.simple_query(&self.prepare), execute).await;
-            let is_known = given.map_or_else(
-                |error| has(&error, &SqlState::DUPLICATE_PSTATEMENT),
-                |_| true,
-            );
-            names.set(&self.name, is_known.then_some(NameState::Done));
-            (is_known, answer)
-        };
-        let error = match answer {
-            Ok(messages) => {
-                if before == Some(NameState::Begun) {
-                    // The caller that sent `PREPARE` may have left.
-                    names.set(&self.name, Some(NameState::Done));
-                }
-                return Ok(NamedAnswer::of(messages));
+        let execute = self.execute(params);
+        let (mut was_given, mut sent) = self.send(live, &execute, asked.now).await;
+        // The table has changed so much that the server does not use the old plan.
+        if is(&sent, &SqlState::FEATURE_NOT_SUPPORTED) {
+            if asked.liveness.has_left() {
+                return Ok(NamedAnswer::unsent());
             }
-            Err(error) => error,
-        };
-        if !is_refused(&error) {
-            return Err(error);
+            (was_given, sent) = self.prepare_again_and_run(live, &execute, asked.now).await;
         }
-        names.set(&self.name, None);
+        let was_refused = is(&sent, &SqlState::INVALID_SQL_STATEMENT_NAME);
+        if !was_refused {
+            return sent.map(NamedAnswer::of);
+        }
+        live.names.remove(&self.name);
+        // An attempt whose caller has left would be granted, and has to be withdrawn then. This one has changed nothing.
+        if asked.liveness.has_left() {
+            return Ok(NamedAnswer::unsent());
+        }
         let mut answer = self.run_unnamed(live, params).await?;
-        answer.was_refused = is_known;
+        answer.was_refused = was_given;
         Ok(answer)
+    }
+
+    /// Runs it by its name once. Also returns whether the session was given that name.
+    async fn send(
+        &self,
+        live: &LiveClient,
+        execute: &str,
+        now: BootInstant,
+    ) -> (bool, TextOutcome) {
+        let before = match live.names.of(&self.name) {
+            None => return self.prepare_and_run(live, execute, now).await,
+            Some(state) if now >= state.since + PLAN_KEPT => {
+                return self.prepare_again_and_run(live, execute, now).await;
+            }
+            Some(state) => state,
+        };
+        let sent = live.client.simple_query(execute).await;
+        // Otherwise another caller has taken the name away in between, or gives it again.
+        let is_as_before = live.names.of(&self.name) == Some(before);
+        if sent.is_ok() && is_as_before && !before.is_done {
+            // The caller that sent `PREPARE` may have left.
+            live.names.set(&self.name, true, before.since);
+        }
+        (before.is_done && is_as_before, sent)
+    }
+
+    /// Gives the name, and runs the statement, in one round trip. Also returns whether the name was given.
+    async fn prepare_and_run(
+        &self,
+        live: &LiveClient,
+        execute: &str,
+        now: BootInstant,
+    ) -> (bool, TextOutcome) {
+        let LiveClient { client, names } = live;
+        names.set(&self.name, false, now);
+        // Sent in this order, and the server runs them in this order.
+        let prepare = client.simple_query(&self.prepare);
+        let (given, sent) = join(prepare, client.simple_query(execute)).await;
+        // Behind a pooler another client may have given it: it stands for the same text.
+        let is_given = given.is_ok() || is(&given, &SqlState::DUPLICATE_PSTATEMENT);
+        if is_given {
+            names.set(&self.name, true, now);
+        } else {
+            names.remove(&self.name);
+        }
+        (is_given, sent)
+    }
+
+    /// Takes the name away, gives it again, and runs the statement. It is one text, so another request of this connection
+    /// comes before it or after it. Also returns whether the name was given before.
+    async fn prepare_again_and_run(
+        &self,
+        live: &LiveClient,
+        execute: &str,
+        now: BootInstant,
+    ) -> (bool, TextOutcome) {
+        let LiveClient { client, names } = live;
+        let was_given = names.of(&self.name).is_some_and(|state| state.is_done);
+        names.set(&self.name, false, now);
+        let text = format!("{}{execute}", self.prepare_again);
+        let sent = client.simple_query(&text).await;
+        if sent.is_ok() {
+            names.set(&self.name, true, now);
+        } else {
+            // The error may be that of each of the three.
+            names.remove(&self.name);
+        }
+        (was_given, sent)
     }
 
     /// Runs it without a name.
@@ -156,24 +235,22 @@ impl NamedStatement {
         Ok(NamedAnswer {
             row: rows.into_iter().next().map(NamedRow::Typed),
             was_refused: false,
+            has_left: false,
         })
     }
 }
 
-/// A text as SQL. Without the `E`, what a backslash means would depend on a setting of the session.
-fn quoted(word: &str) -> String {
-    format!("E'{}'", word.replace('\\', r"\\").replace('\'', "''"))
+/// Whether the server has refused it with this code.
+fn is<T>(sent: &Result<T, Error>, code: &SqlState) -> bool {
+    sent.as_ref().is_err_and(|error| error.code() == Some(code))
 }
 
-/// The session has forgotten the name, because a pooler is between, or a table has changed so much that the server does
-/// not use the old plan. The server has changed nothing.
-fn is_refused(error: &Error) -> bool {
-    has(error, &SqlState::INVALID_SQL_STATEMENT_NAME)
-        || has(error, &SqlState::FEATURE_NOT_SUPPORTED)
-}
-
-fn has(error: &Error, code: &SqlState) -> bool {
-    error.code() == Some(code)
+/// The hash FNV-1a of texts. The name must be the same for each build of tidelock.
+fn fnv1a(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl NamedAnswer {
@@ -185,6 +262,15 @@ impl NamedAnswer {
         Self {
             row: rows.last(),
             was_refused: false,
+            has_left: false,
+        }
+    }
+
+    fn unsent() -> Self {
+        Self {
+            row: None,
+            was_refused: false,
+            has_left: true,
         }
     }
 }
@@ -236,18 +322,109 @@ impl KnownNames {
         self.0.lock().get(name).copied()
     }
 
-    fn set(&self, name: &str, preparation: Option<NameState>) {
-        let mut names = self.0.lock();
-        match preparation {
-            Some(preparation) => names.insert(name.to_owned(), preparation),
-            None => names.remove(name),
-        };
+    fn set(&self, name: &str, is_done: bool, since: BootInstant) {
+        let state = NameState { is_done, since };
+        self.0.lock().insert(name.to_owned(), state);
+    }
+
+    fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio_postgres::{Config, NoTls};
+
     use super::*;
+    use crate::store::Caller;
+
+    /// Sends a message of the server.
+    async fn say(to: &mut DuplexStream, letter: u8, body: &[u8]) {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        let message = [&[letter][..], &length.to_be_bytes(), body].concat();
+        to.write_all(&message).await.unwrap();
+    }
+
+    /// The next message of the client: its letter, and its text. The first has no letter.
+    async fn hear(from: &mut DuplexStream, has_letter: bool) -> Option<(u8, String)> {
+        let letter = if has_letter {
+            from.read_u8().await.ok()?
+        } else {
+            0
+        };
+        let length = from.read_u32().await.ok()? - 4;
+        let mut body = vec![0; usize::try_from(length).unwrap()];
+        from.read_exact(&mut body).await.ok()?;
+        let text = String::from_utf8_lossy(&body);
+        Some((letter, text.trim_end_matches('\0').to_owned()))
+    }
+
+    /// A server that answers each `EXECUTE` with this error, and each other text with nothing. Returns what it was asked.
+    async fn refusing(mut client: DuplexStream, code: &str) -> Vec<String> {
+        let mut asked = Vec::new();
+        hear(&mut client, false).await;
+        say(&mut client, b'R', &[0, 0, 0, 0]).await;
+        say(&mut client, b'Z', b"I").await;
+        while let Some((letter, text)) = hear(&mut client, true).await {
+            if letter != b'Q' {
+                // Of a statement without a name, and of the end.
+                asked.push(char::from(letter).to_string());
+                continue;
+            }
+            if text.contains("EXECUTE") {
+                let error = format!("SERROR\0C{code}\0Mrefused\0\0");
+                say(&mut client, b'E', error.as_bytes()).await;
+            } else {
+                say(&mut client, b'C', b"PREPARE\0").await;
+            }
+            say(&mut client, b'Z', b"I").await;
+            let words = text.split("; ").filter_map(|text| text.split(' ').next());
+            asked.push(words.collect::<Vec<_>>().join(" "));
+        }
+        asked
+    }
+
+    #[derive(Debug)]
+    struct Gone;
+
+    impl Caller for Gone {
+        fn has_left(&self) -> bool {
+            true
+        }
+    }
+
+    /// What a server that refuses so is asked on behalf of this caller.
+    async fn asked_of(code: &'static str, liveness: &Liveness) -> (NamedAnswer, Vec<String>) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = tokio::spawn(refusing(theirs, code));
+        let mut config = Config::new();
+        config.user("app");
+        let (client, connection) = config.connect_raw(ours, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let live = LiveClient::new(client);
+        let statement = NamedStatement::new("text", "SELECT $1".to_owned());
+        let now = BootInstant::from_nanos(1);
+        let asked = Asked { liveness, now };
+        let answer = statement.run(&live, &[Value::Text("till")], asked);
+        let answer = answer.await.unwrap();
+        drop(live);
+        (answer, server.await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_statement_is_not_sent_again_for_a_caller_that_has_left() {
+        for code in ["26000", "0A000"] {
+            let gone = Liveness::new(Arc::new(Gone));
+            let (answer, asked) = asked_of(code, &gone).await;
+            assert!(answer.has_left, "{code}");
+            assert_eq!(asked[..2], ["PREPARE", "EXECUTE"], "{code}");
+            assert_eq!(asked[2..], ["X"], "{code}: nothing but the end");
+        }
+    }
 
     #[test]
     fn a_name_stands_for_one_text() {
@@ -264,11 +441,19 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_quoted_whatever_the_session_takes_for_an_escape() {
+    fn the_name_of_a_text_is_the_same_in_each_build() {
+        let statement = NamedStatement::new("text", "SELECT $1".to_owned());
+        assert_eq!(fnv1a(&[]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(statement.name, "tidelock_cd70ec3a8b95f86f");
+    }
+
+    #[test]
+    fn values_are_written_as_sql() {
         let statement = NamedStatement::new("text, text, bigint", "SELECT $1, $2, $3".to_owned());
-        let values = [Value::Text("it's"), Value::Text(r"a\'b"), Value::Number(-7)];
+        let values = [Value::Text("till"), Value::Text("it's"), Value::Number(-7)];
         let text = statement.execute(&values);
         let rest = text.strip_prefix(&format!("EXECUTE {}", statement.name));
-        assert_eq!(rest, Some(r"(E'it''s',E'a\\''b',-7)"));
+        let expected = format!("('till',{},-7)", short_literal("it's"));
+        assert_eq!(rest, Some(&*expected));
     }
 }

@@ -16,6 +16,7 @@ use crate::store::Name;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::postgres::columns::micros;
+use crate::store::postgres::literal::literal;
 use crate::store::postgres::schema::{NOW, ROW_PATIENCE};
 use crate::store::side_order::STANDS_FOR_SIDES;
 use crate::types::{UPGRADEABLE, UPGRADES};
@@ -255,16 +256,4 @@ pub(crate) fn alive() -> String {
 /// The rest of a lease in microseconds.
 pub(crate) fn left(row: &str) -> String {
     format!("greatest(0, (extract(epoch FROM {row}.expires - {NOW}) * 1000000)::bigint)")
-}
-
-/// A text as SQL.
-pub(crate) fn literal(text: &str) -> String {
-    let mut digits = String::with_capacity(text.len() * 2 + 40);
-    digits.push_str("convert_from(decode('");
-    for byte in text.bytes() {
-        // Writing to a string does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits.push_str("', 'hex'), 'UTF8')");
-    digits
 }

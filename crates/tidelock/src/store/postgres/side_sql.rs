@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
-use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, granting, left, literal};
+use crate::store::postgres::literal::literal;
+use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, granting, left};
 use crate::store::postgres::schema::NOW;
 use crate::store::side_order::Follows;
 use crate::store::{OwnerId, Renewal, Ticket};

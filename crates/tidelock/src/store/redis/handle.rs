@@ -17,7 +17,7 @@ use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::errors::wants_keys_declared;
-use crate::store::{Background, Name, Timers};
+use crate::store::{Background, Name, Ticket, Timers};
 
 /// The form of a lock in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,12 @@ impl Redis {
     /// slot migrates, a key that is not declared could be missed, because it is on the other node.
     pub(crate) fn declares_keys(&self) -> bool {
         self.router.is_cluster() || self.shared.declares_keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether the scripts of a lock get the name of a tombstone. Otherwise they derive it from the name and the owner.
+    /// The same for an attempt and its withdrawal. A fenced lock has its counter in KEYS, behind the tombstone.
+    pub(crate) fn declares_tombstone(&self, ticket: &Ticket) -> bool {
+        ticket.kind.is_fenced() || self.declares_keys()
     }
 
     /// Whether the server has refused a key that the script did not declare. The script must have written nothing before.

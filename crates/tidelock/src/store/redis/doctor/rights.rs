@@ -10,8 +10,10 @@ use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
 use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::errors::wants_keys_declared;
 use crate::store::redis::wire::reply::{MessageForm, Reply};
 use crate::store::redis::wire::request::Request;
+use crate::store::redis::wire::script::Script;
 use crate::store::{ClientId, Name, Renewed};
 
 use Severity::{Advice, Danger, Good};
@@ -79,53 +81,64 @@ pub(crate) async fn findings(
 
 /// A lock under a random name. It expires by itself if its release is lost.
 struct Probe {
-    key: String,
-    tombstone: String,
+    /// The lock, and the tombstone of the owner.
+    keys: [String; 2],
+    /// How many of them the scripts get, as those of the locks of this user do.
+    declared: usize,
 }
 
 const OWNER: &str = "probe:1";
 
 impl Probe {
-    fn new() -> Self {
-        let key = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
-        let tombstone = format!("{key}:withdrawn");
-        Self { key, tombstone }
+    fn new(router: &Router) -> Result<Self> {
+        let name = Name::new(format!(
+            "{}probe:{{{}}}",
+            keys::OURS,
+            ClientId::random().as_str()
+        ))?;
+        Ok(Self {
+            keys: [name.as_str().to_owned(), keys::tombstone(&name, OWNER)],
+            declared: if router.is_cluster() { 2 } else { 1 },
+        })
     }
 
-    async fn acquire(&self, router: &Router) -> Result<()> {
-        let keys = [&*self.key, &*self.tombstone];
-        router
-            .eval(
-                &scripts::ACQUIRE,
-                &keys,
-                &["1000", OWNER],
-                router.deadline(),
-            )
-            .await
-            .map(drop)
+    fn key(&self) -> &str {
+        &self.keys[0]
+    }
+
+    async fn eval(&self, router: &Router, script: &'static Script, args: &[&str]) -> Result<Reply> {
+        let keys = [&*self.keys[0], &*self.keys[1]];
+        let deadline = router.deadline();
+        let asked = router.eval(script, &keys[..self.declared], args, deadline);
+        asked.await
+    }
+
+    async fn acquire(&mut self, router: &Router) -> Result<()> {
+        let args = ["1000", OWNER];
+        match self.eval(router, &scripts::ACQUIRE, &args).await {
+            Err(error) if wants_keys_declared(&error) => {
+                self.declared = 2;
+                self.eval(router, &scripts::ACQUIRE, &args).await
+            }
+            answer => answer,
+        }
+        .map(drop)
     }
 }
 
 async fn scripts_work(router: &Router) -> Result<Finding> {
-    let probe = Probe::new();
+    let mut probe = Probe::new(router)?;
     let tried = async {
-        let deadline = router.deadline();
         probe.acquire(router).await?;
-        let kept = router
-            .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
-            .await?;
+        let (keys, args) = ([probe.key()], ["1000", OWNER]);
+        let asked = router.eval(&scripts::RENEW, &keys, &args, router.deadline());
+        let kept = asked.await?;
         // The script replies for each lock separately, also with an error.
         if let Some(Renewed::Failed(error)) = kept.list().and_then(<[Reply]>::first).map(renewed) {
             return Err(error);
         }
-        router
-            .eval(
-                &scripts::RELEASE,
-                &[&probe.key, &probe.tombstone],
-                &[OWNER, "publish", "1"],
-                deadline,
-            )
-            .await
+        let args = [OWNER, "publish", "1"];
+        probe.eval(router, &scripts::RELEASE, &args).await
     };
     let is_allowed = allowed(tried.await)?.is_some();
     Ok(SCRIPTS.allowed(is_allowed, "a lock was taken, kept and freed"))
@@ -282,7 +295,7 @@ async fn operators(
     channel: &str,
     counter: &str,
 ) -> Result<Finding> {
-    let probe = Probe::new();
+    let mut probe = Probe::new(router)?;
     let ask = async |key: &str, request: Request| {
         router.ask(key, &request, router.deadline()).await.map(drop)
     };
@@ -297,7 +310,7 @@ async fn operators(
     let shown = router
         .eval(
             &scripts::INSPECT,
-            &[&probe.key],
+            &[probe.key()],
             &[counter, channel, ways.forms()[0].counts()],
             router.deadline(),
         )
@@ -316,13 +329,13 @@ async fn operators(
         note(what, ask(channel, listeners).await)?;
     }
     note("ls (+scan)", ask("", Request::new("SCAN").arg(0)).await)?;
-    let fields = Request::new("HSCAN").arg(&probe.key).arg(0);
-    note("ls (+hscan)", ask(&probe.key, fields).await)?;
+    let fields = Request::new("HSCAN").arg(probe.key()).arg(0);
+    note("ls (+hscan)", ask(probe.key(), fields).await)?;
     if taken {
         let freed = router
             .eval(
                 &scripts::FORCE_RELEASE,
-                &[&probe.key],
+                &[probe.key()],
                 &[channel, "publish"],
                 router.deadline(),
             )

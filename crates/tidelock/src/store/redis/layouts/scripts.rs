@@ -24,7 +24,7 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/release.lua", "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/release_told.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release_others.lua"
+    RELEASE, "lua/tombstone.lua", "lua/release.lua", "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/release_told.lua", "lua/sweep.lua", "lua/tell_sides.lua", "lua/hand_over.lua", "lua/others.lua", "lua/release_others.lua"
 );
 script!(
     /// Redisson: `LockTask`.
@@ -134,7 +134,7 @@ script!(
 );
 script!(
     /// The plain lock: compare and delete. Also withdraws.
-    PLAIN_RELEASE, "lua/plain_release.lua", "lua/tombstone.lua", "lua/plain_release_rest.lua"
+    PLAIN_RELEASE, "lua/tombstone.lua", "lua/plain_release.lua", "lua/plain_release_rest.lua"
 );
 script!(
     /// The plain lock: compare and expire.

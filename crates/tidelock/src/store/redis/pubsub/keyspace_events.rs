@@ -26,8 +26,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long we trust the cached setting. An operator may change it at any time.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-/// After how many releases without the setting a process asks for it. One that releases rarely and never waits does not.
-const BLIND_RELEASES: u32 = 100;
+/// How long a release trusts that events are off. Until it asks again, it counts no listeners, and a process that releases
+/// in a loop leaves no turn to them.
+const BELIEVED_OFF: Duration = Duration::from_secs(1);
+
+/// After how many releases a process asks for the setting. One that releases rarely and never waits does not.
+const RELEASES: u32 = 100;
 
 /// The name of the server's setting.
 const SETTING: &str = "notify-keyspace-events";
@@ -70,16 +74,19 @@ impl KeyspaceEvents {
         may_be_on.then_some(channel)
     }
 
-    /// Whether this process has released so many locks without knowing the setting that it should ask for it.
+    /// Whether this process does not know the setting, and has released so many locks that it should ask for it.
     pub(crate) fn should_ask(&self, name: &Name) -> bool {
         let endpoint = self.channel_router.of(&keys::events(self.db, name));
-        endpoint.is_some_and(|endpoint| settings(&endpoint).should_ask())
+        let now = self.channel_router.timers().now();
+        endpoint.is_some_and(|endpoint| settings(&endpoint).should_ask(endpoint.connects(), now))
     }
 
-    /// Reads the setting of the server that has the lock, unless it is known.
+    /// Reads the setting of the server that has the lock, for later releases.
     pub(crate) async fn ask_setting(&self, name: &Name, router: &Router) {
         let channel = keys::events(self.db, name);
         if let Some(endpoint) = self.channel_router.of(&channel) {
+            let (settings, now) = (settings(&endpoint), self.channel_router.timers().now());
+            settings.doubt(endpoint.connects(), now);
             self.find_out(&endpoint, name, router).await;
         }
     }
@@ -160,15 +167,18 @@ impl KeyspaceEvents {
         let learned = match allowed(answer) {
             Ok(Some(reply)) => {
                 let flags = reply.list().and_then(|reply| reply.get(1)?.text());
-                (flags.is_some_and(suffice), timers.now() + BELIEVED)
+                if flags.is_some_and(suffice) {
+                    EventFlags::On
+                } else {
+                    EventFlags::Off
+                }
             }
-            // We do not ask again before the next connection: each refusal adds an entry to the server's ACL log.
-            Ok(None) => (false, BootInstant::FAR),
+            Ok(None) => EventFlags::Forbidden,
             Err(_) => return,
         };
         // A reply from before the latest connection may describe another server, so we discard it.
         if endpoint.connects() == life {
-            settings.end(life, learned);
+            settings.end(life, learned, timers.now());
         }
     }
 
@@ -220,23 +230,41 @@ fn settings(endpoint: &Endpoint) -> Arc<EventSettings> {
 #[derive(Debug, Default)]
 struct EventSettings(Mutex<EventSettingsState>);
 
+/// What the server says about its events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum EventFlags {
+    #[default]
+    Off,
+    On,
+    /// The user may not read it. Other users may, and wait for the events.
+    Forbidden,
+}
+
 #[derive(Debug, Default)]
 struct EventSettingsState {
-    on: bool,
+    flags: EventFlags,
     /// A request is reading the setting, or has failed to. Until one succeeds, the events may be on.
     asking: bool,
-    /// How many releases did not know the setting.
-    blind: u32,
+    /// The releases since one asked for the setting.
+    releases: u32,
     /// The connection count of the endpoint when the cache was refreshed. After another connect it has expired,
     /// because the server may be another one.
     life: u64,
     /// When the cache expires otherwise. `None`: it was never refreshed.
     until: Option<BootInstant>,
+    /// Until when a release trusts that events are off.
+    off_until: Option<BootInstant>,
 }
 
 impl EventSettingsState {
     fn is_fresh(&self, life: u64, now: BootInstant) -> bool {
         self.life == life && self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether a release knows the setting.
+    fn is_known(&self, life: u64, now: BootInstant) -> bool {
+        let is_old = self.flags == EventFlags::Off && self.off_until.is_none_or(|end| now >= end);
+        self.is_fresh(life, now) && !self.asking && !is_old
     }
 }
 
@@ -247,29 +275,32 @@ impl EventSettings {
 
     /// Whether events are on, as far as we know.
     fn are_on(&self) -> bool {
-        self.lock().on
+        self.lock().flags == EventFlags::On
     }
 
     /// Whether events are on, or we do not know. Counts the release that wants to know it.
     fn count_release(&self, life: u64, now: BootInstant) -> bool {
         let mut known = self.lock();
-        let is_known = known.is_fresh(life, now) && !known.asking;
-        known.blind = if is_known {
-            0
-        } else {
-            known.blind.saturating_add(1)
-        };
-        known.on || !is_known
+        known.releases = known.releases.saturating_add(1);
+        known.flags != EventFlags::Off || !known.is_known(life, now)
     }
 
-    /// `true` once in so many releases without the setting.
-    fn should_ask(&self) -> bool {
+    /// `true` once in so many releases, unless the setting is known.
+    fn should_ask(&self, life: u64, now: BootInstant) -> bool {
         let mut known = self.lock();
-        let should_ask = known.blind >= BLIND_RELEASES;
+        let should_ask = known.releases >= RELEASES && !known.is_known(life, now);
         if should_ask {
-            known.blind = 0;
+            known.releases = 0;
         }
         should_ask
+    }
+
+    /// The next refresh begins although the cache is fresh, unless one is under way or a release knows the setting.
+    fn doubt(&self, life: u64, now: BootInstant) {
+        let mut known = self.lock();
+        if !known.asking && !known.is_known(life, now) {
+            known.until = None;
+        }
     }
 
     /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`.
@@ -283,11 +314,18 @@ impl EventSettings {
     }
 
     /// Ends the refresh that began with `life`, unless one has begun after a later connect.
-    fn end(&self, life: u64, (on, until): (bool, BootInstant)) {
+    fn end(&self, life: u64, flags: EventFlags, now: BootInstant) {
         let mut known = self.lock();
-        if known.life == life {
-            (known.on, known.asking, known.until) = (on, false, Some(until));
+        if known.life != life {
+            return;
         }
+        (known.flags, known.asking) = (flags, false);
+        known.until = Some(match flags {
+            // We do not ask again before the next connection: each refusal adds an entry to the server's ACL log.
+            EventFlags::Forbidden => BootInstant::FAR,
+            EventFlags::On | EventFlags::Off => now + BELIEVED,
+        });
+        known.off_until = Some(now + BELIEVED_OFF);
     }
 }
 
@@ -315,37 +353,61 @@ mod tests {
         }
     }
 
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(seconds * 1_000_000_000)
+    }
+
     #[test]
     fn one_asks_and_what_was_said_before_a_new_connection_does_not_count() {
-        let (known, at) = (EventSettings::default(), BootInstant::from_nanos);
-        let limit = Duration::from_nanos(10);
+        let (known, limit) = (EventSettings::default(), Duration::from_secs(10));
         assert!(known.begin(0, at(1), limit));
         assert!(!known.begin(0, at(5), limit) && !known.are_on());
         assert!(known.count_release(0, at(5)), "it is being asked");
-        known.end(0, (true, at(50)));
+        known.end(0, EventFlags::On, at(20));
         assert!(known.are_on() && !known.begin(0, at(49), limit));
         // The caller that started the refresh may have left.
         assert!(known.begin(0, at(50), limit));
         assert!(known.begin(1, at(51), limit), "after another connect");
-        known.end(0, (false, BootInstant::FAR));
+        known.end(0, EventFlags::Off, at(52));
         assert!(known.are_on());
-        known.end(1, (false, BootInstant::FAR));
-        assert!(!known.are_on() && !known.begin(1, at(1 << 60), limit));
-        assert!(!known.count_release(1, at(1 << 60)) && known.count_release(2, at(1 << 60)));
+        known.end(1, EventFlags::Off, at(52));
+        assert!(!known.are_on() && !known.count_release(1, at(52)));
+        assert!(known.count_release(2, at(52)));
     }
 
     #[test]
-    fn a_process_that_releases_often_asks_once_in_a_while() {
-        let (known, at) = (EventSettings::default(), BootInstant::from_nanos);
-        for _ in 1..BLIND_RELEASES {
-            assert!(known.count_release(0, at(1)) && !known.should_ask());
+    fn a_client_that_may_not_read_the_setting_asks_once_and_counts() {
+        let (known, late) = (EventSettings::default(), at(1 << 30));
+        assert!(known.begin(0, at(1), Duration::from_secs(1)));
+        known.end(0, EventFlags::Forbidden, at(1));
+        for _ in 0..2 * RELEASES {
+            assert!(known.count_release(0, late) && !known.should_ask(0, late));
         }
-        assert!(known.count_release(0, at(1)) && known.should_ask());
-        assert!(known.count_release(0, at(1)) && !known.should_ask());
-        assert!(known.begin(0, at(2), Duration::from_nanos(10)));
-        known.end(0, (false, at(50)));
-        for _ in 0..2 * BLIND_RELEASES {
-            assert!(!known.count_release(0, at(49)) && !known.should_ask());
+        assert!(!known.are_on() && !known.begin(0, late, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_process_that_releases_often_asks_once_a_second_while_events_are_off() {
+        let known = EventSettings::default();
+        for _ in 1..RELEASES {
+            assert!(known.count_release(0, at(1)) && !known.should_ask(0, at(1)));
         }
+        assert!(known.count_release(0, at(1)) && known.should_ask(0, at(1)));
+        assert!(known.count_release(0, at(1)) && !known.should_ask(0, at(1)));
+        known.doubt(0, at(1));
+        assert!(known.begin(0, at(1), Duration::from_secs(1)));
+        known.doubt(0, at(1));
+        assert!(!known.begin(0, at(1), Duration::from_secs(1)), "one asks");
+        known.end(0, EventFlags::Off, at(2));
+        for _ in 0..2 * RELEASES {
+            assert!(!known.count_release(0, at(2)) && !known.should_ask(0, at(2)));
+        }
+        // Waiters still trust it.
+        assert!(!known.begin(0, at(3), Duration::from_secs(1)));
+        assert!(known.count_release(0, at(3)) && known.should_ask(0, at(3)));
+        known.doubt(0, at(3));
+        assert!(known.begin(0, at(3), Duration::from_secs(1)));
+        known.end(0, EventFlags::On, at(3));
+        assert!(known.count_release(0, at(4)) && !known.should_ask(0, at(4)));
     }
 }

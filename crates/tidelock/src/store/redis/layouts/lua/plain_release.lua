@@ -1,13 +1,16 @@
 -- Releases a plain lock if this owner holds it: compare and delete. Except for the tombstone, it uses only commands
 -- that are allowed when memory is full.
--- KEYS: lock, tombstone of this owner (in a cluster, and to withdraw)
+-- KEYS: lock, tombstone of this owner (in a cluster, and to withdraw a fenced lock)
 -- ARGV: owner, the channel of the key's events if they may be on or '', milliseconds a tombstone stays (only to withdraw)
 -- Returns {number of listeners to the key's events}: released. 1: released, no listener. 0: not held by this owner.
 -- 3: released, but there is no tombstone, because memory is full.
 local refused = nil
 if ARGV[3] then
   -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
-  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[3])
+  local set = redis.pcall('set', KEYS[2] or tombstone_of(KEYS[1], ARGV[1]), '1', 'px', ARGV[3])
+  if set.err and string.find(set.err, 'undeclared key', 1, true) then
+    return set -- the client declares it
+  end
   if set.err then
     refused = set -- memory may be full; we still release the lock, and the caller gets the error
   end

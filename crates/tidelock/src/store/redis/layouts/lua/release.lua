@@ -1,6 +1,6 @@
 -- Releases the lock if this owner holds it, and wakes the waiters. Except for the tombstone, it uses only commands
 -- that are allowed when memory is full.
--- KEYS: lock, tombstone of this owner (only to withdraw)
+-- KEYS: lock, tombstone of this owner (only to withdraw, where the script that acquires the lock gets it too)
 -- ARGV: owner, how to publish ('publish' if it is missing), milliseconds the tombstone stays (only to withdraw), 'spins'
 -- if the lock is a spin lock, which publishes only if somebody listens
 -- Returns one of:
@@ -9,9 +9,12 @@
 --   3: released, but there is no tombstone, because memory is full.
 --   4: released, but another kind of lock was taken under the same key.
 local refused = nil
-if KEYS[2] then
+if ARGV[3] and ARGV[3] ~= '' then
   -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
-  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[3])
+  local set = redis.pcall('set', KEYS[2] or tombstone_of(KEYS[1], ARGV[1]), '1', 'px', ARGV[3])
+  if set.err and string.find(set.err, 'undeclared key', 1, true) then
+    return set -- the client declares it
+  end
   if set.err then
     refused = set -- memory may be full; we still release the lock, and the caller gets the error
   end

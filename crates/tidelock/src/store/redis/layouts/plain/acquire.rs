@@ -55,7 +55,7 @@ impl Redis {
         let is_fenced = ask.ticket.kind == LockKind::Fenced;
         let (mut tombstone, mut token) = (String::new(), String::new());
         let mut declared = 1;
-        if is_fenced || self.declares_keys() {
+        if self.declares_tombstone(&ask.ticket) {
             tombstone = keys::tombstone(name, owner);
             declared = 2;
         }

@@ -42,7 +42,8 @@ impl Redis {
     ) -> Result<Reply> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
         let (mut tombstone, mut kept) = (String::new(), String::new());
-        if withdraw || self.declares_keys() {
+        // Declared where the attempt declares it: a proxy that writes a prefix before each key would part the names.
+        if self.declares_tombstone(ticket) {
             tombstone = keys::tombstone(&ticket.name, owner);
         }
         if withdraw {
@@ -64,7 +65,7 @@ impl Redis {
             deadline: self.router.deadline(),
         };
         match self.run_script(&script).await {
-            // Only a release that finds nothing of its own uses the tombstone.
+            // Only a withdrawal and a release that finds nothing of its own use the tombstone.
             Some(Err(error)) if tombstone.is_empty() && self.must_declare(&error) => {
                 return Box::pin(self.free_plain(ticket, withdraw, events)).await;
             }

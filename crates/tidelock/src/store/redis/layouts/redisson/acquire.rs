@@ -97,7 +97,7 @@ impl Redis {
         let is_fenced = ticket.kind.is_fenced();
         let (mut tombstone, mut token) = (String::new(), String::new());
         let mut declared = 1;
-        if is_fenced || self.declares_keys() {
+        if self.declares_tombstone(ticket) {
             tombstone = keys::tombstone(&ticket.name, owner);
             declared = 2;
         }

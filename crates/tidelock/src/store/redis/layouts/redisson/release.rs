@@ -30,14 +30,17 @@ impl Redis {
         // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
         // itself.
         let before = self.shared.subscriber.releases_seen(channel);
-        let (tombstone, kept) = if withdraw {
-            let kept = millis(TOMBSTONE_KEPT).to_string();
-            (keys::tombstone(&ticket.name, owner), kept)
-        } else {
-            Default::default()
-        };
+        // Declared where the attempt declares it: a proxy that writes a prefix before each key would part the names.
+        let is_declared = withdraw && self.declares_tombstone(ticket);
+        let (mut tombstone, mut kept) = (String::new(), String::new());
+        if is_declared {
+            tombstone = keys::tombstone(&ticket.name, owner);
+        }
+        if withdraw {
+            kept = millis(TOMBSTONE_KEPT).to_string();
+        }
         let (keys, args) = ([name, &tombstone], [owner, how, &kept, "spins"]);
-        let keys = &keys[..=usize::from(withdraw)];
+        let keys = &keys[..=usize::from(is_declared)];
         let args = match (ticket.kind.is_spin(), withdraw) {
             (true, _) => &args[..],
             (false, true) => &args[..3],
@@ -46,7 +49,13 @@ impl Redis {
             (false, false) => &args[..2],
         };
         let script = &scripts::RELEASE;
-        let released = match self.router.eval(script, keys, args, deadline).await? {
+        let answer = match self.router.eval(script, keys, args, deadline).await {
+            Err(error) if withdraw && !is_declared && self.must_declare(&error) => {
+                return Box::pin(self.release_redisson(ticket, withdraw)).await;
+            }
+            answer => answer?,
+        };
+        let released = match answer {
             Reply::Int(0) => Released::NotHeld,
             Reply::Int(1) => Released::Freed,
             Reply::Int(2) => {
