@@ -91,6 +91,7 @@ impl ProvedGrant {
             asked: false,
             ends_at: caps.map_or(BootInstant::FAR, |cap| self.sent + cap),
         };
+        let upgrade = UpgradeSlot::of(status.granted().ticket.kind);
         let hold = Hold {
             entry: context.core.steward.table.insert(entry),
             context: Arc::clone(context) as _,
@@ -102,7 +103,7 @@ impl ProvedGrant {
             extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
             term,
-            upgrade: UpgradeSlot::default(),
+            upgrade,
             span: hold_span(&request.name, self.grant.token),
         };
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the

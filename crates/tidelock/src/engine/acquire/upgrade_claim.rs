@@ -32,7 +32,8 @@ impl UpgradeClaim {
     pub(crate) fn begin(&self) -> Result<()> {
         let reader = self.reader.upgrade();
         // Without a reader the caller has left.
-        if reader.is_none_or(|reader| reader.upgrade.begin(&self.caller)) {
+        let slot = reader.as_ref().and_then(|reader| reader.upgrade.as_ref());
+        if slot.is_none_or(|slot| slot.begin(&self.caller)) {
             return Ok(());
         }
         Err(Error::new(ErrorKind::InvalidOptions).because(
@@ -45,8 +46,9 @@ impl UpgradeClaim {
         // If the caller has left, the hold must not get another reference here: its release would not be the last one.
         if self.caller.strong_count() > 0
             && let Some(reader) = self.reader.upgrade()
+            && let Some(slot) = &reader.upgrade
         {
-            reader.upgrade.granted(&self.caller, &writer.status);
+            slot.granted(&self.caller, &writer.status);
         }
     }
 }

@@ -11,7 +11,6 @@ use tracing::Span;
 
 use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::hold::{Hold, NextHolder, Successor};
-use crate::engine::lease::upgrade_slot::UpgradeSlot;
 use crate::store::BootInstant;
 
 impl Hold {
@@ -43,7 +42,7 @@ impl Hold {
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             term: self.term.take(),
-            upgrade: UpgradeSlot::default(),
+            upgrade: self.upgrade.take(),
             span: Span::none(),
         };
         *self.disarmed.get_mut() = true;

@@ -83,8 +83,8 @@ pub(crate) struct Hold {
     pub(crate) disarmed: AtomicBool,
     /// The leader term of this hold: waiters of this process may get it by hand-off.
     pub(crate) term: Option<Arc<LeaderTerm>>,
-    /// The upgrade of this upgradeable hold.
-    pub(crate) upgrade: UpgradeSlot,
+    /// The upgrade of this hold, if it is upgradeable.
+    pub(crate) upgrade: Option<Box<UpgradeSlot>>,
     /// The time of the present holder. Disabled unless a subscriber wants it.
     pub(crate) span: Span,
 }

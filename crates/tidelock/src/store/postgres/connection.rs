@@ -15,7 +15,8 @@ use crate::store::connect_once::{ConnectOnce, ConnectionRuntime};
 use crate::store::errors::{unexpected, unsent};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::prepared::{Asked, LiveClient, NamedRow, NamedStatement, Value};
+use crate::store::postgres::named_row::NamedRow;
+use crate::store::postgres::prepared::{LiveClient, NamedRequest, NamedStatement, Value};
 use crate::store::{Background, BootInstant, Env, Liveness, Released, Ticket, Timers};
 
 /// A statement's parameter and its type. Without the type the driver would need another round trip.
@@ -146,7 +147,9 @@ impl Connection {
                 return statement.run_unnamed(&live, params).await;
             }
             let now = self.0.timers.now();
-            statement.run(&live, params, Asked { liveness, now }).await
+            statement
+                .run(&live, params, NamedRequest { liveness, now })
+                .await
         };
         let answer = self.settle(&live, query, deadline).await;
         permit.answered();

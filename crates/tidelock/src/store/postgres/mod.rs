@@ -23,6 +23,7 @@ mod inspect;
 mod literal;
 mod mark_sql;
 mod marks;
+mod named_row;
 pub(crate) mod options;
 mod permit_sql;
 mod permit_table;

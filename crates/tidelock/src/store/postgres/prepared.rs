@@ -18,11 +18,12 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use crate::engine::runtime::sync::Mutex;
 use crate::store::connect_once::MayEnd;
 use crate::store::postgres::literal::short_literal;
+use crate::store::postgres::named_row::NamedRow;
 use crate::store::{BootInstant, Liveness};
 
 /// How long a connection uses a statement before it prepares it again. It bounds how long a plan is used that does not
@@ -47,15 +48,6 @@ pub(crate) enum Value<'a> {
     Number(i64),
 }
 
-/// A row of a [`NamedStatement`].
-#[derive(Debug)]
-pub(crate) enum NamedRow {
-    /// From `EXECUTE`, as texts.
-    Texts(SimpleQueryRow),
-    /// From the statement without a name.
-    Typed(Row),
-}
-
 /// The answer of the server to a text.
 type TextOutcome = Result<Vec<SimpleQueryMessage>, Error>;
 
@@ -78,7 +70,7 @@ struct NameState {
 
 /// What the caller of a statement knows about its request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct NamedRequest<'a> {
     pub(crate) liveness: &'a Liveness,
     pub(crate) now: BootInstant,
 }
@@ -125,7 +117,7 @@ impl NamedStatement {
         &self,
         live: &LiveClient,
         params: &[Value<'_>],
-        asked: Asked<'_>,
+        asked: NamedRequest<'_>,
     ) -> Result<NamedAnswer, Error> {
         let execute = self.execute(params);
         let (mut was_given, mut sent) = self.send(live, &execute, asked.now).await;
@@ -275,32 +267,6 @@ impl NamedAnswer {
     }
 }
 
-impl NamedRow {
-    /// A column of type `integer`.
-    pub(crate) fn integer(&self, column: usize) -> Option<i32> {
-        match self {
-            Self::Texts(row) => row.try_get(column).ok()??.parse().ok(),
-            Self::Typed(row) => row.try_get(column).ok(),
-        }
-    }
-
-    /// A column of type `bigint`. `None`: it is null.
-    pub(crate) fn bigint(&self, column: usize) -> Option<i64> {
-        match self {
-            Self::Texts(row) => row.try_get(column).ok()??.parse().ok(),
-            Self::Typed(row) => row.try_get(column).ok()?,
-        }
-    }
-
-    /// A column of type `boolean`.
-    pub(crate) fn is_true(&self, column: usize) -> bool {
-        match self {
-            Self::Texts(row) => matches!(row.try_get(column), Ok(Some("t"))),
-            Self::Typed(row) => row.try_get(column).unwrap_or(false),
-        }
-    }
-}
-
 impl LiveClient {
     pub(crate) fn new(client: Client) -> Self {
         Self {
@@ -408,7 +374,7 @@ mod tests {
         let live = LiveClient::new(client);
         let statement = NamedStatement::new("text", "SELECT $1".to_owned());
         let now = BootInstant::from_nanos(1);
-        let asked = Asked { liveness, now };
+        let asked = NamedRequest { liveness, now };
         let answer = statement.run(&live, &[Value::Text("till")], asked);
         let answer = answer.await.unwrap();
         drop(live);
