@@ -34,7 +34,7 @@ pub enum Flaw {
     OverwritesMarks,
     /// Permits are granted, and one of them is counted.
     CountsOnePermit,
-    /// Marks do not expire: candidates that have left are listed for ever. That is no violation, and must harm nobody.
+    /// Marks do not expire: candidates that have left stay listed. That is no violation, and must harm nobody.
     KeepsMarks,
 }
 

@@ -1,4 +1,4 @@
-//! Who plays in a story: its clients, the faults between each and its store, and what they use.
+//! The clients of a story, the faults between each client and its store, and the objects that the clients use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

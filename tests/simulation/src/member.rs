@@ -48,7 +48,7 @@ impl Member {
                 };
                 answer
             }
-            // Longer than any outage, but not for ever: the others may have left the story.
+            // The limit is longer than any outage. Without a limit it would wait without end if the others have left the story.
             _ => self.barrier.enter_timeout(self.lease * 12).await,
         };
         match answer {

@@ -13,7 +13,7 @@ pub(crate) type Verdict = Result<(), String>;
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     all: Vec<Use>,
-    /// Who is inside, from the answer of its call until it begins to leave.
+    /// The members inside. A member is inside from the answer of its call until it begins to leave.
     inside: Vec<Inside>,
     /// For each client, how many of its calls have ended without an answer: the others may have entered with these.
     unanswered: BTreeMap<String, usize>,

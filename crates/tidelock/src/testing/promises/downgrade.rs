@@ -8,7 +8,7 @@ use crate::owner::Owner;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
-use crate::testing::promises::read_write::{free, next, refused, waiting};
+use crate::testing::promises::waiters::{free, next, refused, waiting};
 
 /// The writer and the readers that wait stay out: the writer until the reader has released, the readers behind it.
 pub async fn a_writer_becomes_a_reader_without_a_gap(fixture: &Fixture) {

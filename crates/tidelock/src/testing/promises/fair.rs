@@ -2,35 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
 use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
-use crate::testing::party::{Held, PartyMember};
 use crate::testing::polls::poll_times;
-
-/// Spawns a waiter, and returns when the store shows `count` waiters.
-async fn waiting(fixture: &Fixture, lock: &PartyMember, count: u64) -> JoinHandle<Held> {
-    let mine = lock.clone();
-    let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
-    eventually("it waits", fixture.lease() * 4, || async {
-        lock.waiters().await == count
-    })
-    .await;
-    task
-}
-
-async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
-    within(what, fixture.soon(), waiter)
-        .await
-        .expect("no panic")
-}
-
-async fn free(fixture: &Fixture, lock: &PartyMember) {
-    let soon = AcquireOptions::new().wait(fixture.soon());
-    let held = lock.acquire_with(soon).await.expect("free");
-    held.release().await.expect("held");
-}
+use crate::testing::promises::waiters::{free, next, waiting};
 
 /// Waiters of two clients, some of them several times, get the lock in the order in which they came.
 pub async fn fair_waiters_are_served_in_order_of_arrival(fixture: &Fixture) {

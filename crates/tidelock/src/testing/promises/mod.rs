@@ -40,4 +40,5 @@ pub mod upgrade;
 pub mod upgrade_losses;
 pub mod upgrade_owners;
 pub mod upgrade_requests;
+mod waiters;
 pub mod wake;

@@ -4,57 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
-use tokio::task::JoinHandle;
-
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
-use crate::testing::party::{Held, Party, PartyMember};
+use crate::testing::party::Party;
 use crate::testing::polls::poll_times;
+use crate::testing::promises::waiters::{excluded, free, next, refused, waiting};
 use crate::types::LostReason;
 
 /// The share of the lease that holders do not rely on.
 const DRIFT: f64 = 0.01;
-
-/// Spawns a waiter, and returns when the store shows `count` waiters.
-pub(super) async fn waiting(
-    fixture: &Fixture,
-    place: &PartyMember,
-    count: u64,
-) -> JoinHandle<Held> {
-    let mine = place.clone();
-    let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
-    eventually("it waits", fixture.lease() * 4, || async {
-        place.waiters().await == count
-    })
-    .await;
-    task
-}
-
-pub(super) async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
-    within(what, fixture.soon(), waiter)
-        .await
-        .expect("no panic")
-}
-
-pub(super) async fn refused(place: &PartyMember) -> bool {
-    place.try_acquire().await.expect("answered").is_none()
-}
-
-/// Refused, or told that the name is in use as another kind of lock: a store may keep a lock and the sides of a
-/// read-write lock of one name apart.
-async fn excluded(place: &PartyMember) -> bool {
-    let tried = place.try_acquire().await.map_err(|error| error.kind());
-    matches!(tried, Ok(None) | Err(ErrorKind::WrongType))
-}
-
-pub(super) async fn free(fixture: &Fixture, place: &PartyMember) {
-    let soon = AcquireOptions::new().wait(fixture.soon());
-    let held = place.acquire_with(soon).await.expect("free");
-    held.release().await.expect("held");
-}
 
 /// Readers of one client and of several clients hold the lock at the same time, and `inspect` shows them all.
 pub async fn readers_share(fixture: &Fixture) {

@@ -11,10 +11,10 @@ use crate::owner::Owner;
 use crate::read_write::ReadWriteLock;
 use crate::snapshot::Mode;
 use crate::store::LockKind;
-use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::party::Party;
 use crate::testing::polls::{Polled, poll_times};
-use crate::testing::promises::read_write::{free, next, refused, waiting};
+use crate::testing::promises::waiters::{free, next, refused, until_wait, waiting};
 
 /// A store has upgradeable readers, or refuses them with `Unsupported` before any traffic.
 pub async fn a_store_without_upgradeable_readers_says_so(fixture: &Fixture) {
@@ -94,10 +94,7 @@ pub async fn an_upgrade_waits_for_the_readers_inside_ahead_of_all_others(fixture
     let writer = waiting(fixture, &b.write(&name), 2).await;
     let upgrade = tokio::spawn(sides.upgrade(&held));
     let place = b.read(&name);
-    eventually("the upgrade waits", fixture.lease() * 4, || async {
-        place.waiters().await == 3
-    })
-    .await;
+    until_wait(fixture, &place, 3).await;
     assert!(refused(&place).await, "an upgrade waits");
     for reader in readers {
         assert!(!upgrade.is_finished(), "a reader is inside");

@@ -2,8 +2,8 @@
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
-use crate::testing::fixture::{Fixture, eventually, unique, within};
-use crate::testing::promises::read_write::free;
+use crate::testing::fixture::{Fixture, unique, within};
+use crate::testing::promises::waiters::{free, until_wait};
 
 /// A reader that lost the lock does not become a writer: another one may have had the lock since. One that is lost while
 /// its upgrade waits learns of it there.
@@ -53,10 +53,7 @@ pub async fn an_upgrade_without_a_connection_ends_with_its_reader(fixture: &Fixt
     let reader = b.read(&name).acquire().await.expect("shared");
     let upgrade = tokio::spawn(sides.upgrade(&held));
     let place = b.read(&name);
-    eventually("the upgrade waits", fixture.lease() * 4, || async {
-        place.waiters().await == 1
-    })
-    .await;
+    until_wait(fixture, &place, 1).await;
     plug.pull();
     let ended = within("the loss", fixture.lease() * 3, upgrade).await;
     let error = ended.expect("no panic").expect_err("lost");
@@ -84,10 +81,7 @@ pub async fn an_upgrade_whose_reader_is_removed_while_it_waits_is_lost(fixture: 
         let reader = b.read(&name).acquire().await.expect("shared");
         let upgrade = tokio::spawn(sides.upgrade(&held));
         let place = b.read(&name);
-        eventually("the upgrade waits", fixture.lease() * 4, || async {
-            place.waiters().await == 1
-        })
-        .await;
+        until_wait(fixture, &place, 1).await;
         let lock = b.client().lock(&name);
         // With faults the reply may be lost. A second call does the rest.
         while let Err(error) = lock.force_release().await {

@@ -4,8 +4,8 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
-use crate::testing::fixture::{Fixture, eventually, unique, within};
-use crate::testing::promises::read_write::free;
+use crate::testing::fixture::{Fixture, unique, within};
+use crate::testing::promises::waiters::{free, until_wait};
 
 /// An upgraded writer becomes a plain reader with a token of its own, also if its owner still reads upgradeably. The
 /// owner re-enters the newer one of the two.
@@ -60,10 +60,7 @@ pub async fn one_upgrade_of_a_guard_at_a_time(fixture: &Fixture) {
         let reader = b.read(&name).acquire().await.expect("shared");
         let first = tokio::spawn(sides.upgrade_with(&held, options));
         let place = b.read(&name);
-        eventually("the upgrade waits", fixture.lease() * 4, || async {
-            place.waiters().await == 1
-        })
-        .await;
+        until_wait(fixture, &place, 1).await;
         let second = async |options: AcquireOptions| {
             let upgrade = sides.upgrade_with(&shared, options);
             within("an answer", fixture.soon(), upgrade).await
