@@ -18,7 +18,7 @@ use crate::worker::{Lie, Plan, tasks};
 
 const LEASE: Duration = Duration::from_millis(600);
 
-fn terms() -> Terms {
+pub(super) fn terms() -> Terms {
     Terms {
         lease: LEASE,
         grace: Duration::ZERO,
@@ -136,7 +136,7 @@ fn read((process, file): (u32, PathBuf)) -> (u32, Reader) {
     (process, reader)
 }
 
-fn caught(found: &[Breach], promise: Promise) {
+pub(super) fn caught(found: &[Breach], promise: Promise) {
     assert!(
         found.iter().any(|one| one.promise == promise),
         "no {promise:?} in {found:?}"
@@ -197,7 +197,7 @@ async fn remains_are_caught() {
 }
 
 /// A hand-written history: seconds, events and acquisitions.
-fn story(events: &[(f64, &str, What)]) -> Histories {
+pub(super) fn story(events: &[(f64, &str, What)]) -> Histories {
     let lines: Vec<Line> = events
         .iter()
         .map(|(at, id, what)| Line {
@@ -215,7 +215,7 @@ fn story(events: &[(f64, &str, What)]) -> Histories {
     Histories::of([(1, &*one), (2, &*two)])
 }
 
-fn granted(token: u64, until: f64) -> What {
+pub(super) fn granted(token: u64, until: f64) -> What {
     What::Granted {
         token: Some(token),
         until: Duration::from_secs_f64(until),

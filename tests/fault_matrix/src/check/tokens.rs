@@ -24,7 +24,7 @@ pub(super) fn check(
             };
             if let Some((before, highest)) = newest
                 && token <= highest
-                && !forgotten(before, one, notes)
+                && !forgotten(before, one, notes, terms.lease)
             {
                 if handed_on(one, notes, terms, slack) {
                     continue;
@@ -54,14 +54,69 @@ fn handed_on(one: &Acquisition, notes: &Notes, terms: &Terms, slack: Duration) -
     })
 }
 
-fn forgotten(before: &Acquisition, after: &Acquisition, notes: &Notes) -> bool {
+fn forgotten(before: &Acquisition, after: &Acquisition, notes: &Notes, lease: Duration) -> bool {
     // A job has its lock before it marks its attempt, and is granted only then: the store may forget the lock in between.
     let made = match before.slot {
         Some(_) => Some(before.asked),
-        None => before.granted,
+        None => asked_of_store(before, lease),
     };
     let between = |from, to| made <= Some(to) && Some(from) <= after.granted;
     notes.harms.iter().any(|harm| {
         harm.tokens && harm.concerns(&after.name) && between(harm.when.from, harm.when.to)
     })
+}
+
+/// When the request that got the lock was sent. The store may grant the lock, and forget it, before its reply arrives.
+fn asked_of_store(one: &Acquisition, lease: Duration) -> Option<Duration> {
+    // A guard is valid for at most a lease from the moment at which its request was sent.
+    let (_, until) = one.steps.first()?;
+    Some(until.saturating_sub(lease).max(one.asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Promise;
+    use super::super::tests::{caught, granted, story, terms};
+    use super::check;
+    use crate::history::What;
+    use crate::notes::{Harm, Notes, Span};
+
+    /// The store grants token 5 at the request sent at 2.0, is emptied, and grants token 1. The reply with token 5 arrives
+    /// at `noted`.
+    fn emptied(at: f64, noted: f64) -> Vec<super::Breach> {
+        let history = story(&[
+            (1.0, "1.1.1", What::Asked),
+            (
+                noted,
+                "1.1.1",
+                granted(5, 2.0 + terms().lease.as_secs_f64()),
+            ),
+            (noted, "2.1.1", What::Asked),
+            (9.0, "2.1.1", granted(1, 9.4)),
+        ]);
+        let at = Duration::from_secs_f64(at);
+        let notes = Notes {
+            harms: vec![Harm {
+                when: Span { from: at, to: at },
+                name: None,
+                tokens: true,
+                sure: true,
+            }],
+            ..Notes::default()
+        };
+        check(&history, &notes, &terms(), Duration::ZERO)
+    }
+
+    #[test]
+    fn a_token_that_was_granted_before_the_store_was_emptied_may_be_larger() {
+        assert!(emptied(3.0, 2.1).is_empty());
+        assert!(emptied(3.0, 3.1).is_empty(), "its reply was late");
+    }
+
+    #[test]
+    fn a_token_that_was_granted_after_the_store_was_emptied_must_be_smaller() {
+        caught(&emptied(1.9, 2.1), Promise::Tokens);
+    }
 }
