@@ -1,11 +1,11 @@
-//! Ten thousand acquisitions of one kind of lock by both languages: on one server, under sentinels and in a cluster, with each
-//! generation of Redisson. `cargo xtask compatibility` runs them for its page, one at a time: a waiter that waits for long
+//! Ten thousand acquisitions of one kind of lock by both languages: on one server, under sentinels and in a cluster, for
+//! majorities on three servers, with each generation of Redisson. `cargo xtask compatibility` runs them for its page, one at a time: a waiter that waits for long
 //! means a lost wake-up, and not a busy machine.
 
 use std::time::Duration;
 
 use testkit::java::RedissonVersion;
-use testkit::servers::{Cluster, RedisServer, Sentinels};
+use testkit::servers::{Cluster, Independents, RedisServer, Sentinels};
 
 use crate::load::{Load, hammer_on};
 use crate::world::{Servers, World};
@@ -21,17 +21,19 @@ fn take_turns<S: Servers>(kind: &'static str, version: RedissonVersion, servers:
         "permits" => permits::hammer(&World::on(version, servers), ROUNDS_OF_THREE),
         "counted" => counting::hammer(&World::on(version, servers), ROUNDS_OF_THREE),
         "latch" => latches::hammer(&World::on(version, servers), ROUNDS_OF_THREE),
-        _ => {
-            let load = Load {
-                version,
-                kind,
-                rounds: ROUNDS,
-                rest: Duration::ZERO,
-            };
-            let done = hammer_on(&servers.url(), load);
-            assert_eq!(done.holds, u64::from(ROUNDS) * 8);
-        }
+        _ => hammer_locks(kind, version, &servers.url()),
     }
+}
+
+fn hammer_locks(kind: &'static str, version: RedissonVersion, url: &str) {
+    let load = Load {
+        version,
+        kind,
+        rounds: ROUNDS,
+        rest: Duration::ZERO,
+    };
+    let done = hammer_on(url, load);
+    assert_eq!(done.holds, u64::from(ROUNDS) * 8);
 }
 
 fn on_one_server(kind: &'static str, version: RedissonVersion) {
@@ -44,6 +46,11 @@ fn behind_sentinels(kind: &'static str, version: RedissonVersion) {
 
 fn in_a_cluster(kind: &'static str, version: RedissonVersion) {
     take_turns(kind, version, Cluster::start().unwrap());
+}
+
+fn on_three_servers(kind: &'static str, version: RedissonVersion) {
+    let servers = Independents::start(3).unwrap();
+    hammer_locks(kind, version, &servers.urls().join(" "));
 }
 
 /// Tests of some kinds on one topology: a kind of lock, and the name of its test.
@@ -65,7 +72,9 @@ macro_rules! old_kinds {
             "permits" permits_are_never_too_many,
             "counted" counted_permits_are_never_too_many,
             "latch" a_latch_opens_once,
+            "multi" sets_of_locks_never_overlap,
         }
+        loads! { on_three_servers $version: "majority" majorities_never_overlap, }
         loads! { behind_sentinels $version:
             "plain" behind_sentinels_locks_never_overlap,
             "fair" behind_sentinels_fair_locks_never_overlap,
@@ -73,6 +82,7 @@ macro_rules! old_kinds {
             "permits" behind_sentinels_permits_are_never_too_many,
             "counted" behind_sentinels_counted_permits_are_never_too_many,
             "latch" behind_sentinels_a_latch_opens_once,
+            "multi" behind_sentinels_sets_of_locks_never_overlap,
         }
     };
 }
@@ -86,6 +96,7 @@ macro_rules! old_kinds_in_a_cluster {
             "permits" in_a_cluster_permits_are_never_too_many,
             "counted" in_a_cluster_counted_permits_are_never_too_many,
             "latch" in_a_cluster_a_latch_opens_once,
+            "multi" in_a_cluster_sets_of_locks_never_overlap,
         }
     };
 }
