@@ -1,12 +1,15 @@
 //! Measures the time from a release to the next waiter's acquisition, across processes and languages.
 
+mod ends;
+
 use std::time::Duration;
 
 use anyhow::Result;
 use testkit::foreign::Bench;
-use testkit::java::{JavaLock, JavaPeer, RedissonVersion, monotonic_now_ns};
+use testkit::java::{JavaPeer, RedissonVersion};
 use testkit::servers::{Cluster, RedisServer, Sentinels};
-use tidelock::{Client, Lock};
+use tidelock::Client;
+use tokio::task::block_in_place;
 
 use crate::args::Args;
 use crate::figures::{micros, percentile, short};
@@ -14,6 +17,7 @@ use crate::page::{Section, Table};
 use crate::peers::Peer;
 use crate::stage::Stage;
 use crate::w6_majority::runtime;
+use ends::{End, Kind};
 
 /// Long enough for a waiter to try, subscribe, try again and go to sleep.
 const ASLEEP: Duration = Duration::from_millis(8);
@@ -51,7 +55,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
         table.row([wakes.way, wakes.times.to_string(), p50, p99, worst]);
     }
     Ok(Section {
-        title: "Release to acquired, across languages and topologies",
+        title: "Release to acquired, across languages, kinds and topologies",
         text: TEXT.into(),
         tables: vec![(String::new(), table)],
         ..Section::default()
@@ -62,47 +66,55 @@ fn times(args: &Args) -> usize {
     if args.quick { 10 } else { 100 }
 }
 
-/// Measures on one server, behind Sentinels, and in a cluster.
+/// The kinds that are measured on one server.
+const KINDS: [Kind; 8] = [
+    Kind::Plain,
+    Kind::Fair,
+    Kind::Spin,
+    Kind::Reader,
+    Kind::Writer,
+    Kind::Permit,
+    Kind::Counted,
+    Kind::Latch,
+];
+
+/// Measures each kind on one server, and the lock behind Sentinels and in a cluster too.
 async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
-    let mut all = on("", &server.url(), times, &versions(java), Kind::Plain).await?;
-    let fair = on(", fair", &server.url(), times, &versions(java), Kind::Fair).await?;
-    all.extend(fair);
-    let sentinels = tokio::task::block_in_place(Sentinels::start)?;
-    all.extend(
-        on(
-            ", Sentinel",
-            &sentinels.url(),
-            times,
-            &versions(java),
-            Kind::Plain,
-        )
-        .await?,
-    );
+    let mut all = Vec::new();
+    for kind in KINDS {
+        let place = Place {
+            url: &server.url(),
+            kind,
+            suffix: kind.suffix(),
+        };
+        all.extend(place.measure(times, &versions(java)).await?);
+    }
+    let sentinels = block_in_place(Sentinels::start)?;
+    let place = Place {
+        url: &sentinels.url(),
+        kind: Kind::Plain,
+        suffix: ", Sentinel",
+    };
+    all.extend(place.measure(times, &versions(java)).await?);
     drop(sentinels);
-    let cluster = tokio::task::block_in_place(Cluster::start)?;
-    let url = cluster.url();
+    let cluster = block_in_place(Cluster::start)?;
     // The old Redisson does not support sharded pub/sub: clients that share locks with it in a cluster must not use it
     // either.
-    let newest: Vec<_> = versions(java)
+    let (newest, old): (Vec<_>, Vec<_>) = versions(java)
         .into_iter()
-        .filter(|version| *version == RedissonVersion::Newest)
-        .collect();
-    all.extend(on(", cluster", &url, times, &newest, Kind::Plain).await?);
-    let plain = format!("{url}?sharded_pubsub=off");
-    let old: Vec<_> = versions(java)
-        .into_iter()
-        .filter(|version| *version != RedissonVersion::Newest)
-        .collect();
-    all.extend(
-        on(
-            ", cluster, plain messages",
-            &plain,
-            times,
-            &old,
-            Kind::Plain,
-        )
-        .await?,
-    );
+        .partition(|version| *version == RedissonVersion::Newest);
+    let place = Place {
+        url: &cluster.url(),
+        kind: Kind::Plain,
+        suffix: ", cluster",
+    };
+    all.extend(place.measure(times, &newest).await?);
+    let place = Place {
+        url: &format!("{}?sharded_pubsub=off", cluster.url()),
+        suffix: ", cluster, plain messages",
+        ..place
+    };
+    all.extend(place.measure(times, &old).await?);
     Ok(all)
 }
 
@@ -114,33 +126,49 @@ fn versions(java: bool) -> Vec<RedissonVersion> {
     }
 }
 
-async fn on(
-    place: &str,
-    url: &str,
-    times: usize,
-    versions: &[RedissonVersion],
+/// Where the sides meet.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    url: &'a str,
     kind: Kind,
-) -> Result<Vec<Wakes>> {
-    let (one, two) = (Client::connect(url).await?, Client::connect(url).await?);
-    let mut all = vec![Wakes::of(
-        format!("Rust to Rust{place}"),
-        rust_to_rust(&one, &two, times, kind).await?,
-    )];
-    for version in versions {
-        let peer = tokio::task::block_in_place(|| JavaPeer::start(*version, url))?;
-        let number = version.number();
-        let waits = java_to_rust(&peer, &one, times, kind).await?;
-        all.push(Wakes::of(
-            format!("Redisson {number} to Rust{place}"),
-            waits,
-        ));
-        let waits = rust_to_java(&one, &peer, times, kind).await?;
-        all.push(Wakes::of(
-            format!("Rust to Redisson {number}{place}"),
-            waits,
-        ));
+    /// What a row says after the languages.
+    suffix: &'a str,
+}
+
+impl Place<'_> {
+    /// Rust wakes Rust, and each version of Redisson and Rust wake each other.
+    async fn measure(self, times: usize, versions: &[RedissonVersion]) -> Result<Vec<Wakes>> {
+        let (one, two) = (
+            Client::connect(self.url).await?,
+            Client::connect(self.url).await?,
+        );
+        let (one, two) = (End::Rust(&one), End::Rust(&two));
+        let mut all = vec![self.way("Rust to Rust", one, two, times).await?];
+        for version in versions {
+            let peer = block_in_place(|| JavaPeer::start(*version, self.url))?;
+            let (java, number) = (End::Java(&peer), version.number());
+            let way = format!("Redisson {number} to Rust");
+            all.push(self.way(&way, java, one, times).await?);
+            let way = format!("Rust to Redisson {number}");
+            all.push(self.way(&way, one, java, times).await?);
+        }
+        Ok(all)
     }
-    Ok(all)
+
+    async fn way(self, way: &str, holder: End<'_>, waiter: End<'_>, times: usize) -> Result<Wakes> {
+        // A name has one kind.
+        let name = format!("{way}{}", self.suffix);
+        let mut waits = Vec::new();
+        for _ in 0..times + warm(times) {
+            let held = holder.hold(self.kind, &name).await?;
+            let waiting = waiter.begin_wait(self.kind, &name)?;
+            tokio::time::sleep(ASLEEP).await;
+            let start = held.free().await?;
+            waits.push(waiting.done().await?.saturating_sub(start));
+        }
+        waits.drain(..warm(times));
+        Ok(Wakes::of(name, waits))
+    }
 }
 
 /// The number of rounds that are not counted, while connections, subscriptions and the JVM's compiler warm up.
@@ -148,96 +176,8 @@ fn warm(times: usize) -> usize {
     (times / 5).max(20)
 }
 
-fn counted(mut waits: Vec<u64>, times: usize) -> Vec<u64> {
-    waits.drain(..warm(times));
-    waits
-}
-
-/// Which lock the waiters wait for.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Plain,
-    Fair,
-}
-
-impl Kind {
-    fn of(self, client: &Client, name: &str) -> Lock {
-        match self {
-            Self::Plain => client.lock(name),
-            Self::Fair => client.fair_lock(&format!("fair {name}")),
-        }
-    }
-
-    fn of_java(self, java: &JavaPeer, worker: &str, name: &str) -> JavaLock {
-        match self {
-            Self::Plain => java.lock(worker, name),
-            Self::Fair => java.fair_lock(worker, &format!("fair {name}")),
-        }
-    }
-}
-
-async fn rust_to_rust(one: &Client, two: &Client, times: usize, kind: Kind) -> Result<Vec<u64>> {
-    let mut waits = Vec::new();
-    for _ in 0..times + warm(times) {
-        let held = kind.of(one, "rust-rust").acquire().await?;
-        let waiting = wait_in_rust(kind.of(two, "rust-rust"));
-        tokio::time::sleep(ASLEEP).await;
-        let start = monotonic_now_ns();
-        held.release().await?;
-        waits.push(waiting.await??.saturating_sub(start));
-    }
-    Ok(counted(waits, times))
-}
-
-async fn java_to_rust(
-    java: &JavaPeer,
-    rust: &Client,
-    times: usize,
-    kind: Kind,
-) -> Result<Vec<u64>> {
-    let lock = kind.of_java(java, "holder", "java-rust");
-    let mut waits = Vec::new();
-    for _ in 0..times + warm(times) {
-        tokio::task::block_in_place(|| lock.lock())?;
-        let waiting = wait_in_rust(kind.of(rust, "java-rust"));
-        tokio::time::sleep(ASLEEP).await;
-        let unlocked = tokio::task::block_in_place(|| lock.unlock())?;
-        waits.push(waiting.await??.saturating_sub(unlocked.started_at_ns));
-    }
-    Ok(counted(waits, times))
-}
-
-async fn rust_to_java(
-    rust: &Client,
-    java: &JavaPeer,
-    times: usize,
-    kind: Kind,
-) -> Result<Vec<u64>> {
-    let lock = kind.of_java(java, "waiter", "rust-java");
-    let mut waits = Vec::new();
-    for _ in 0..times + warm(times) {
-        let held = kind.of(rust, "rust-java").acquire().await?;
-        let waiting = lock.begin_lock_when_free()?;
-        tokio::time::sleep(ASLEEP).await;
-        let start = monotonic_now_ns();
-        held.release().await?;
-        let locked = tokio::task::block_in_place(|| waiting.wait())?;
-        waits.push(locked.done_at_ns.saturating_sub(start));
-    }
-    Ok(counted(waits, times))
-}
-
-/// When the lock was acquired, on the monotonic clock that Java reads too.
-fn wait_in_rust(lock: Lock) -> tokio::task::JoinHandle<Result<u64>> {
-    tokio::spawn(async move {
-        let guard = lock.acquire().await?;
-        let had = monotonic_now_ns();
-        guard.release().await?;
-        Ok(had)
-    })
-}
-
 const TEXT: &str = "
-From the call of `release` in one process to the return of `acquire` of a waiter in another, for waiters that sleep. The
-waiters of Rust are in another client of the same program. One round, in no turns: an overview.
+From the call of `release` in one process to the return of `acquire` of a waiter in another, for waiters that sleep; for a latch,
+from the last `count_down` to the return of `wait`. A row that names no kind is of the lock. Those who wait for a spin lock
+hear no message, and ask again after a pause. The waiters of Rust are in another client of the same program. One round, in no turns: an overview.
 ";
