@@ -7,8 +7,6 @@
 use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use tracing::Span;
-
 use crate::engine::instruments::HoldOutcome;
 use crate::engine::lease::hold::{Hold, NextHolder, Successor};
 use crate::store::BootInstant;
@@ -43,7 +41,7 @@ impl Hold {
             disarmed: AtomicBool::new(false),
             term: self.term.take(),
             upgrade: self.upgrade.take(),
-            span: Span::none(),
+            span: None,
         };
         *self.disarmed.get_mut() = true;
         next.give(Arc::new(hold));
@@ -65,7 +63,7 @@ impl Hold {
         }
         self.token = token;
         self.status.set_token(token);
-        self.span = Span::none();
+        self.span = None;
         self.status
             .record_hand_over(&steward.instruments, outcome, now);
         Some(waiter)

@@ -85,8 +85,8 @@ pub(crate) struct Hold {
     pub(crate) term: Option<Arc<LeaderTerm>>,
     /// The upgrade of this hold, if it is upgradeable.
     pub(crate) upgrade: Option<Box<UpgradeSlot>>,
-    /// The time of the present holder. Disabled unless a subscriber wants it.
-    pub(crate) span: Span,
+    /// The time of the present holder. `None` unless a subscriber wants it.
+    pub(crate) span: Option<Box<Span>>,
 }
 
 impl Hold {
