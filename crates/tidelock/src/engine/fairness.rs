@@ -158,10 +158,6 @@ pub(crate) struct FairnessDelays {
 }
 
 impl FairnessDelays {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.each.is_empty()
-    }
-
     pub(crate) fn knows(&self, name: &Name) -> bool {
         self.each.contains_key(name)
     }

@@ -106,3 +106,49 @@ impl OwnCandidates {
         seen
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::lease::granted::GrantedTicket;
+    use crate::types::LostReason;
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn hold() -> Arc<HoldStatus> {
+        let (clock, lease) = (crate::store::Clock::Boot, Duration::from_secs(60));
+        let granted = GrantedTicket::of(name("a"), lease);
+        Arc::new(HoldStatus::new(granted, clock.now() + lease, clock))
+    }
+
+    #[test]
+    fn leaders_come_before_candidates_and_one_that_lost_its_lead_is_neither() {
+        let own = OwnCandidates::default();
+        let begin = |election: &str, since| own.begin(&name(election), "me", BootInstant(since));
+        let ids = [("d", 1), ("c", 2), ("b", 3), ("a", 3)].map(|(name, since)| begin(name, since));
+        let seen = |most| -> Vec<(String, Option<u64>, u64)> {
+            let seen = own.seen(most).into_iter();
+            let tell = |one: SeenCandidate| (one.name.as_str().to_owned(), one.term, one.since.0);
+            seen.map(tell).collect()
+        };
+        let candidate = |name: &str, since| (name.to_owned(), None, since);
+        let (a, b, c) = (candidate("a", 3), candidate("b", 3), candidate("c", 2));
+        let all = [candidate("d", 1), c.clone(), a.clone(), b.clone()];
+        assert_eq!(seen(9), all);
+        assert_eq!(seen(2), all[..2]);
+
+        let status = hold();
+        own.lead(ids[2], &status, 7, BootInstant(9));
+        own.end(ids[0]);
+        let leads = ("b".to_owned(), Some(7), 9);
+        assert_eq!(seen(9), [leads, c.clone(), a.clone()]);
+        status.lose(LostReason::Taken);
+        assert_eq!(seen(9), [c.clone(), a.clone()]);
+        own.campaign(ids[2], BootInstant(10));
+        assert_eq!(seen(9), [c, a, candidate("b", 10)]);
+    }
+}

@@ -158,6 +158,8 @@ struct PluggedStore {
     plug: Plug,
 }
 
+/// The inner store is asked only inside the futures that the plug has let through. The store in memory executes a request when
+/// it is asked, before the first poll of the future; so a request that never arrives would take effect.
 impl PluggedStore {
     /// A request whose reply may be lost.
     fn write<'a, T: Send + 'a>(
@@ -221,7 +223,7 @@ impl Backend for PluggedStore {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        self.write(self.inner.renew(batch))
+        self.write(async move { self.inner.renew(batch).await })
     }
 
     fn lane(&self, name: &Name) -> u64 {
@@ -229,11 +231,11 @@ impl Backend for PluggedStore {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.write(self.inner.release(ticket))
+        self.write(async move { self.inner.release(ticket).await })
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.write(self.inner.withdraw(ticket))
+        self.write(async move { self.inner.withdraw(ticket).await })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -349,11 +351,11 @@ impl Counts for PluggedStore {
 
 impl Operate for PluggedStore {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.read(self.inner.inspect(name))
+        self.read(async move { self.inner.inspect(name).await })
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
-        self.read(self.inner.list(pattern, after))
+        self.read(async move { self.inner.list(pattern, after).await })
     }
 
     fn force_release<'a>(
@@ -361,7 +363,7 @@ impl Operate for PluggedStore {
         name: &'a Name,
         seen: Option<&'a Snapshot>,
     ) -> BoxFuture<'a, Result<bool>> {
-        self.read(self.inner.force_release(name, seen))
+        self.read(async move { self.inner.force_release(name, seen).await })
     }
 
     fn announce<'a>(
@@ -369,10 +371,10 @@ impl Operate for PluggedStore {
         client: &'a ClientId,
         info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        self.read(self.inner.announce(client, info))
+        self.read(async move { self.inner.announce(client, info).await })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        self.read(self.inner.diagnose())
+        self.read(async move { self.inner.diagnose().await })
     }
 }

@@ -222,3 +222,34 @@ async fn a_wait_blames_another_owner_only_if_the_store_does() {
     let error = waits.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
 }
+
+/// An acquire without a reply may lie in the buffers of a frozen server, and be granted for a whole lease when it resumes. So
+/// the client withdraws the ticket again and again, for twice the lease or a minute.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_in_doubt_is_withdrawn_for_twice_its_lease() {
+    let second = Duration::from_secs(1);
+    for (lease, minutes) in [(second * 120, 4), (second * 3, 1)] {
+        let plug = tidelock::test_util::Plug::new();
+        let builder = tidelock::Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+            .lease(lease)
+            .response_timeout(second / 2)
+            .plug(&plug);
+        let client = builder.connect("memory:").await.unwrap();
+        plug.lose_replies(1);
+        let mut acquire = Box::pin(client.lock("a").acquire().into_future());
+        assert!(futures_util::poll!(acquire.as_mut()).is_pending());
+        plug.pull();
+        drop(acquire);
+        let goes_on = async |after| {
+            tokio::time::sleep(after).await;
+            let before = plug.requests();
+            tokio::time::sleep(second * 5).await;
+            plug.requests() > before
+        };
+        assert!(goes_on(second * (60 * minutes - 10)).await, "{lease:?}");
+        assert!(!goes_on(second * 10).await, "{lease:?}");
+        assert_eq!(client.stats().cleanups_given_up, 1);
+    }
+}

@@ -343,3 +343,63 @@ async fn spans_of_acquires() {
     );
     assert!(slow[0].contains("logs.rs"), "where it waited: {log}");
 }
+
+#[test]
+fn a_slow_acquire_warns_unless_an_error_says_what_was_wrong() {
+    passes_with("logs::slow_acquires", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_slow_acquire_warns_unless_an_error_says_what_was_wrong runs it"]
+async fn slow_acquires() {
+    for (end, warns) in [
+        ("acquired", true),
+        ("timed_out", true),
+        ("error", false),
+        ("cancelled", false),
+        ("quick", false),
+    ] {
+        let (client, plug, other) = two_clients(&format!("slow-{end}")).await;
+        let (log, scope) = listen(tracing::Level::WARN);
+        let lock = client.lock("till");
+        let held = other.lock("till").acquire().await.unwrap();
+        let owner = held.owner_id();
+        match end {
+            "acquired" => {
+                let waits = tokio::spawn(lock.acquire());
+                tokio::time::sleep(SECOND * 5).await;
+                held.release().await.unwrap();
+                waits.await.unwrap().unwrap().release().await.unwrap();
+            }
+            "timed_out" => _ = lock.acquire_timeout(SECOND * 5).await.unwrap_err(),
+            "error" => {
+                plug.pull();
+                lock.acquire().await.unwrap_err();
+            }
+            "cancelled" => _ = tokio::time::timeout(SECOND * 5, lock.acquire()).await,
+            _ => {
+                held.release().await.unwrap();
+                lock.acquire().await.unwrap().release().await.unwrap();
+            }
+        }
+        tokio::time::sleep(SECOND).await;
+        drop(scope);
+        let text = log.text();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("an acquire took long"))
+            .collect();
+        assert_eq!(lines.len(), usize::from(warns), "{end}: {text}");
+        for line in lines {
+            let outcome = format!("outcome=\"{end}\"");
+            assert!(line.contains(&outcome), "{line}");
+            // Who had it is known only of a lock that is still held.
+            let holder = if end == "timed_out" {
+                &*owner
+            } else {
+                "unknown"
+            };
+            assert!(line.contains(&format!("holder={holder}")), "{line}");
+        }
+    }
+}

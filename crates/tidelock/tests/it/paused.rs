@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidelock::test_util::Plug;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LockGuard, LostReason};
 use tokio::time::{Instant, timeout};
 
@@ -335,4 +336,86 @@ async fn clients_that_connect_an_hour_apart_agree_about_the_end_of_a_lease() {
         assert!(seen.expires_in.unwrap() <= Duration::from_secs(30));
         held.release().await.unwrap();
     }
+}
+
+/// Other tests rely on it to find what was left behind.
+#[tokio::test(start_paused = true)]
+async fn a_client_with_a_hold_or_a_release_under_way_is_not_idle() {
+    let builder = Client::builder()
+        .simulated_time()
+        .publish_process_info(false);
+    let client = builder.connect("memory:").await.unwrap();
+    assert!(client.is_idle());
+    let guard = client.lock("a").acquire().await.unwrap();
+    assert!(!client.is_idle());
+    drop(guard);
+    assert!(!client.is_idle(), "its release is under way");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(client.is_idle());
+}
+
+/// A caller without a limit hears of an outage. The pauses between its requests grow, so that a store that comes back is
+/// not flooded.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_after_an_outage_of_a_lease_and_a_try_after_a_response_timeout() {
+    let (second, plug) = (Duration::from_secs(1), Plug::new());
+    let builder = Client::builder()
+        .simulated_time()
+        .publish_process_info(false)
+        .lease(second * 12)
+        .response_timeout(second)
+        .plug(&plug);
+    let client = builder.connect("memory:").await.unwrap();
+    let lock = client.lock("a");
+    plug.pull();
+    let begun = Instant::now();
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let waited = begun.elapsed();
+    assert!(waited >= second * 12 && waited < second * 13, "{waited:?}");
+    let requests = plug.requests();
+    assert!((20..=50).contains(&requests), "{requests}");
+
+    let begun = Instant::now();
+    let error = lock.try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let tried = begun.elapsed();
+    assert!(tried >= second && tried < second * 2, "{tried:?}");
+}
+
+/// A test of an outage would see the opposite of what the outage does.
+#[tokio::test(start_paused = true)]
+async fn no_request_arrives_while_the_plug_is_pulled() {
+    let (second, plug, url) = (Duration::from_secs(1), Plug::new(), "memory:pulled");
+    let builder = || {
+        Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+    };
+    let client = builder().plug(&plug).connect(url).await.unwrap();
+    let other = builder().connect(url).await.unwrap();
+    let acquired = async |client: &Client, name| client.lock(name).acquire().await.unwrap();
+    let (renewed, released) = (acquired(&client, "a").await, acquired(&client, "b").await);
+    let theirs = acquired(&other, "c").await;
+    plug.pull();
+    let release = tokio::spawn(async move { released.release().await });
+    client.lock("c").force_release().await.unwrap_err();
+    tokio::time::sleep(second).await;
+    for name in ["a", "b", "c"] {
+        let free = other.lock(name).try_acquire().await.unwrap();
+        assert!(free.is_none(), "{name} is held in the store");
+    }
+    // No renewal arrives either, so the leases end.
+    for name in ["a", "b"] {
+        let guard = timeout(second * 31, other.lock(name).acquire()).await;
+        guard
+            .expect("its lease is over")
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert_eq!(renewed.lost().await, LostReason::Expired);
+    release.await.unwrap().unwrap_err();
+    theirs.release().await.unwrap();
 }

@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tidelock::{AcquireOptions, CancelToken, Client, HandOff, LostReason, Owner};
+use tidelock::test_util::Plug;
+use tidelock::{AcquireOptions, CancelToken, Client, ErrorKind, HandOff, LostReason, Owner};
+use tokio::task::JoinSet;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -286,4 +288,50 @@ async fn a_waiter_that_leaves_while_it_is_called_leaves_no_count_behind() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(client.stats().cancelled, 10);
+}
+
+/// A release without an answer goes on in the background. What comes of it is counted once.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_goes_on_in_the_background_is_counted_by_its_end() {
+    let plug = Plug::new();
+    let builder = || {
+        Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+    };
+    let client = builder().plug(&plug).connect("memory:cleanups").await;
+    let client = client.unwrap();
+    let other = builder().connect("memory:cleanups").await.unwrap();
+    let cleanups = || {
+        let stats = client.stats();
+        (
+            stats.cleanups_undone,
+            stats.cleanups_of_nothing,
+            stats.cleanups_given_up,
+        )
+    };
+    let mut releases = JoinSet::new();
+    let begin = async |releases: &mut JoinSet<tidelock::Result<()>>, name| {
+        let guard = client.lock(name).acquire().await.unwrap();
+        plug.pull();
+        releases.spawn(async move { guard.release().await });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    begin(&mut releases, "a").await;
+    plug.put_back();
+    releases.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(cleanups(), (1, 0, 0));
+
+    begin(&mut releases, "b").await;
+    assert!(other.lock("b").force_release().await.unwrap());
+    plug.put_back();
+    let error = releases.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken), "{error}");
+    assert_eq!(cleanups(), (1, 1, 0), "another has freed it");
+
+    begin(&mut releases, "c").await;
+    let error = releases.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(cleanups(), (1, 1, 1), "until the lease had ended");
 }

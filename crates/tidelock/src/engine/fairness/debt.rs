@@ -179,3 +179,6 @@ impl FairnessDebt {
         (self.turns, self.time) = (0, Duration::ZERO);
     }
 }
+
+#[cfg(test)]
+mod tests;

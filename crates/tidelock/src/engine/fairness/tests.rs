@@ -153,6 +153,46 @@ fn names_that_nobody_wants_any_more_are_forgotten() {
     );
 }
 
+/// A sweep reads all accounts, so its cost is spread over as many new names as there were old ones.
+#[test]
+fn accounts_are_swept_when_their_number_has_doubled() {
+    let mut fairness_delays = FairnessDelays::default();
+    let mut swept_at = Vec::new();
+    for number in 0..100 {
+        let (before, many) = (fairness_delays.each.len(), fairness_delays.many);
+        let name = Name::new(format!("name {number}")).unwrap();
+        fairness_delays.ended(&name, &turn(at(0), ms(10), 1, 1, 1));
+        if fairness_delays.many != many {
+            swept_at.push(before);
+        }
+    }
+    assert_eq!(swept_at, [0, 16, 32, 64]);
+}
+
+/// The pause after a second turn, which ended that long after the first. `seen` others had a turn in between.
+fn pause_after_two_turns(apart: Duration, peers: u32, seen: u64) -> Duration {
+    let mut fairness_delays = ended(&turn(at(0), ms(40), 1, peers, 0));
+    fairness_delays.granted(&name(), at(1), releases_seen(seen, at(1)));
+    let mut second = turn(at(0) + apart, ms(40), 1, peers, 0);
+    second.awaited.releases_seen = seen;
+    fairness_delays.ended(&name(), &second);
+    fairness_delays.pause(&name(), second.now, releases_seen(seen, at(1)))
+}
+
+#[test]
+fn a_step_in_vain_is_remembered_for_a_second() {
+    let pause = |apart| pause_after_two_turns(apart, 1, 0);
+    assert_eq!(pause(Duration::from_nanos(999_999_999)), ms(8));
+    assert_eq!(pause(SECOND), ms(2), "as if there had been no turn before");
+}
+
+#[test]
+fn a_step_in_which_all_others_came_was_not_in_vain() {
+    let pause = |seen| pause_after_two_turns(ms(100), 2, seen);
+    assert_eq!(pause(1), ms(8), "one of two came");
+    assert_eq!(pause(2), ms(2));
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Eight tasks of one process beside a Java service with as many threads.

@@ -279,3 +279,40 @@ impl Instruments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_as_opentelemetry_names_it() {
+        for (url, store) in [
+            ("redis://cache", "redis"),
+            ("rediss://cache", "redis"),
+            ("redis+sentinel://a:1/b", "redis"),
+            ("postgres://db", "postgresql"),
+            ("postgresql://db", "postgresql"),
+            ("mysql://db", "mysql"),
+            ("mariadb://db", "mariadb"),
+            ("etcd://here", "etcd"),
+            ("etcds://here", "etcd"),
+            ("sqlite:/var/lib/locks", "sqlite"),
+            ("memory:", "memory"),
+            ("zookeeper://here", "zookeeper"),
+            ("memcached://here", "memcached"),
+            ("nonsense", "other"),
+            ("", "other"),
+        ] {
+            assert_eq!(store_of(url), store, "{url}");
+        }
+    }
+
+    /// A lock that is slow is slow for many.
+    #[test]
+    fn slow_acquires_are_logged_at_most_once_in_thirty_seconds() {
+        let instruments = Instruments::default();
+        let at = |seconds| BootInstant::from_nanos(1) + Duration::from_secs(seconds);
+        let may_warn = [0, 1, 29, 30, 31, 60].map(|seconds| instruments.may_warn(at(seconds)));
+        assert_eq!(may_warn, [true, false, false, true, false, true]);
+    }
+}

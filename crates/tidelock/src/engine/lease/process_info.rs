@@ -144,3 +144,6 @@ fn host_name() -> String {
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

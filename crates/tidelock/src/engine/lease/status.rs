@@ -331,3 +331,6 @@ pub(crate) enum HoldEnd {
     Ended,
     Lost(LostReason),
 }
+
+#[cfg(test)]
+mod tests;

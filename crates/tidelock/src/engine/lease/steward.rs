@@ -406,3 +406,18 @@ impl Drop for LoseAllOnDrop {
         self.0.abandon();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a client whose renewals all fail would report a store that answers.
+    #[test]
+    fn a_batch_with_a_failed_renewal_is_no_answer_of_the_store() {
+        let failed = || Renewed::Failed(Error::new(ErrorKind::Unavailable));
+        assert!(of_whole_batch(&Ok(vec![Renewed::Kept, Renewed::Gone])).is_ok());
+        let error = of_whole_batch(&Ok(vec![Renewed::Kept, failed()])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(of_whole_batch(&Err(Error::new(ErrorKind::Unavailable))).is_err());
+    }
+}

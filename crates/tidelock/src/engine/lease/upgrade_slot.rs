@@ -44,3 +44,55 @@ impl UpgradeSlot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::lease::granted::GrantedTicket;
+    use crate::store::{Clock, Name};
+
+    fn writer() -> Arc<HoldStatus> {
+        let lease = Duration::from_secs(60);
+        let granted = GrantedTicket::of(Name::new("a").unwrap(), lease);
+        let until = Clock::Boot.now() + lease;
+        Arc::new(HoldStatus::new(granted, until, Clock::Boot))
+    }
+
+    #[test]
+    fn an_upgrade_begins_when_no_other_waits() {
+        let slot = UpgradeSlot::default();
+        let (one, other) = (Arc::new(()), Arc::new(()));
+        let begin = |caller: &Arc<()>| slot.begin(&Arc::downgrade(caller));
+        assert!(begin(&one));
+        assert!(begin(&one), "its own");
+        assert!(!begin(&other));
+        drop(one);
+        assert!(begin(&other), "the first caller has left");
+    }
+
+    #[test]
+    fn no_upgrade_begins_while_a_writer_holds_the_lock() {
+        let slot = UpgradeSlot::default();
+        let (gone, one, other) = (Arc::new(()), Arc::new(()), Arc::new(()));
+        assert!(slot.begin(&Arc::downgrade(&gone)));
+        let late = Arc::downgrade(&gone);
+        drop(gone);
+        assert!(slot.begin(&Arc::downgrade(&one)));
+        let (of_gone, writer) = (writer(), writer());
+        slot.granted(&late, &of_gone);
+        assert!(slot.begin(&Arc::downgrade(&one)), "that one has left");
+        slot.granted(&Arc::downgrade(&one), &writer);
+        drop(one);
+        assert!(!slot.begin(&Arc::downgrade(&other)));
+        writer.end();
+        assert!(slot.begin(&Arc::downgrade(&other)));
+    }
+
+    #[test]
+    fn only_an_upgradeable_hold_has_a_slot() {
+        assert!(UpgradeSlot::of(LockKind::UpgradeableRead).is_some());
+        assert!(UpgradeSlot::of(LockKind::Read).is_none());
+    }
+}

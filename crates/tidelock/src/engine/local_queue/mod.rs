@@ -10,3 +10,6 @@ pub(crate) mod queue;
 pub(crate) mod queued_store;
 pub(crate) mod waiter;
 pub(crate) mod waiters;
+
+#[cfg(test)]
+mod tests;

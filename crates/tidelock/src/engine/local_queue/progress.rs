@@ -32,8 +32,8 @@ impl Queues for LocalQueues {
             awaited,
         };
         inner.fairness_delays.ended(name, &ended);
-        self.has_delays
-            .store(!inner.fairness_delays.is_empty(), Ordering::SeqCst);
+        // There is an account now: of this name if somebody waits for it, of another name otherwise.
+        self.has_delays.store(true, Ordering::SeqCst);
     }
 
     fn end_term(&self, name: &Name, number: u64) {

@@ -46,6 +46,7 @@ impl<'a> RunningTime<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::runtime::clock::Clock;
 
     #[test]
     fn time_in_which_the_process_was_frozen_is_no_outage() {
@@ -53,5 +54,19 @@ mod tests {
         assert_eq!(running_part(second * 4, longest), second * 4);
         assert_eq!(running_part(second * 6, longest), second * 6, "it was busy");
         assert_eq!(running_part(second * 3600, longest), second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_is_the_limit_without_the_time_that_ran() {
+        let (second, timers) = (Duration::from_secs(1), Timers::new(Clock::Simulated));
+        let mut time = RunningTime::start(&timers);
+        let mut left = async |after| {
+            tokio::time::advance(after).await;
+            time.left(second * 10, second * 4)
+        };
+        assert_eq!(left(second * 2).await, second * 8);
+        assert_eq!(left(second * 3).await, second * 5);
+        assert_eq!(left(second * 3600).await, second * 4, "it was frozen");
+        assert_eq!(left(second * 6).await, Duration::ZERO);
     }
 }

@@ -43,3 +43,22 @@ pub(crate) fn kind_of<'a>(failed: impl Iterator<Item = &'a Error>) -> ErrorKind 
     }
     kind
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_no_retry_can_fix_comes_first() {
+        use ErrorKind::{OutcomeUnknown, Refused, Unavailable};
+        for (kinds, kind) in [
+            (&[][..], Unavailable),
+            (&[Unavailable, Unavailable], Unavailable),
+            (&[Unavailable, OutcomeUnknown, Unavailable], OutcomeUnknown),
+            (&[OutcomeUnknown, Refused, Unavailable], Refused),
+        ] {
+            let errors: Vec<Error> = kinds.iter().map(|kind| Error::new(*kind)).collect();
+            assert_eq!(kind_of(errors.iter()), kind, "{kinds:?}");
+        }
+    }
+}

@@ -166,3 +166,86 @@ fn note<'a>(
         .entry(owner.clone())
         .or_insert_with(|| InDoubtEntry::new(now, parts))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::OwnerMint;
+
+    const PARTS: usize = 3;
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(1) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_ticket_is_in_doubt_until_its_release_was_answered() {
+        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
+        assert!(!log.in_doubt(&owner));
+        log.doubt(&owner, 1, PARTS, at(0));
+        assert!(log.in_doubt(&owner));
+        let mut marks = log.begin_end(&owner, PARTS, at(1));
+        assert_eq!(
+            [0, 1, 2].map(|part| marks[part].doubt),
+            [false, true, false]
+        );
+        marks[1].over = true;
+        log.end(&owner, &marks, false);
+        assert!(!log.in_doubt(&owner));
+        assert_eq!(log.lock().len(), 1, "other members are asked again");
+        log.end(&owner, &marks, true);
+        assert_eq!(log.lock().len(), 0);
+    }
+
+    #[test]
+    fn an_entry_stays_until_the_last_renewal_has_ended() {
+        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
+        log.begin_renewal(&owner, PARTS, at(0));
+        log.begin_renewal(&owner, PARTS, at(0));
+        log.end_renewal(&owner);
+        assert_eq!(log.lock().len(), 1);
+        log.end_renewal(&owner);
+        assert_eq!(log.lock().len(), 0);
+    }
+
+    /// The restore of a lock that arrives after its release would leave it held by nobody.
+    #[test]
+    fn no_renewal_restores_a_lock_whose_release_has_begun() {
+        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
+        assert!(!log.may_mend(&owner, 0), "nothing is known of it");
+        log.begin_renewal(&owner, PARTS, at(0));
+        assert!(log.may_mend(&owner, 0));
+        assert!(log.in_doubt(&owner), "it is under way");
+        log.repaired(&owner, 0);
+        assert!(!log.in_doubt(&owner));
+        assert!(log.may_mend(&owner, 2));
+        let marks = log.begin_end(&owner, PARTS, at(1));
+        assert!(marks[2].doubt && !marks[0].doubt);
+        assert!(!log.may_mend(&owner, 1));
+        log.repaired(&owner, 2);
+        assert!(log.in_doubt(&owner), "the release decides what is left");
+    }
+
+    /// A log in which that many tickets were in doubt since the start, and one more was renewed. Returns how many entries
+    /// are left after a new one at that instant.
+    fn left_of(in_doubt: usize, now: BootInstant) -> usize {
+        let (log, mint) = (InDoubtLog::default(), OwnerMint::new());
+        log.begin_renewal(&mint.fresh(), PARTS, at(0));
+        for _ in 0..in_doubt {
+            log.doubt(&mint.fresh(), 0, PARTS, at(0));
+        }
+        log.doubt(&mint.fresh(), 0, PARTS, now);
+        log.lock().len()
+    }
+
+    #[test]
+    fn old_entries_are_removed_when_the_log_has_grown() {
+        let over = at(0) + ENTRY_TTL;
+        let before = BootInstant(over.0 - 1);
+        assert_eq!(left_of(63, before), 65);
+        assert_eq!(left_of(63, over), 2, "the renewal and the new one");
+        assert_eq!(left_of(127, over), 2);
+        assert_eq!(left_of(64, over), 66, "a scan of all for each new one");
+        assert_eq!(left_of(31, over), 33, "too few for a scan");
+    }
+}

@@ -194,3 +194,57 @@ fn is_done(outcome: &Result<Released>) -> bool {
         Err(error) => !error.is_retryable(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Awaited;
+
+    /// What is known of a member after this answer: `freed`, `perhaps`, `wrong_type`, `over`. `tried`: an earlier release
+    /// got no answer.
+    fn noted(tried: bool, answer: Result<Released>) -> [bool; 4] {
+        let mut mark = MemberDoubt {
+            tried,
+            ..MemberDoubt::default()
+        };
+        let is_over = note(&mut mark, answer).is_ok();
+        assert_eq!(mark.over, is_over);
+        [mark.freed, mark.perhaps, mark.wrong_type, mark.over]
+    }
+
+    #[test]
+    fn only_a_release_that_was_repeated_may_find_nothing() {
+        let awaited = || Ok(Released::Awaited(Awaited::default()));
+        let wrong_type = || Err(Error::new(ErrorKind::WrongType));
+        for tried in [false, true] {
+            let noted = |answer| noted(tried, answer);
+            assert_eq!(noted(Ok(Released::Freed)), [true, false, false, true]);
+            assert_eq!(noted(awaited()), [true, false, false, true]);
+            assert_eq!(noted(Ok(Released::NotHeld)), [false, tried, false, true]);
+            let beside = noted(Ok(Released::WrongType));
+            assert_eq!(beside, [false, false, true, true]);
+            assert_eq!(noted(wrong_type()), [false, tried, !tried, true]);
+            let silent = noted(Err(Error::new(ErrorKind::Unavailable)));
+            assert_eq!(silent, [false; 4]);
+        }
+    }
+
+    #[test]
+    fn a_release_without_an_answer_may_have_taken_effect() {
+        let mut mark = MemberDoubt::default();
+        let mut fails = |kind| {
+            note(&mut mark, Err(Error::new(kind))).unwrap_err();
+            mark.tried
+        };
+        assert!(!fails(ErrorKind::Unavailable), "it was not sent");
+        assert!(fails(ErrorKind::OutcomeUnknown));
+        assert!(fails(ErrorKind::Unavailable), "the one before counts");
+    }
+
+    #[test]
+    fn a_release_is_repeated_if_that_can_help() {
+        assert!(is_done(&Ok(Released::NotHeld)));
+        assert!(is_done(&Err(Error::lost(LostReason::Taken))));
+        assert!(!is_done(&Err(Error::new(ErrorKind::OutcomeUnknown))));
+    }
+}

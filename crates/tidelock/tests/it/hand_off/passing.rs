@@ -1,6 +1,8 @@
 //! The order of hand-offs, the options they require, and the limits on a leader term.
 
-use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LockGuard, LostReason};
+use tidelock::store::{Awaited, Backend, BoxFuture, Released, Ticket};
+use tidelock::testing::{Twist, Twisted};
+use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LockGuard, LostReason, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -301,4 +303,55 @@ async fn a_forced_release_is_not_waited_out() {
     drop(held);
     assert!(guard.is_held());
     guard.release().await.unwrap();
+}
+
+/// A store that says after each release that another process waits.
+#[derive(Debug)]
+struct Wanted;
+
+impl Twist for Wanted {
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            inner.release(ticket).await?;
+            let others = 1;
+            Ok(Released::Awaited(Awaited {
+                others,
+                ..Awaited::default()
+            }))
+        })
+    }
+}
+
+/// It is faster than a message to another process, so without a pause it would always be the next holder too.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_released_lets_other_processes_ask_first() {
+    let client = builder()
+        .connect_to(async |env| {
+            let store = tidelock::testing::open("memory:", env).await?;
+            Ok(Twisted::wrap(store, Wanted))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let pause = async |name| {
+        let begun = Instant::now();
+        client
+            .lock(name)
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        begun.elapsed()
+    };
+    assert_eq!(pause("b").await, Duration::ZERO, "of another name");
+    let paused = pause("a").await;
+    assert!(paused >= Duration::from_micros(300), "{paused:?}");
+    assert!(paused <= Duration::from_millis(20), "{paused:?}");
 }

@@ -1,7 +1,6 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::*;
-use crate::engine::instruments::store_of;
 
 fn everything(exported: &Exported, kind: LockKind, name: &Name) {
     let took = Duration::from_millis(3);
@@ -96,16 +95,136 @@ fn every_combination_of_labels_has_a_handle_of_its_own() {
     });
 }
 
+/// The number of each series of that metric. For a histogram, how many durations it counted.
+fn numbers(scrape: &str, metric: &str) -> Vec<u64> {
+    let starts = ["", "_count"].map(|end| format!("{metric}{end}{{"));
+    let lines = scrape.lines().filter(|line| !line.contains("quantile="));
+    let lines = lines.filter(|line| starts.iter().any(|start| line.starts_with(start)));
+    let numbers = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap());
+    numbers.collect()
+}
+
+const ERRORS: [ErrorKind; 13] = [
+    ErrorKind::TimedOut,
+    ErrorKind::Cancelled,
+    ErrorKind::Lost,
+    ErrorKind::NotHeld,
+    ErrorKind::WrongType,
+    ErrorKind::Refused,
+    ErrorKind::Unavailable,
+    ErrorKind::OutcomeUnknown,
+    ErrorKind::Closed,
+    ErrorKind::Unsupported,
+    ErrorKind::InvalidName,
+    ErrorKind::InvalidOptions,
+    ErrorKind::Runtime,
+];
+
+/// Two combinations with one handle would be counted as one of them.
 #[test]
-fn a_store_is_named_as_opentelemetry_names_it() {
-    for (url, name) in [
-        ("redis+sentinel://a:1/b", "redis"),
-        ("rediss://a", "redis"),
-        ("postgres://a", "postgresql"),
-        ("etcds://a", "etcd"),
-        ("sqlite:a.db", "sqlite"),
-        ("nonsense", "other"),
-    ] {
-        assert_eq!(store_of(url), name);
-    }
+fn each_combination_of_labels_is_counted_by_itself() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let exported = Exported::new("redis", &[]);
+        let (kind, name, took) = (LockKind::Mutex, &Name::new("a").unwrap(), SHORT);
+        for error in ERRORS {
+            exported.acquire_ended(kind, name, AcquireEnd::Failed, took, Some(error));
+        }
+        for end in AcquireEnd::ALL {
+            exported.acquire_ended(kind, name, end, took, None);
+        }
+        for reason in LostReason::ALL {
+            exported.hold_ended(kind, name, HoldOutcome::Lost(reason), took);
+        }
+        exported.hold_ended(kind, name, HoldOutcome::Released, took);
+        exported.hold_ended(kind, name, HoldOutcome::Dropped, took);
+        for (cause, useful) in WakeCause::ALL
+            .into_iter()
+            .flat_map(|cause| [(cause, false), (cause, true)])
+        {
+            exported.woken(kind, name, cause, useful);
+        }
+        exported.handed_over(kind, name, None);
+        for stop in HandOverStop::ALL {
+            exported.handed_over(kind, name, Some(stop));
+        }
+        for end in CleanupEnd::ALL {
+            exported.cleaned_up(kind, name, CleanupCause::Cancelled, end);
+            exported.cleaned_up(kind, name, CleanupCause::LostReply, end);
+            exported.cleaned_up(kind, name, CleanupCause::Unconfirmed, end);
+        }
+        for request in [
+            StoreRequest::Acquire,
+            StoreRequest::Renew,
+            StoreRequest::Release,
+            StoreRequest::Withdraw,
+        ] {
+            exported.answered(request, took, None);
+            for error in ERRORS {
+                exported.answered(request, took, Some(error));
+            }
+        }
+        let scrape = recorder.handle().render();
+        let ends = AcquireEnd::ALL.len() + ERRORS.len();
+        for (metric, series) in [
+            ("tidelock_acquire_duration", ends),
+            ("tidelock_losses", LostReason::ALL.len()),
+            ("tidelock_wakes", 4),
+            ("tidelock_handovers", 1 + HandOverStop::ALL.len()),
+            ("tidelock_cleanups", 3 * CleanupEnd::ALL.len()),
+            ("db_client_operation_duration", 4 * (1 + ERRORS.len())),
+        ] {
+            assert_eq!(numbers(&scrape, metric), vec![1; series], "{metric}");
+        }
+        let mut holds = numbers(&scrape, "tidelock_hold_duration");
+        holds.sort_unstable();
+        assert_eq!(holds, [1, 1, LostReason::ALL.len() as u64]);
+    });
+}
+
+const SHORT: Duration = Duration::from_millis(3);
+
+#[test]
+fn each_kind_of_lock_has_its_own_gauges_in_each_group() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let rule = |group: &str| (format!("{group}:*"), group.to_owned());
+        let exported = Exported::new("redis", &["a", "b", "c"].map(rule));
+        let names = ["a:1", "b:1", "c:1", "d:1"].map(|name| Name::new(name).unwrap());
+        for (kind, name) in LockKind::ALL
+            .into_iter()
+            .flat_map(|kind| names.iter().map(move |name| (kind, name)))
+        {
+            for begins in [true, true, false] {
+                exported.waits(kind, name, begins);
+                exported.holds(kind, name, true);
+                exported.holds(kind, name, begins);
+            }
+            exported.renewed(kind, name, SHORT);
+        }
+        let scrape = recorder.handle().render();
+        let all = LockKind::ALL.len() * names.len();
+        for (metric, number) in [
+            ("tidelock_waiter_count", 1),
+            ("tidelock_hold_count", 4),
+            ("tidelock_lease_margin", 1),
+        ] {
+            assert_eq!(numbers(&scrape, metric), vec![number; all], "{metric}");
+        }
+    });
+}
+
+/// A client that was not given a recorder exports nothing, and a group that no rule names is no group.
+#[test]
+fn without_rules_no_metric_has_a_group() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let exported = Exported::new("redis", &[]);
+        everything(&exported, LockKind::Mutex, &Name::new("a").unwrap());
+        assert!(!recorder.handle().render().contains("group="));
+        let silent = Exported::default();
+        let before = series(&recorder.handle().render());
+        everything(&silent, LockKind::Mutex, &Name::new("a").unwrap());
+        assert_eq!(series(&recorder.handle().render()), before);
+    });
 }

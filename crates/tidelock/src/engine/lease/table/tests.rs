@@ -177,6 +177,74 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     assert_eq!(sent, [[alone]]);
 }
 
+/// Many entries may be in flight. The search for one that can join ends after a hundred of them.
+#[test]
+fn a_batch_with_room_looks_past_a_hundred_entries_at_most() {
+    let clock = Clock::Boot;
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (store, begun) = (store(&background), clock.now());
+    for (in_flight, sent) in [(BATCH - 1, 2), (BATCH, 1)] {
+        let table = LeaseTable::default();
+        let insert = |after: usize, asked: bool| {
+            let after = Duration::from_millis(u64::try_from(after).unwrap());
+            let status = Arc::new(HoldStatus::new(granted(), begun + LEASE, clock));
+            table.insert(LeaseEntry {
+                renew_at: begun + after,
+                asked,
+                ..entry(&store, &status)
+            });
+        };
+        insert(0, false);
+        for number in 1..=in_flight {
+            insert(number, true);
+        }
+        insert(in_flight + 1, false);
+        let batches = table.take_due(begun, |_| LEASE / 10);
+        let renewals = batches.iter().map(|batch| batch.ids.len());
+        assert_eq!(renewals.sum::<usize>(), sent, "behind {in_flight}");
+    }
+}
+
+#[test]
+fn the_longest_holds_are_those_that_began_first() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (store, begun) = (store(&background), clock.now());
+    for second in [4, 1, 5, 3, 2] {
+        let status = Arc::new(HoldStatus::new(granted(), begun + LEASE, clock));
+        let at = begun + Duration::from_secs(second);
+        status.record_begin(&Instruments::default(), at);
+        table.insert(entry(&store, &status));
+    }
+    let longest = |most| {
+        let all = table.longest(most).into_iter();
+        let ages = all.map(|status| status.since().unwrap().since(begun).as_secs());
+        ages.collect::<Vec<_>>()
+    };
+    assert_eq!(longest(3), [1, 2, 3]);
+    assert_eq!(longest(5), [1, 2, 3, 4, 5]);
+    assert_eq!(longest(9), [1, 2, 3, 4, 5]);
+    assert_eq!(longest(0), [0; 0]);
+}
+
+/// Only a listener of the old status must not hear of later holds. Without one a hand-over allocates nothing.
+#[test]
+fn a_hold_gets_a_new_status_only_if_the_old_one_has_a_listener() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let mut status = Arc::new(HoldStatus::new(granted(), clock.now() + LEASE, clock));
+    let id = table.insert(entry(&store(&background), &status));
+    let before = Arc::as_ptr(&status);
+    assert!(table.hand_over(id, &mut status, Location::caller(), BootInstant::FAR));
+    assert_eq!(Arc::as_ptr(&status), before);
+    let listener = Arc::clone(&status);
+    assert!(table.hand_over(id, &mut status, Location::caller(), BootInstant::FAR));
+    assert!(!Arc::ptr_eq(&status, &listener));
+    table.lost(id, LostReason::Taken);
+    assert_eq!(status.signal(), Some(LostReason::Taken));
+    assert_eq!(listener.signal(), None, "its hold had ended before");
+}
+
 /// `abandon` reports the loss to the statuses it has read. A new status from a later hand-off would miss the report.
 #[test]
 fn nothing_is_handed_over_when_nobody_keeps_it() {

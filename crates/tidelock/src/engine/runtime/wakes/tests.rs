@@ -95,3 +95,136 @@ fn a_panicking_waker_harms_nobody_else() {
         assert_eq!(task.0.load(Ordering::SeqCst), round + 1);
     }
 }
+
+/// A waiter that sleeps, and how often its task is woken.
+struct Sleeper {
+    wake: Wake,
+    task: Arc<Woken>,
+}
+
+impl Sleeper {
+    fn new(signals: &WakeChannels) -> Self {
+        Self {
+            wake: signals.arm("a"),
+            task: Arc::default(),
+        }
+    }
+
+    /// Whether it is woken, or sleeps on.
+    fn is_woken(&mut self) -> bool {
+        let waker = Waker::from(Arc::clone(&self.task));
+        let mut cx = Context::from_waker(&waker);
+        Pin::new(&mut self.wake.woken()).poll(&mut cx).is_ready()
+    }
+
+    fn times(&self) -> usize {
+        self.task.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Each takes a wake in another way: none, by sleep, right before an attempt, and both.
+#[test]
+fn a_wake_passes_on_until_the_store_has_answered() {
+    for (how, passes_on) in [
+        ("not woken", false),
+        ("woken", true),
+        ("asleep", true),
+        ("asking", true),
+        ("woken twice", true),
+        ("asking with no further wake", true),
+        ("answered", false),
+    ] {
+        let signals = WakeChannels::new(Timers::new(Clock::Boot), |_| {});
+        let (mut first, mut second) = (Sleeper::new(&signals), Sleeper::new(&signals));
+        assert!(!first.is_woken() && !second.is_woken());
+        if how != "not woken" {
+            signals.wake_one("a");
+        }
+        match how {
+            "asleep" => assert!(first.is_woken()),
+            "asking" => first.wake.use_up(),
+            "woken twice" => {
+                assert!(first.is_woken());
+                signals.wake_one("a");
+                first.wake.use_up();
+            }
+            "asking with no further wake" => {
+                assert!(first.is_woken());
+                first.wake.use_up();
+            }
+            "answered" => {
+                assert!(first.is_woken());
+                assert!(first.wake.is_by_message());
+                first.wake.answered();
+                assert!(!first.wake.is_by_message());
+            }
+            _ => {}
+        }
+        drop(first);
+        assert_eq!(second.is_woken(), passes_on, "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lookout_is_woken_for_a_sooner_recheck_and_for_no_later_one() {
+    let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
+    let (mut first, mut second) = (Sleeper::new(&signals), Sleeper::new(&signals));
+    let minute = Duration::from_secs(60);
+    for (recheck, woken) in [(minute, 1), (minute / 2, 2), (minute / 2, 2), (minute, 2)] {
+        assert!(!first.is_woken() && !second.is_woken());
+        second.wake.recheck_after(recheck);
+        assert_eq!((first.times(), second.times()), (woken, 0), "{recheck:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_lookout_moves_a_recheck_that_is_set() {
+    let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
+    let (first, second) = (signals.arm("a"), signals.arm("a"));
+    let now = Clock::Simulated.now();
+    let second_of_time = Duration::from_secs(1);
+    let recheck = || signals.lock()["a"].recheck;
+    second.look_after(second_of_time * 5);
+    assert_eq!(recheck(), Some(now + second_of_time * 5), "none was set");
+    second.look_after(second_of_time * 7);
+    assert_eq!(recheck(), Some(now + second_of_time * 5));
+    first.look_after(second_of_time * 9);
+    assert_eq!(recheck(), Some(now + second_of_time * 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_lookout_rechecks_and_any_that_rechecks_alone() {
+    let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
+    let mut waiters = [(); 3].map(|()| Sleeper::new(&signals));
+    let [_, _, alone] = &mut waiters;
+    alone.wake.alone = true;
+    alone.wake.recheck_after(Duration::from_secs(2));
+    waiters[1].wake.recheck_after(Duration::from_secs(4));
+    let woken = |waiters: &mut [Sleeper; 3]| waiters.each_mut().map(Sleeper::is_woken);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(woken(&mut waiters), [false, false, false]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(woken(&mut waiters), [false, false, true]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(woken(&mut waiters), [true, false, true]);
+}
+
+#[test]
+fn a_channel_is_watched_as_long_as_it_has_a_waiter() {
+    let idle = Arc::<AtomicUsize>::default();
+    let told = Arc::clone(&idle);
+    let signals = WakeChannels::new(Timers::new(Clock::Boot), move |_| {
+        told.fetch_add(1, Ordering::SeqCst);
+    });
+    let other = WakeChannels::new(Timers::new(Clock::Boot), |_| {});
+    assert!(signals.is(&signals.clone()) && !signals.is(&other));
+    let (first, second) = (signals.arm("a"), signals.arm("a"));
+    assert!(signals.is_watched("a") && !signals.is_watched("b"));
+    assert_eq!(signals.watched(), ["a".into()]);
+    drop(first);
+    assert!(signals.is_watched("a"));
+    assert_eq!(idle.load(Ordering::SeqCst), 0);
+    assert_eq!(second.of_part(2).part(), 2);
+    assert!(!signals.is_watched("a"));
+    assert_eq!(idle.load(Ordering::SeqCst), 1);
+}
