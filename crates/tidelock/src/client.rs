@@ -439,8 +439,7 @@ impl Client {
         match answer {
             // Something else stands at that name: the store has answered.
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(()),
-            Err(error) if error.outcome_unknown() => Err(error.retold()), // a read changes nothing
-            answer => answer.map(drop),
+            answer => answer.map(drop).map_err(Error::of_a_read),
         }
     }
 

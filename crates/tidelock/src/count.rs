@@ -234,14 +234,7 @@ impl Count {
     async fn read_once(&self, counts: &dyn Counts, name: &Name) -> Result<i64> {
         let count = counts.count(name, self.kind).await;
         self.lock.context.store.heard(name, &count);
-        // A read changes nothing, so its outcome is never in doubt.
-        count.map_err(|error| {
-            if error.outcome_unknown() {
-                error.retold()
-            } else {
-                error
-            }
-        })
+        count.map_err(Error::of_a_read)
     }
 
     /// How long an outage may last: a lease, or the rest of the caller's time.

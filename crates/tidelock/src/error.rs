@@ -243,6 +243,15 @@ impl Error {
         }
     }
 
+    /// The error of a request that only reads: it changes nothing, so its outcome is never in doubt.
+    pub(crate) fn of_a_read(self) -> Self {
+        if self.outcome_unknown() {
+            self.retold()
+        } else {
+            self
+        }
+    }
+
     /// The detail without the text of the kind. For stores that report one error to several callers.
     pub(crate) fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use futures_util::stream::Stream;
 
 use crate::engine::ClientInner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{BoxFuture, Page};
 
 /// The names of held locks, from [`Client::list`](crate::Client::list): a stream, or all of them with `.await`.
@@ -223,7 +223,8 @@ impl Stream for HeldNames {
 async fn page(client: Arc<ClientInner>, pattern: Arc<str>, after: Option<String>) -> Result<Page> {
     client.refuse_if_closed()?;
     let store = client.home.store.front();
-    store.list(&pattern, after.as_deref()).await
+    let page = store.list(&pattern, after.as_deref()).await;
+    page.map_err(Error::of_a_read)
 }
 
 /// All names, sorted.

@@ -17,6 +17,7 @@ pub mod requests;
 pub mod resource;
 pub mod shares;
 mod timing;
+pub mod upgrades;
 pub mod waiting;
 
 pub use callers::callers;

@@ -153,6 +153,7 @@ on_every_store! {
     a_ping_writes_nothing_and_notices_a_server_that_hangs
     an_acquire_of_a_lazy_client_waits_for_its_server
     a_holder_is_named_with_its_program_and_user
+    what_only_reads_is_never_in_doubt
 }
 
 /// The default. The waits below are shorter.
@@ -269,6 +270,33 @@ mod promises {
             let shown = user.map_or("report.sh (pid ", |_| "report.sh as deploy (pid ");
             ensure!(seen.to_string().starts_with(shown), "{seen}");
         }
+        Ok(())
+    }
+
+    /// What an operator reads changes nothing, so no answer is no doubt about what it did.
+    pub(super) async fn what_only_reads_is_never_in_doubt(store: Store) -> Result<()> {
+        let builder = Client::builder().response_timeout(ANSWER / 3);
+        let client = builder.connect(&store.url).await?;
+        let lock = client.lock("till");
+        lock.acquire().await?.release().await?;
+        (store.freeze)()?;
+        let semaphore = client.semaphore("render");
+        let (seen, counted, listed, ping) = tokio::join!(
+            lock.inspect(),
+            semaphore.inspect(),
+            async { client.list("*").await },
+            client.ping(),
+        );
+        for read in [seen.map(drop), ping] {
+            let kind = read.err().map(|error| error.kind());
+            ensure!(kind == Some(ErrorKind::Unavailable), "{kind:?}");
+        }
+        // A store without semaphores, or without a list, may answer without a request.
+        for read in [counted.map(drop), listed.map(drop)] {
+            let unknown = read.is_err_and(|error| error.outcome_unknown());
+            ensure!(!unknown, "in doubt");
+        }
+        (store.thaw)()?;
         Ok(())
     }
 

@@ -23,6 +23,12 @@ use crate::store::{
 };
 use crate::test_util::Plug;
 
+/// How long what a cancelled operation needs no longer may stay in the store: a subscription lingers for a moment, so that
+/// the next waiter can use it.
+const LINGERS: Duration = Duration::from_secs(30);
+
+type LookForLeftovers = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
 
 /// Creates clients that share one store. The tests use their own lock names, so the store need not be empty.
@@ -34,6 +40,7 @@ pub struct Fixture {
     /// A part of the store has faults.
     faulty: bool,
     kept: Option<Arc<dyn Any + Send + Sync>>,
+    leftovers: Option<LookForLeftovers>,
     odd_braces: bool,
     clock: Clock,
     /// How the store shows an owner.
@@ -72,6 +79,7 @@ impl Fixture {
             faults: None,
             faulty: false,
             kept: None,
+            leftovers: None,
             shows: |owner| owner.to_string(),
             odd_braces: true,
             clock: Clock::Boot,
@@ -180,6 +188,28 @@ impl Fixture {
     pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Self {
         self.kept = Some(Arc::new(thing));
         self
+    }
+
+    /// Looks into the store itself after the promise of a generated test: `leftovers` names what it finds there. The test
+    /// fails if it still finds something after half a minute. It needs a store of its own.
+    #[must_use]
+    pub fn checked_by(
+        mut self,
+        leftovers: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.leftovers = Some(Arc::new(leftovers));
+        self
+    }
+
+    pub(super) async fn until_nothing_is_left(&self) {
+        let Some(leftovers) = &self.leftovers else {
+            return;
+        };
+        let begun = tokio::time::Instant::now();
+        while let Some(what) = leftovers() {
+            assert!(begun.elapsed() < LINGERS, "left in the store: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Sets the lease of the tests. Default: 900 ms. Use a longer one for a slower store.

@@ -16,6 +16,7 @@ mod any_lock;
 mod barrier_suite;
 mod candidates;
 mod chaos;
+mod every_await_suite;
 mod faults;
 mod fixture;
 mod history;

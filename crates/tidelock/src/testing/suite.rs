@@ -21,6 +21,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
     };
     runtime.expect("a runtime").block_on(async {
         promise(&fixture).await;
+        fixture.until_nothing_is_left().await;
         drop(fixture); // a server that it keeps may need the runtime to end
     });
 }
@@ -42,6 +43,7 @@ pub fn keep(fixture: fn() -> Fixture, promise: impl AsyncFnOnce(&Fixture)) {
 /// - `conformance!(counting: …)` adds those of a store with counting semaphores, `counting faces` without the bare store.
 /// - `conformance!(latch: …)` adds the promises of a store with latches, `latch faces` without the bare store.
 /// - [`conformance_of_barriers!`](crate::conformance_of_barriers) has the promises about barriers.
+/// - [`conformance_at_every_await!`](crate::conformance_at_every_await) drops each operation at each of its await points.
 /// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
 ///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
 #[macro_export]

@@ -88,6 +88,15 @@ mod promises {
         tidelock::conformance_of_barriers!(super::fixture());
     }
 
+    /// The kinds of locks that Redisson has beside the lock and the fair lock.
+    mod kinds {
+        tidelock::conformance!(read_write: super::fixture());
+        tidelock::conformance!(spin: super::fixture());
+        tidelock::conformance!(permits: super::fixture());
+        tidelock::conformance!(counting: super::fixture());
+        tidelock::conformance!(latch: super::fixture());
+    }
+
     mod chaos {
         /// Each attempt also waits for a replica, so a shorter lease would leave time for fewer attempts than on other
         /// stores.

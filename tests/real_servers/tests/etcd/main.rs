@@ -10,6 +10,7 @@ mod coarse;
 mod connecting;
 mod costs;
 mod etcdctl;
+mod every_await;
 mod faults;
 mod permit_faults;
 mod permits;

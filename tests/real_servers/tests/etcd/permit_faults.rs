@@ -3,11 +3,15 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::EtcdServer;
-use tidelock::{AcquireOptions, Client};
+use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
+use tidelock::testing::{Fixture, Twist, Twisted};
+use tidelock::{AcquireOptions, Client, ErrorKind};
 
 use crate::permits::{NAME, NUMBER, count, patient_client, until, waits};
 use crate::world::{SOON, client, ms, soon, until_keys};
@@ -128,6 +132,87 @@ async fn t51_a_late_removal_of_a_place_touches_no_other() {
         assert_eq!(until_keys(&server, 1).await, [NUMBER]);
         assert_eq!(count(&near).await, (2, 2));
     }
+}
+
+/// Makes the second attempt of a ticket that waits one that has no patience: it only looks. Keeps the kind of its error.
+#[derive(Debug, Default)]
+struct LooksAgain {
+    has_asked: AtomicBool,
+    looked: Arc<Mutex<Option<ErrorKind>>>,
+}
+
+impl Twist for LooksAgain {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        // It asks once before it waits.
+        if ask.patience.is_zero() || !self.has_asked.swap(true, Ordering::SeqCst) {
+            return inner.attempt(ask);
+        }
+        let mut ask = ask.clone();
+        ask.patience = Duration::ZERO;
+        Box::pin(async move {
+            let reply = inner.attempt(&ask).await;
+            let kind = reply.outcome.as_ref().err().map(tidelock::Error::kind);
+            *self.looked.lock().unwrap() = kind;
+            reply
+        })
+    }
+}
+
+/// A ticket that has a lease looks at the permits, and has no answer. It has written nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_has_only_looked_at_permits_on_etcd_is_not_in_doubt() {
+    let server = EtcdServer::start().unwrap();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let near = client(&server.url()).await.semaphore(NAME);
+    near.set_permits(1).await.unwrap();
+    let held = near.acquire().await.unwrap();
+    let twist = LooksAgain::default();
+    let looked = Arc::clone(&twist.looked);
+    let twist = Mutex::new(Some(twist));
+    let far = Fixture::url(format!("etcd://{}", proxy.addr())).wrapped(move |_, store| {
+        let twist = twist.lock().unwrap().take();
+        Twisted::wrap(store, twist.expect("one client"))
+    });
+    // Its waiters ask again after two seconds.
+    let builder = far.builder().lease(ms(6000)).response_timeout(ms(1000));
+    let far = far.client(builder).await.semaphore(NAME);
+    let waiter = tokio::spawn(async move { far.acquire().await.map(drop) });
+    until(&near, 1).await;
+    proxy.set(Way::ToClient, Pass::Drop);
+    let end = Instant::now() + SOON;
+    while looked.lock().unwrap().is_none() {
+        assert!(Instant::now() < end && !waiter.is_finished());
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!(*looked.lock().unwrap(), Some(ErrorKind::Unavailable));
+    waiter.abort();
+    held.release().await.unwrap();
+}
+
+/// What an operator would do with what it sees is not in doubt either, if it cannot see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_that_has_only_looked_at_permits_is_not_in_doubt() {
+    let server = EtcdServer::start().unwrap();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let near = client(&server.url()).await.semaphore(NAME);
+    let operator = through(&proxy, &server).await;
+    near.set_permits(2).await.unwrap();
+    let two = near.permits(2).acquire().await.unwrap();
+    let lock = operator.lock(NAME);
+    let seen = lock.inspect().await.unwrap();
+    proxy.set(Way::ToClient, Pass::Drop);
+    let (looked, forced) = tokio::join!(lock.inspect(), lock.force_release_if(&seen));
+    for error in [looked.unwrap_err(), forced.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    proxy.set(Way::ToClient, Pass::Pass);
+    proxy.cut();
+    assert!(two.is_held());
+    two.release().await.unwrap();
 }
 
 /// Puts so many waiters for one permit into the queue, in few transactions. They belong to no client.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::EtcdServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, ErrorKind, LostReason, Permits, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -390,29 +389,4 @@ async fn permits_cost_what_the_page_says() {
     assert_eq!(since(), 4, "a look");
     two.release().await.unwrap();
     assert_eq!(since(), 5);
-}
-
-/// No key of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let server = EtcdServer::start().unwrap();
-    let fixture = Fixture::url(server.url()).lease_of(ms(3000)).as_permit();
-    promise(&fixture.through(Faults::pending(2))).await;
-    until_only_numbers(&server).await;
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
 }

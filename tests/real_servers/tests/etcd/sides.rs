@@ -7,7 +7,6 @@ use testkit::java::{HammerReport, WordFile};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::EtcdServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, Guard, Lock, LostReason, Mode};
 use tokio::task::JoinHandle;
 
@@ -297,14 +296,6 @@ async fn readers_and_writers_of_several_processes_never_meet() {
     }
     // Every third hold is a writer's, and no update was lost.
     assert_eq!(word.counter().unwrap(), 80);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn downgrade_cancelled_at_every_await_leaves_nothing() {
-    let server = EtcdServer::start().unwrap();
-    let fixture = Fixture::url(server.url()).lease_of(ms(3000));
-    let fixture = fixture.through(Faults::pending(2));
-    every_await::downgrade_cancelled_at_every_await_leaves_nothing(&fixture).await;
 }
 
 /// etcd refuses a transaction with more than 128 operations.

@@ -7,7 +7,6 @@ use anyhow::Result;
 use real_servers::leavers::waits_among_leavers;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 
@@ -357,38 +356,4 @@ async fn a_waiter_that_stays_has_its_turns_among_many_that_leave() {
     let turns = Turns::alone("stock");
     let (a, b) = (turns.client().await, turns.client().await);
     waits_among_leavers(&a, &b, 8).await.unwrap();
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let turns = Turns::alone("any");
-    let url = turns.server.url();
-    let fixture = Fixture::url(url).lease_of(BEAT).as_fair();
-    promise(&fixture.through(Faults::pending(2))).await;
-    let begun = Instant::now();
-    let held =
-        "SELECT COUNT(*) FROM tidelock_locks WHERE expires > UNIX_TIMESTAMP(NOW(6)) * 1000000";
-    while turns.query(held) != "0" {
-        assert!(begun.elapsed() < LEASE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(turns.query("SELECT COUNT(*) FROM tidelock_waiters"), "0");
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
-    close_cancelled_at_every_await_leaves_nothing
 }

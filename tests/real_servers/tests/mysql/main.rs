@@ -7,6 +7,7 @@
 
 mod connecting;
 mod costs;
+mod every_await;
 mod fair;
 mod faults;
 mod fence;
@@ -15,6 +16,7 @@ mod session;
 mod sides;
 mod tables;
 mod tls;
+mod upgrades;
 
 use std::time::Duration;
 

@@ -7,7 +7,6 @@ use testkit::java::{HammerReport, WordFile};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::MariaDb;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, LostReason, Mode};
 use tokio::task::JoinHandle;
 
@@ -374,15 +373,6 @@ async fn waiters_for_a_side_go_on_after_their_rows_are_gone() {
     ground.until(HOLDING, "0").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn downgrade_cancelled_at_every_await_leaves_nothing() {
-    let ground = Ground::new().await;
-    let fixture = Fixture::url(ground.server.url()).lease_of(BEAT);
-    let fixture = fixture.through(Faults::pending(2));
-    every_await::downgrade_cancelled_at_every_await_leaves_nothing(&fixture).await;
-    assert_eq!(ground.query("SELECT COUNT(*) FROM tidelock_sides"), "0");
-}
-
 /// T50: the place of an upgrade whose process was killed keeps no reader out for longer than that process counts as alive,
 /// and its upgradeable hold ends with its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -470,13 +460,4 @@ async fn an_upgradeable_reader_has_the_row_of_a_writer() {
     assert!(held.owner_id().ends_with(":upgradeable"));
     writer.release().await.unwrap();
     held.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was() {
-    let ground = Ground::new().await;
-    let fixture = Fixture::url(ground.server.url()).lease_of(BEAT);
-    let fixture = fixture.through(Faults::pending(2));
-    every_await::upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(&fixture).await;
-    assert_eq!(ground.query("SELECT COUNT(*) FROM tidelock_sides"), "0");
 }

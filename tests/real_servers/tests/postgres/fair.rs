@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use real_servers::leavers::waits_among_leavers;
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::PostgresServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
@@ -434,42 +433,4 @@ async fn a_forced_release_hands_over_in_the_same_transaction() {
     within(ALIVE, waiting).await.release().await.unwrap();
     assert!(!operator.lock(NAME).force_release().await.unwrap());
     drop(guard);
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let server = server();
-    let fixture = Fixture::url(server.url()).lease_of(BEAT).as_fair();
-    promise(&fixture.through(Faults::pending(2))).await;
-    until(
-        &server,
-        "SELECT count(*) FROM tidelock_locks WHERE owner IS NOT NULL AND expires > now()",
-        "0",
-    )
-    .await;
-    if server
-        .query("SELECT to_regclass('tidelock_locks_waiters') IS NOT NULL")
-        .unwrap()
-        == "t"
-    {
-        assert_eq!(queue(&server), Vec::<String>::new());
-    }
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
-    close_cancelled_at_every_await_leaves_nothing
 }

@@ -7,6 +7,7 @@
 
 mod connecting;
 mod costs;
+mod every_await;
 mod fair;
 mod faults;
 mod fence;
@@ -18,6 +19,7 @@ mod session;
 mod sides;
 mod tables;
 mod tls;
+mod upgrades;
 
 use std::future::Future;
 use std::time::Duration;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::PostgresServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, ErrorKind, Permits, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -170,30 +169,4 @@ async fn t27_a_user_who_may_not_make_the_tables_of_semaphores_is_told_how() {
     assert!(admin.semaphore(NAME).try_acquire().await.unwrap().is_none());
     assert_eq!(clerk.list("*").limit(10).await.unwrap(), [NAME]);
     two.release().await.unwrap();
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let server = server();
-    let lease = Duration::from_secs(2);
-    let fixture = Fixture::url(server.url()).lease_of(lease).as_permit();
-    promise(&fixture.through(Faults::pending(2))).await;
-    until(&server, "SELECT count(*) FROM tidelock_locks_permits", "0").await;
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
 }

@@ -21,6 +21,7 @@ mod plain {
     tidelock::conformance!(once: super::fixture());
     tidelock::conformance!(election: super::fixture());
     tidelock::conformance!(ordered election: super::fixture());
+    tidelock::conformance_at_every_await!(super::fixture());
 }
 
 /// A fair lock is a lock like any other, and has an order.
@@ -74,6 +75,7 @@ mod chaos {
 /// Members of a barrier hold the read side of a lock, and their state is a mark.
 mod barrier {
     tidelock::conformance_of_barriers!(super::fixture());
+    tidelock::conformance_at_every_await!(barrier: super::fixture());
 }
 
 mod barrier_chaos {

@@ -7,7 +7,6 @@ use testkit::java::{HammerReport, WordFile};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
 use testkit::servers::PostgresServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, LostReason, Mode, Severity};
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
@@ -632,48 +631,4 @@ async fn an_upgradeable_reader_has_the_row_of_a_writer() {
     assert!(held.owner_id().ends_with(":upgradeable"));
     writer.release().await.unwrap();
     held.release().await.unwrap();
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let server = server();
-    let fixture = Fixture::url(server.url()).lease_of(BEAT).as_writer();
-    promise(&fixture.through(Faults::pending(2))).await;
-    let held = "SELECT count(*) FROM tidelock_locks WHERE owner IS NOT NULL AND expires > now()";
-    until(&server, held, "0").await;
-    if server.query(THERE).unwrap() == "t" {
-        assert_eq!(
-            server
-                .query("SELECT count(*) FROM tidelock_locks_sides")
-                .unwrap(),
-            "0"
-        );
-    }
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    downgrade_cancelled_at_every_await_leaves_nothing
-    force_release_cancelled_at_every_await_leaves_nothing
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was() {
-    let server = server();
-    let fixture = Fixture::url(server.url()).lease_of(BEAT);
-    let fixture = fixture.through(Faults::pending(2));
-    every_await::upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(&fixture).await;
-    let rows = "SELECT count(*) FROM tidelock_locks_sides";
-    assert_eq!(server.query(rows).unwrap(), "0");
 }

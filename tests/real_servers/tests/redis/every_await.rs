@@ -1,100 +1,66 @@
 //! Every operation is cancelled at each of its await points, on a real server. No lock, no subscription and no key
 //! stays behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use testkit::servers::RedisServer;
-use tidelock::testing::{
-    Faults, Fixture, promises::counting, promises::every_await, promises::latch,
-};
+use tidelock::testing::Fixture;
 
-use crate::{channels, eventually};
+use crate::channels;
 
-/// The subscription of a cancelled wait lingers for a moment, so that the next waiter can reuse it.
-const LINGERS: Duration = Duration::from_secs(20);
+/// Many of these tests run at the same time, and nothing may take longer than a part of it.
+const LEASE: Duration = Duration::from_secs(2);
 
-async fn left(
-    promise: impl AsyncFnOnce(&Fixture),
-    kind: impl FnOnce(Fixture) -> Fixture,
-) -> Result<()> {
-    let server = RedisServer::start()?;
-    let fixture = kind(Fixture::url(server.url())).through(Faults::pending(2));
-    promise(&fixture).await;
-    eventually("no channel is left", LINGERS, || {
-        Ok(channels(&server)?.is_empty())
-    })
-    .await?;
+/// A server of its own for each promise. The number of permits of a semaphore stays if `counts`.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn fixture(counts: bool) -> Fixture {
+    let server = Arc::new(RedisServer::start().expect("a server starts"));
+    let url = server.url();
+    let check = Arc::clone(&server);
+    Fixture::url(url)
+        .lease_of(LEASE)
+        .keeping(server)
+        .checked_by(move || leftovers(&check, counts).expect("the server answers"))
+}
+
+fn leftovers(server: &RedisServer, counts: bool) -> Result<Option<String>> {
+    let mut left = channels(server)?;
     for key in server.keys()? {
-        let stays: i64 = server.query(&["PTTL", &key])?;
-        ensure!(key.starts_with("tidelock:") && stays != -1, "{key} is left");
-    }
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn downgrade_cancelled_at_every_await_leaves_nothing() -> Result<()> {
-    left(
-        every_await::downgrade_cancelled_at_every_await_leaves_nothing,
-        |fixture| fixture,
-    )
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing() -> Result<()> {
-    left(
-        latch::a_wait_for_a_latch_cancelled_at_every_await_leaves_nothing,
-        |fixture| fixture,
-    )
-    .await
-}
-
-/// The number itself stays: a semaphore is not deleted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing() -> Result<()> {
-    let server = RedisServer::start()?;
-    let fixture = Fixture::url(server.url()).through(Faults::pending(2));
-    counting::an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothing(&fixture).await;
-    eventually("no channel is left", LINGERS, || {
-        Ok(channels(&server)?.is_empty())
-    })
-    .await?;
-    for key in server.keys()? {
-        let stays: i64 = server.query(&["PTTL", &key])?;
-        let ours = key.starts_with("tidelock:") && stays != -1;
-        ensure!(ours || key.contains("slots"), "{key} is left");
-    }
-    Ok(())
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {
-        left!(@lock |fixture| fixture; $($promise)*);
-        left!(@writer Fixture::as_writer; $($promise)*);
-        left!(@fair Fixture::as_fair; $($promise)*);
-    };
-    (@$kind:ident $of:expr; $($promise:ident)*) => {
-        mod $kind {
-            use super::*;
-
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $promise() -> Result<()> {
-                    left(every_await::$promise, $of).await
-                }
-            )*
+        let expires = server.query::<i64, _>(&["PTTL", &key])? != -1;
+        let is_number = server.query::<String, _>(&["TYPE", &key])? == "string";
+        if !(key.starts_with("tidelock:") && expires || counts && is_number) {
+            left.push(key);
         }
-    };
+    }
+    Ok((!left.is_empty()).then(|| left.join(", ")))
 }
 
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    extend_cancelled_at_every_await_harms_nothing
-    reentry_cancelled_at_every_await_harms_nothing
-    force_release_cancelled_at_every_await_leaves_nothing
-    close_cancelled_at_every_await_leaves_nothing
+mod lock {
+    tidelock::conformance_at_every_await!(super::fixture(false));
+}
+
+mod writer {
+    tidelock::conformance_at_every_await!(super::fixture(false).as_writer());
+}
+
+mod fair {
+    tidelock::conformance_at_every_await!(super::fixture(false).as_fair());
+}
+
+mod spin {
+    tidelock::conformance_at_every_await!(kind: super::fixture(false).as_spin());
+}
+
+mod permit {
+    tidelock::conformance_at_every_await!(kind: super::fixture(true).as_permit());
+}
+
+mod kinds {
+    tidelock::conformance_at_every_await!(read_write: super::fixture(false));
+    tidelock::conformance_at_every_await!(permits: super::fixture(true));
+    tidelock::conformance_at_every_await!(counting: super::fixture(true));
+    tidelock::conformance_at_every_await!(latch: super::fixture(false));
+    tidelock::conformance_at_every_await!(barrier: super::fixture(false));
 }

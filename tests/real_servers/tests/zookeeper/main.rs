@@ -9,6 +9,7 @@ mod coarse;
 mod connecting;
 mod costs;
 mod curator;
+mod every_await;
 mod faults;
 mod nodes;
 mod permit_faults;

@@ -8,7 +8,6 @@ use testkit::java::curator_peer;
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Way};
 use testkit::servers::ZooKeeperServer;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, Permits, Semaphore, Snapshot};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
@@ -535,30 +534,4 @@ async fn permits_on_zookeeper_cost_what_the_page_says() {
     assert!(sent <= 24, "{sent} requests");
     assert_eq!(waiting.iter().filter(|one| one.is_finished()).count(), 1);
     first.unwrap().release().await.unwrap();
-}
-
-/// No node of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let server = ZooKeeperServer::start().unwrap();
-    let url = format!("{}/left", server.url());
-    let fixture = Fixture::url(url).lease_of(ms(3000)).as_permit();
-    promise(&fixture.through(Faults::pending(2))).await;
-    until_no_claims(&server).await;
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
 }

@@ -28,6 +28,7 @@ mod plain {
     tidelock::conformance!(fair: super::fixture());
     tidelock::conformance!(read_write: super::fixture());
     tidelock::conformance!(positions: super::fixture());
+    tidelock::conformance_at_every_await!(super::fixture());
 }
 
 /// A semaphore with one permit is a lock like any other, except that its owner is written in another form.
@@ -49,6 +50,7 @@ mod chaos {
 /// Members of a barrier hold the read side of a lock, and their state is a mark.
 mod barrier {
     tidelock::conformance_of_barriers!(super::fixture());
+    tidelock::conformance_at_every_await!(barrier: super::fixture());
 }
 
 mod barrier_chaos {

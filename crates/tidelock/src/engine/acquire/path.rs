@@ -114,9 +114,11 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
     if let Some(hold) = &hold {
         if upgrades || downgrades && slot.current().is_some() {
             slot.put_newer(hold);
-        } else {
+        } else if context.reenters || !request.gone.load(Ordering::SeqCst) {
             slot.put(hold);
         }
+        // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner,
+        // although no guard exists that the owner could release first.
     }
     Ok(hold)
 }

@@ -100,6 +100,8 @@ impl Etcd {
         let answer = match (kept, answer) {
             (_, Err(failure)) if failure.is_lease_gone() => None,
             (_, Err(failure)) => return Err(failure.error()),
+            // It has no key that a lost keep-alive could leave with too short a lease.
+            (Err(failure), Ok(PermitAnswer::Waits(_, None))) => return Err(untouched(failure)),
             // The key may exist, but without a keep-alive its lease may be shorter than requested.
             (Err(failure), Ok(_)) => return Err(unclear(failure)),
             (Ok(kept), Ok(answer)) => Some(answer).filter(|_| kept),
@@ -173,7 +175,11 @@ impl Etcd {
                 let answer = self.send_step(ticket, enter, deadline).await?;
                 PermitView::of(keys, &answer).map_err(RequestError::Classified)?
             }
-            None => self.view_permits(keys, deadline).await?,
+            // Nothing has been written yet.
+            None => {
+                let view = self.view_permits(keys, deadline).await;
+                view.map_err(|failure| RequestError::Classified(untouched(failure)))?
+            }
         };
         for steps in 0..MAX_STEPS {
             let queues = patient || steps >= MAX_STEPS_WITHOUT_A_PLACE;
@@ -275,7 +281,8 @@ impl Etcd {
             let mut view = None;
             if let Some(seen) = seen {
                 let now = self.view_permits(&keys, deadline).await;
-                let now = now.map_err(RequestError::error)?;
+                // The deletions before it, if there were any, were refused.
+                let now = now.map_err(untouched)?;
                 let owners = now.holders.iter().map(PermitEntry::shown_owner);
                 let owners: Vec<String> = owners.collect();
                 if !seen.is_of(&mut owners.iter().map(String::as_str), None) {
@@ -304,14 +311,14 @@ impl Etcd {
     ) -> Result<Snapshot> {
         let keys = PermitKeys::of_semaphore(&self.shared.keys, name);
         let view = self.view_permits(&keys, deadline).await;
-        let view = view.map_err(RequestError::error)?;
+        let view = view.map_err(untouched)?;
         let mut snapshot = Snapshot::free(name.as_str());
         let count = |total: i64| PermitCount::new(total.saturating_sub(view.held()), total);
         snapshot.permits = view.total.map(count);
         snapshot.waiters = Some(view.waiters.len() as u64);
         let each = view.holders.iter().map(async |entry| {
             let left = self.connection.left(entry.lease, deadline).await;
-            let left = left.map_err(RequestError::error)?;
+            let left = left.map_err(untouched)?;
             let mut holder = Holder::new(entry.shown_owner(), entry.permits.into());
             holder.mode = Mode::Permits;
             holder.client = self.client(&entry.owner, deadline).await;

@@ -8,7 +8,7 @@ use crate::snapshot::{Mode, Snapshot};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{Compare, KeyValue, Op, RequestOp, TxnRequest};
 use crate::store::etcd::calls::{all, created, delete, found, get, none_since, oldest, ops, says};
-use crate::store::etcd::errors::RequestError;
+use crate::store::etcd::errors::{RequestError, untouched};
 use crate::store::etcd::inspect;
 use crate::store::etcd::keys::{self, Folder};
 use crate::store::etcd::queue::{self, QueueKeys};
@@ -170,7 +170,7 @@ impl Etcd {
     /// Deletes the keys of all holders of a read-write lock. `None`: nobody holds it.
     async fn force_sides(&self, folder: &Folder, deadline: BootInstant) -> Result<Option<bool>> {
         let seen = self.connection.range(all(folder), deadline).await;
-        let seen = seen.map_err(RequestError::error)?;
+        let seen = seen.map_err(untouched)?;
         let queue = KeyQueue::of(folder, &seen.kvs);
         if queue.holders().is_empty() {
             return Ok(None);
@@ -191,7 +191,8 @@ impl Etcd {
         let folder = self.shared.keys.folder(name);
         for _ in 0..TURNS {
             let holder = self.connection.range(oldest(&folder), deadline).await;
-            let holder = holder.map_err(RequestError::error)?.kvs.into_iter().next();
+            // The deletions before it, if there were any, were refused.
+            let holder = holder.map_err(untouched)?.kvs.into_iter().next();
             // Holders of permits are still there if somebody deleted the number by hand.
             let Some(holder) = holder else {
                 return self.force_permits(name, None, deadline).await;
@@ -231,7 +232,7 @@ impl Etcd {
                 ..TxnRequest::default()
             };
             let answer = self.connection.txn(look, deadline).await;
-            let answer = answer.map_err(RequestError::error)?;
+            let answer = answer.map_err(untouched)?;
             let [kvs, tokens] = [0, 1].map(|n| found(answer.responses.get(n)));
             let kvs = kvs.map(|kvs| &*kvs.kvs).unwrap_or_default();
             let number = self.shared.keys.number(name);

@@ -19,18 +19,18 @@ use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
 
 /// Bounds the polls. Every operation completes with fewer.
-const MAX_AWAITS: usize = 500;
+pub(super) const MAX_AWAITS: usize = 500;
 
 /// Two clients and a lock between them.
-struct Stage<'a> {
+pub(super) struct Stage<'a> {
     fixture: &'a Fixture,
-    one: Client,
-    other: Client,
-    name: String,
+    pub(super) one: Client,
+    pub(super) other: Client,
+    pub(super) name: String,
 }
 
 impl<'a> Stage<'a> {
-    async fn new(fixture: &'a Fixture) -> Self {
+    pub(super) async fn new(fixture: &'a Fixture) -> Self {
         Self {
             fixture,
             one: fixture.client(fixture.builder()).await,
@@ -40,14 +40,32 @@ impl<'a> Stage<'a> {
     }
 
     /// Longer than any operation that does not hang.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         self.fixture.lease() * 10
     }
 
+    /// How long an acquire waits that must succeed.
+    pub(super) fn soon(&self) -> AcquireOptions {
+        AcquireOptions::new().wait(self.fixture.soon())
+    }
+
+    /// Shorter than a lease: a hold that was forgotten does not end within it.
+    pub(super) fn at_once(&self) -> AcquireOptions {
+        AcquireOptions::new().wait(self.fixture.lease() * 2 / 3)
+    }
+
+    /// How long an acquire waits that is in vain if the holder `stays`.
+    pub(super) fn limit(&self, stays: bool) -> AcquireOptions {
+        if stays {
+            AcquireOptions::new().wait(self.fixture.lease() / 10)
+        } else {
+            AcquireOptions::new()
+        }
+    }
+
     /// Checks that the next acquire gets the lock, that no hold and no waiter is left, and that both clients are idle.
-    async fn is_clean(&self, polls: usize) {
-        let soon = AcquireOptions::new().wait(self.fixture.soon());
-        let next = self.other.lock(&self.name).acquire_with(soon).await;
+    pub(super) async fn is_clean(&self, polls: usize) {
+        let next = self.other.lock(&self.name).acquire_with(self.soon()).await;
         let next = next.unwrap_or_else(|error| panic!("a ghost after {polls} polls: {error}"));
         next.release().await.expect("held");
         let lock = self.other.lock(&self.name);
@@ -56,6 +74,11 @@ impl<'a> Stage<'a> {
             !seen.is_locked() && seen.waiters.unwrap_or(0) == 0
         })
         .await;
+        self.is_idle().await;
+    }
+
+    /// Checks that no client has something left to do.
+    pub(super) async fn is_idle(&self) {
         eventually("the clients are idle", self.patience(), || async {
             self.one.is_idle() && self.other.is_idle()
         })
@@ -65,7 +88,7 @@ impl<'a> Stage<'a> {
 
 /// Drops the future of `operation` after 0, 1, 2, … polls, until it completes, and runs `after` each time. Returns how
 /// many polls the future took.
-async fn at_every_await<T, F: Future<Output = T>>(
+pub(super) async fn at_every_await<T, F: Future<Output = T>>(
     stage: &Stage<'_>,
     mut operation: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(Option<T>, usize),

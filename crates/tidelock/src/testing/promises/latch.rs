@@ -341,6 +341,7 @@ pub async fn a_count_down_cancelled_at_every_await_counts_at_most_once(fixture: 
         let (_clients, [a, b]) = pair(fixture, 3).await;
         let polled = poll_times(a.count_down(), polls, fixture.lease() * 10).await;
         let left = count(&b).await;
+        b.delete().await.expect("answered");
         match polled {
             Polled::Done(answer) => {
                 assert_eq!((answer.expect("answered"), left), (2, 2));

@@ -11,6 +11,7 @@ pub mod downgrade;
 pub mod election;
 pub mod election_faults;
 pub mod every_await;
+pub mod every_await_kinds;
 pub mod fair;
 pub mod fenced;
 pub mod force;

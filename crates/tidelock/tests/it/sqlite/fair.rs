@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 use tidelock::{Client, Guard};
 use tokio::task::JoinHandle;
 
@@ -307,38 +306,6 @@ async fn a_turn_of_a_fair_lock_costs_two_writes() {
     }
     // The hand-over: the release of the holder before, and the confirmation.
     assert_eq!(fewest, [1, 1, 2, 1]);
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("locks.db");
-    let fixture = Fixture::url(super::url(&file)).as_fair();
-    promise(&fixture.through(Faults::pending(2))).await;
-    let raw = Connection::open(&file).unwrap();
-    assert_eq!(queue(&raw), Vec::<String>::new());
-    let held: i64 = raw
-        .query_row("SELECT count(*) FROM locks", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(held, 0);
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
-    close_cancelled_at_every_await_leaves_nothing
 }
 
 /// The part of a child: so many waiters, which have the lock one after the other.

@@ -9,6 +9,7 @@ mod basics;
 mod child;
 mod conformance;
 mod counters;
+mod every_await;
 mod examined;
 mod fair;
 mod faults;

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
 use tidelock::Client;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
 
 use super::child::Other;
 
@@ -106,34 +104,4 @@ pub(crate) async fn keep_permits(file: &Path, count: u32, say: fn(&str)) {
     let _permits = wanted.acquire().await.unwrap();
     say("in");
     std::future::pending::<()>().await;
-}
-
-/// No row of a cancelled operation stays.
-async fn left(promise: impl AsyncFnOnce(&Fixture)) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("locks.db");
-    let fixture = Fixture::url(super::url(&file)).as_permit();
-    promise(&fixture.through(Faults::pending(2))).await;
-    let raw = Connection::open(&file).unwrap();
-    let rows: i64 = raw
-        .query_row("SELECT count(*) FROM permits", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(rows, 0);
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            left(every_await::$promise).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    try_acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    force_release_cancelled_at_every_await_leaves_nothing
 }

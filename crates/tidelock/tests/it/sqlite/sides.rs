@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidelock::testing::{Faults, Fixture, promises::every_await};
-use tidelock::{AcquireOptions, Client, Guard, Lock, LostReason, Mode};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, LostReason, Mode};
 use tokio::task::JoinHandle;
 
 use super::child::Other;
@@ -191,16 +190,42 @@ async fn an_upgradeable_reader_has_the_row_of_a_writer() {
     held.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("locks.db");
-    left(
-        Fixture::url(super::url(&file)),
-        every_await::upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was,
-        &file,
-    )
-    .await;
+/// The files are removed while an upgrade waits for a reader. The next client finds a free lock in new files and writes, so the
+/// upgrade is never granted: it is lost, and both readers are told.
+#[tokio::test]
+async fn an_upgrade_that_waits_is_lost_with_the_data_of_its_store() {
+    let ground = Ground::new().await;
+    let (client, other) = (
+        super::client(&ground.file, SHORT).await,
+        super::client(&ground.file, SHORT).await,
+    );
+    let mine = client.read_write_lock(NAME);
+    let held = mine.upgradeable_read().acquire().await.unwrap();
+    let reader = other.read_write_lock(NAME).read().acquire().await.unwrap();
+    let upgrade = tokio::spawn(mine.upgrade(&held));
+    ground.until_wait(1).await;
+    drop((ground.raw, ground.client));
+    for end in ["", "-wal", "-shm", "-lock"] {
+        let path = format!("{}{end}", ground.file.display());
+        std::fs::remove_file(path).unwrap();
+    }
+    let newcomer = super::client(&ground.file, SHORT).await;
+    let next = tokio::spawn(newcomer.read_write_lock(NAME).write().acquire());
+    let next = within(SHORT, next).await;
+    let ended = tokio::time::timeout(SHORT, upgrade).await.unwrap();
+    let error = ended.unwrap().expect_err("two writers");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    for guard in [held, reader] {
+        tokio::time::timeout(SHORT, guard.lost()).await.unwrap();
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
+    assert!(next.is_held());
+    assert!(mine.read().try_acquire().await.unwrap().is_none());
+    next.release().await.unwrap();
+    let held = mine.upgradeable_read().acquire().await.unwrap();
+    mine.upgrade(&held).await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
 }
 
 /// T50: processes that read without a pause keep no writer out: it enters when those that were inside have left.
@@ -302,37 +327,6 @@ async fn held_sides_are_listed_and_shown_with_their_modes() {
     assert_eq!(seen.holders[0].mode, Mode::Write);
     writer.release().await.unwrap();
     assert!(ground.client.list("*").await.unwrap().is_empty());
-}
-
-/// No row of a cancelled operation stays.
-async fn left(fixture: Fixture, promise: impl AsyncFnOnce(&Fixture), file: &Path) {
-    promise(&fixture.through(Faults::pending(2))).await;
-    let raw = Connection::open(file).unwrap();
-    for table in ["sides", "locks"] {
-        let sql = format!("SELECT count(*) FROM {table}");
-        let rows: i64 = raw.query_row(&sql, [], |row| row.get(0)).unwrap();
-        assert_eq!(rows, 0, "{table}");
-    }
-}
-
-macro_rules! left {
-    ($($promise:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $promise() {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("locks.db");
-            let fixture = Fixture::url(super::url(&file)).as_writer();
-            left(fixture, every_await::$promise, &file).await;
-        }
-    )*};
-}
-
-left! {
-    acquire_cancelled_at_every_await_leaves_nothing
-    wait_cancelled_at_every_await_leaves_nothing
-    release_cancelled_at_every_await_still_releases
-    downgrade_cancelled_at_every_await_leaves_nothing
-    force_release_cancelled_at_every_await_leaves_nothing
 }
 
 /// The part of a child: so many tasks that hold one side until the child is killed, or that take it again and again, or
