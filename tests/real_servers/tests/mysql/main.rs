@@ -10,6 +10,7 @@ mod costs;
 mod fair;
 mod faults;
 mod fence;
+mod pollers;
 mod promises;
 mod session;
 mod sides;
