@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Runs only this part, by its name on the page, and updates only its row; may be given more than once
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// How long the part `growth in names` runs
+    /// How long the part `growth in names` runs on Redis; in memory and in a file it runs a sixth of that
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=600))]
     minutes: u32,
 }
@@ -42,7 +42,7 @@ const FLEETS: [&str; 5] = [
 ];
 
 /// The long tests that use millions of names.
-const NAMES: &str = "names_leave_nothing_for_an_hour";
+const NAMES: &str = "names_leave_nothing_for";
 
 /// Bounds a run of the fleets.
 const LONGEST_FLEETS: Duration = Duration::from_secs(3 * 3600);
@@ -128,8 +128,8 @@ fn fleets(tally: &mut Tally, more: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Millions of names through one client. In a release build, and one store after the other: the memory of the process is
-/// measured.
+/// Ten million names an hour through one client, for an hour on Redis and for a sixth of that elsewhere. In a release
+/// build, and one store after the other: the memory of the process is measured.
 fn names(tally: &mut Tally, minutes: u32) -> Result<()> {
     let mut command = cargo(&["test", "--release", "--no-fail-fast", "-p", "real_servers"]);
     command
@@ -137,8 +137,8 @@ fn names(tally: &mut Tally, minutes: u32) -> Result<()> {
         .args(["--test-threads", "1", NAMES])
         .env("TIDELOCK_MINUTES", minutes.to_string());
     let shown = show(&command);
-    // Each store takes that long, and some time until its names are gone.
-    let limit = Duration::from_secs(u64::from(minutes) * 60 * 3 + 1800);
+    // Two stores take a sixth of the time. The rest is for the build, and for a machine that is too busy to keep the pace.
+    let limit = Duration::from_secs(u64::from(minutes) * 60 * 2 + 1800);
     let passed = tee_within(limit, command, |line| tally.read(line))?;
     ensure!(passed, "{shown}");
     Ok(())

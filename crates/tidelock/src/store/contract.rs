@@ -134,6 +134,8 @@ pub struct Extensions<'a> {
     pub releases: Option<&'a dyn HearReleases>,
     /// The locks with waiters that the store shows by itself.
     pub awaited: Option<&'a dyn ListAwaited>,
+    /// The clients that poll for a lock, if the store wakes nobody and can count them.
+    pub pollers: Option<&'a dyn Pollers>,
 }
 
 impl<'a> Extensions<'a> {
@@ -160,6 +162,7 @@ impl<'a> Extensions<'a> {
         server_runs: None,
         releases: None,
         awaited: None,
+        pollers: None,
     };
 }
 
@@ -368,6 +371,36 @@ pub trait ListAwaited: Send + Sync {
     /// The names of the locks for which the store shows waiters, of any client. Some may be missing, and some may have had
     /// a waiter a moment ago.
     fn awaited(&self) -> BoxFuture<'_, Result<Vec<String>>>;
+}
+
+/// How often a poller shows that it is alive, and the longest pause between two of its polls.
+pub(crate) const POLLER_BEAT: Duration = Duration::from_secs(4);
+
+/// See [`Extensions::pollers`]. A poller is a client that asks for one lock again and again. It joins the others once it
+/// has waited for a while, and leaves when its wait ends. A store grants nothing by this list: a poller that counts too
+/// many others asks too rarely, and one that counts too few asks too often.
+pub trait Pollers: Send + Sync {
+    /// Counts the pollers of the lock that joined before this ticket and have shown life in the last seconds. A store need
+    /// not count more than some hundreds. `None`: this ticket is not among them.
+    fn ahead<'a>(
+        &'a self,
+        ticket: &'a Ticket,
+        beat: PollerBeat,
+    ) -> BoxFuture<'a, Result<Option<u32>>>;
+    /// This ticket polls no longer. Returns at once. If a request of [`ahead`](Self::ahead) arrives later and brings the
+    /// ticket back, it counts until it has shown no life for some seconds.
+    fn leave(&self, ticket: &Ticket);
+}
+
+/// What a poller shows to the others when it counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollerBeat {
+    /// It is new: behind all others.
+    Join,
+    /// It is alive.
+    Stay,
+    /// Nothing: it only counts.
+    Skip,
 }
 
 /// The capabilities of a store.

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::runtime::backoff::{ExponentialBackoff, with_jitter};
+use crate::engine::runtime::poll_pace::PollPace;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::store::beats::{ALIVE, BEAT, Beat, Beats};
@@ -21,12 +21,6 @@ use crate::store::{
     AttemptRequest, Background, BootInstant, Name, OwnerId, Timers, Wake, WakeChannels,
 };
 
-/// The pauses between two looks of the process at the head of the queue, as long as nothing changes. A process behind it
-/// pauses as much longer as it has waiters ahead, so that a crowd costs the store little more than its head.
-const PAUSES: ExponentialBackoff =
-    ExponentialBackoff::new(Duration::from_millis(8), Duration::from_millis(64)).growth(1.3);
-/// The random part of a pause.
-const JITTER: f64 = 0.25;
 /// Bounds how many waiters ahead a store counts. Further behind, the pause is a [`BEAT`] anyway.
 pub(crate) const COUNTED: u32 = 256;
 
@@ -175,23 +169,18 @@ struct TableBeat<T> {
 pub(crate) struct LookState {
     /// When the process last showed that it is alive.
     shown: Option<BootInstant>,
-    ahead: u32,
-    /// How many looks have shown the same.
-    unchanged: u32,
+    pace: PollPace,
 }
 
 impl LookState {
     /// The time until the next look.
     fn pause(&mut self, look: &QueueLook, told: bool) -> Duration {
-        if look.ahead == self.ahead {
-            self.unchanged = self.unchanged.saturating_add(1);
-        } else {
-            (self.ahead, self.unchanged) = (look.ahead, 0);
-        }
         let pause = if told {
             BEAT
         } else {
-            with_jitter(PAUSES.pause(self.unchanged), JITTER) * (look.ahead + 1)
+            // A process behind others pauses as much longer as it has of them ahead, so that a crowd costs the store little
+            // more than its head. The lock is handed to nobody else before.
+            self.pace.pause(look.ahead, f64::from(look.ahead) + 1.0)
         };
         // The head comes when the lease ends. The others leave that to it, for as long as it lives.
         let ends = look.left + Duration::from_millis(1);

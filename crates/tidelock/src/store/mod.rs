@@ -67,11 +67,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::bond::Bond;
+pub(crate) use self::contract::POLLER_BEAT;
 pub use self::contract::{
     Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities, CountChange, CountChanged, CountKind,
     Counts, Extensions, HearReleases, Incarnation, LatchChange, ListAwaited, MarkChange, Marks,
-    Operate, Page, PermitChange, PermitCounter, SemaphoreChange, ServerRuns, TokenCounter,
-    VerifySequencers, certain, ready,
+    Operate, Page, PermitChange, PermitCounter, PollerBeat, Pollers, SemaphoreChange, ServerRuns,
+    TokenCounter, VerifySequencers, certain, ready,
 };
 pub use self::glob::matches_glob;
 pub(crate) use self::liveness::Caller;

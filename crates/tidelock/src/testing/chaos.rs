@@ -143,6 +143,7 @@ impl Backend for Chaos {
             server_runs,
             releases,
             awaited,
+            pollers,
         } = self.inner.extensions();
         Extensions {
             sequencers: sequencers.map(|_| self as &dyn VerifySequencers),
@@ -154,6 +155,7 @@ impl Backend for Chaos {
             server_runs,
             releases,
             awaited,
+            pollers,
         }
     }
 

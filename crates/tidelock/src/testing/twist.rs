@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Marks,
-    Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, VerifySequencers,
+    Name, Operate, Page, Pollers, Released, Renewal, Renewed, Store, Ticket, VerifySequencers,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -25,6 +25,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// See [`Extensions::sequencers`].
     fn sequencers<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn VerifySequencers> {
         inner.extensions().sequencers
+    }
+
+    /// See [`Extensions::pollers`].
+    fn pollers<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Pollers> {
+        inner.extensions().pollers
     }
 
     /// See [`Backend::attempt`].
@@ -90,6 +95,7 @@ impl<T: Twist> Backend for Twisted<T> {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             marks: self.twist.marks(&*self.inner),
+            pollers: self.twist.pollers(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),
             ..self.inner.extensions()
         }

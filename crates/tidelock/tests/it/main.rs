@@ -21,6 +21,7 @@ mod multi;
 mod own_store;
 mod paused;
 mod polled;
+mod pollers;
 mod properties;
 mod redlock;
 #[cfg(feature = "serde")]

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 /// A store without wakes that counts attempts. Each attempt needs a permit before it is sent.
 #[derive(Debug, Clone)]
-struct Silent {
-    asked: Arc<AtomicUsize>,
-    turns: Arc<Semaphore>,
+pub(crate) struct Silent {
+    pub(crate) asked: Arc<AtomicUsize>,
+    pub(crate) turns: Arc<Semaphore>,
 }
 
 impl Twist for Silent {

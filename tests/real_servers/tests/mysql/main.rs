@@ -11,6 +11,7 @@ mod every_await;
 mod fair;
 mod faults;
 mod fence;
+mod pollers;
 mod promises;
 mod session;
 mod sides;

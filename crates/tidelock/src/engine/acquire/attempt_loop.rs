@@ -54,6 +54,7 @@ use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::grant::ProvedGrant;
 use crate::engine::acquire::outage::StoreOutage;
 use crate::engine::acquire::pending_ticket::PendingTicket;
+use crate::engine::acquire::poller_place::{PollerPlace, pollers_ahead};
 use crate::engine::acquire::request::{AcquireRequest, AcquireResult};
 use crate::engine::acquire::wait_state::WaitState;
 use crate::engine::instruments::WakeCause;
@@ -110,6 +111,8 @@ struct AcquireLoop<'a> {
     request: &'a Arc<AcquireRequest>,
     backoff: StoreOutage,
     waiting: WaitState,
+    /// Boxed to keep the future small: few stores count those that poll. `None`: this loop has not polled.
+    place: Option<Box<PollerPlace<'a>>>,
     pending: PendingTicket<'a>,
     /// Set from before an attempt is sent until the loop has acted on its answer.
     in_flight: Option<InFlight<&'a InFlightCounter>>,
@@ -149,6 +152,7 @@ impl<'a> AcquireLoop<'a> {
             refused,
             backoff: StoreOutage::default(),
             waiting,
+            place: None,
             pending,
             in_flight: None,
             settled: leader.as_ref().is_none_or(Leader::is_alone),
@@ -162,12 +166,14 @@ impl<'a> AcquireLoop<'a> {
     fn end(self) {
         let Self {
             waiting,
+            place,
             mut pending,
             in_flight,
             leader,
             ..
         } = self;
         drop(waiting);
+        drop(place);
         pending.end();
         drop(in_flight);
         drop(leader);
@@ -359,9 +365,10 @@ impl<'a> AcquireLoop<'a> {
 
     /// After a refusal: returns at once if the next attempt must arm a wake, otherwise sleeps until it is time to ask.
     async fn wait_for_turn(&mut self, mut wait: Wait) {
+        let request = self.request;
         let Self {
-            request,
             waiting,
+            place,
             pending,
             refused,
             ..
@@ -391,7 +398,8 @@ impl<'a> AcquireLoop<'a> {
             let polls = store.polls(&core.timers);
             let releases = store.front().extensions().releases;
             let interval = releases.and_then(|it| it.poll_interval(&request.name));
-            Some(waiting.poll(recheck, interval, polls, request.name.as_str()))
+            let ahead = Box::pin(pollers_ahead(place, request, &pending.ask.ticket)).await;
+            Some(waiting.poll(recheck, interval, ahead, polls, request.name.as_str()))
         };
         let mut cause = WakeCause::Timer;
         if let Some(wake) = wake {

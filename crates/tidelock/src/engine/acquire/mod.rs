@@ -11,6 +11,7 @@ pub(crate) mod observation;
 pub(crate) mod outage;
 pub(crate) mod path;
 pub(crate) mod pending_ticket;
+pub(crate) mod poller_place;
 pub(crate) mod request;
 pub(crate) mod upgrade_claim;
 pub(crate) mod wait_state;

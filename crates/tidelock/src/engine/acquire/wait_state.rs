@@ -2,20 +2,21 @@
 //!
 //! If the store does not wake its waiters, one waiter per name and process, the lookout, polls the store. The others
 //! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
-//! grows from 8 ms to 64 ms (`POLL_PAUSES`), and a part of it is random.
+//! grows from 8 ms to 64 ms ([`PollPace`]), and with the number of processes ahead, where the store counts them.
 
 use std::time::Duration;
 
-use crate::engine::runtime::backoff::{ExponentialBackoff, with_jitter};
-use crate::store::{Wait, Wake, WakeChannels};
+use crate::engine::runtime::poll_pace::{PollPace, jittered};
+use crate::store::{POLLER_BEAT, Wait, Wake, WakeChannels};
 
-/// The pauses between two polls, without their random part. Each is longer than the one before: a waiter that has
-/// waited long can wait a little longer. On average half of the longest pause passes between a release and the next
-/// poll, and one process sends about 18 polls per second for a name.
-const POLL_PAUSES: ExponentialBackoff =
-    ExponentialBackoff::new(Duration::from_millis(8), Duration::from_millis(64)).growth(1.3);
-/// The random part of a pause between two polls.
-const POLL_JITTER: f64 = 0.25;
+/// The pause of a process that polls behind so many others, as a multiple of that of the first.
+///
+/// The first polls as if it were alone, so the lock is found as soon. The second does not pause twice as long: the first may
+/// have been killed or frozen, and counts for some seconds longer. The lock is then found within one and a half pauses. A
+/// hundred processes together poll eight times as often as one.
+fn times_as_long(ahead: u32) -> f64 {
+    1.0 + f64::from(ahead) / 2.0
+}
 
 /// What a waiter sleeps on.
 #[derive(Debug, Default)]
@@ -24,8 +25,7 @@ pub(crate) struct WaitState {
     wake: Option<Wake>,
     /// A place among the waiters of this process that poll.
     poll_wake: Option<Wake>,
-    /// How many pauses between two polls have been taken from `POLL_PAUSES`.
-    pauses: u32,
+    pace: PollPace,
 }
 
 impl WaitState {
@@ -73,18 +73,24 @@ impl WaitState {
     }
 
     /// As [`sleep`](Self::sleep), for a store that does not always wake, or that wakes for only some members of a set.
-    /// `pause` is the time between two polls that is enough while a wake is likely.
+    /// `pause` is the time between two polls that is enough while a wake is likely. `ahead`: the other processes that poll
+    /// and came before this one.
     pub(crate) fn poll(
         &mut self,
         recheck: Duration,
         pause: Option<Duration>,
+        ahead: u32,
         polls: &WakeChannels,
         name: &str,
     ) -> &mut Wake {
-        let pause = pause
-            .filter(|_| self.wake.is_some())
-            .unwrap_or_else(|| self.next_pause());
-        let recheck = recheck.min(with_jitter(pause, POLL_JITTER));
+        let pause = match pause {
+            Some(pause) if self.wake.is_some() => jittered(pause),
+            _ => self
+                .pace
+                .pause(ahead, times_as_long(ahead))
+                .min(POLLER_BEAT),
+        };
+        let recheck = recheck.min(pause);
         if let Some(wake) = &mut self.wake {
             wake.recheck_after(recheck);
             wake
@@ -93,11 +99,5 @@ impl WaitState {
             poll_wake.look_after(recheck);
             poll_wake
         }
-    }
-
-    fn next_pause(&mut self) -> Duration {
-        let pause = POLL_PAUSES.pause(self.pauses);
-        self.pauses += 1;
-        pause
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod event;
 pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
+pub(crate) mod poll_pace;
 pub(crate) mod retry;
 pub(crate) mod running_time;
 #[cfg(schedules = "shuttle")]

@@ -122,6 +122,17 @@ impl Pool {
         })
     }
 
+    /// Sends statements in the background. Nobody hears of their outcome.
+    pub(crate) fn send(&self, text: impl Into<Statements>) {
+        let (inner, text, deadline) = (Arc::clone(&self.0), text.into(), self.deadline());
+        self.0.background.spawn(async move {
+            if let Err(failure) = inner.serve(&text, deadline, &Liveness::default()).await {
+                let error = failure.error();
+                tracing::debug!(%error, "a request in the background was not answered");
+            }
+        });
+    }
+
     /// Closes all idle connections. Those in use close when their requests end.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);

@@ -17,6 +17,7 @@ mod fair_sql;
 pub(crate) mod fuzz;
 mod inspect;
 mod marks;
+mod pollers;
 mod queue;
 mod queue_sql;
 mod raw_connection;
@@ -330,6 +331,7 @@ impl Backend for Mysql {
             sql_fence: Some(&self.fence),
             token_counter: Some(self),
             marks: Some(self),
+            pollers: Some(self),
             ..Extensions::NONE
         }
     }
