@@ -167,17 +167,17 @@ fn wait_in_rust(client: &Client, kind: Kind, name: &str) -> JoinHandle<Result<u6
     tokio::spawn(async move {
         match kind {
             Kind::Permit => {
-                let permit = client.semaphore(name).acquire().await?;
+                let permit = client.semaphore(&name).acquire().await?;
                 let had = monotonic_now_ns();
                 permit.release().await?;
                 Ok(had)
             }
             Kind::Counted => {
-                client.counting_semaphore(name).acquire(1).await?;
+                client.counting_semaphore(&name).acquire(1).await?;
                 Ok(monotonic_now_ns())
             }
             Kind::Latch => {
-                client.latch(name).wait().await?;
+                client.latch(&name).wait().await?;
                 Ok(monotonic_now_ns())
             }
             _ => {

@@ -269,7 +269,10 @@ impl Growth<'_> {
                 "it grows: {sizes:?} bytes"
             );
         }
-        let (took, cpu) = (begun.elapsed(), cpu_time(std::process::id())? - cpu);
+        let (took, cpu) = (
+            begun.elapsed(),
+            cpu_time(std::process::id())?.saturating_sub(cpu),
+        );
         let (a_quarter, half, end) = (mib(sizes[0]), mib(sizes[1]), mib(sizes[sizes.len() - 1]));
         println!(
             "figure: names through one client of {} in {:.0} min = {}; resident memory {a_quarter:.1} MiB after a quarter of that time, {half:.1} MiB after half, {end:.1} MiB at the end; {:.0} % of a core; keys left: {} that expire, 0 others",
