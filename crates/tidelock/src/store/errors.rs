@@ -98,6 +98,11 @@ pub(crate) fn may_have_run(error: Error) -> Error {
     }
 }
 
+/// The error of one of several requests. `changed`: one before it has changed something.
+pub(crate) fn after_a_change(changed: bool, error: Error) -> Error {
+    if changed { may_have_run(error) } else { error }
+}
+
 /// SQL for the user to run, on one line and without its comments. An error is one line and escapes line breaks, so SQL
 /// on several lines could not be pasted.
 #[cfg(any(feature = "postgres", feature = "mysql"))]

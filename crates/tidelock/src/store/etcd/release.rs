@@ -5,6 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Mode, Snapshot};
+use crate::store::errors::{after_a_change, may_have_run};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{Compare, KeyValue, Op, RequestOp, TxnRequest};
 use crate::store::etcd::calls::{all, created, delete, found, get, none_since, oldest, ops, says};
@@ -175,8 +176,9 @@ impl Etcd {
         if queue.holders().is_empty() {
             return Ok(None);
         }
-        for holder in queue.holders() {
-            self.remove_holder(folder, &queue, holder, deadline).await?;
+        for (removed, holder) in queue.holders().iter().enumerate() {
+            let removal = self.remove_holder(folder, &queue, holder, deadline).await;
+            removal.map_err(|error| after_a_change(removed > 0, error))?;
         }
         Ok(Some(true))
     }
@@ -256,8 +258,8 @@ impl Etcd {
             let removed = self.connection.txn(removal, deadline).await;
             if removed.map_err(RequestError::error)?.succeeded {
                 for holder in rest {
-                    self.remove_holder(&folder, &queue, holder, deadline)
-                        .await?;
+                    let removal = self.remove_holder(&folder, &queue, holder, deadline).await;
+                    removal.map_err(may_have_run)?;
                 }
                 return Ok(true);
             }

@@ -44,9 +44,35 @@ pub(crate) fn kind_of<'a>(failed: impl Iterator<Item = &'a Error>) -> ErrorKind 
     kind
 }
 
+/// The kind of the combined error of a change. `done` members have confirmed theirs, so the others cannot say that nothing
+/// was changed.
+pub(crate) fn kind_of_change<'a>(
+    done: usize,
+    failed: impl Iterator<Item = &'a Error>,
+) -> ErrorKind {
+    match kind_of(failed) {
+        ErrorKind::Unavailable if done > 0 => ErrorKind::OutcomeUnknown,
+        kind => kind,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_some_members_have_made_is_never_called_undone() {
+        use ErrorKind::{OutcomeUnknown, Refused, Unavailable};
+        for (done, failed, kind) in [
+            (0, Unavailable, Unavailable),
+            (2, Unavailable, OutcomeUnknown),
+            (0, OutcomeUnknown, OutcomeUnknown),
+            (2, Refused, Refused),
+        ] {
+            let error = Error::new(failed);
+            assert_eq!(kind_of_change(done, [&error].into_iter()), kind, "{done}");
+        }
+    }
 
     #[test]
     fn an_error_that_no_retry_can_fix_comes_first() {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::error::{Error, Result};
 use crate::snapshot::{ClientInfo, Finding, Holder, Mode, Snapshot};
-use crate::store::set::errors::{kind_of, of_part, of_parts};
+use crate::store::set::errors::{kind_of, kind_of_change, of_part, of_parts};
 use crate::store::set::shared::{Rule, Shared, Side};
 use crate::store::{ClientId, Name, Page};
 
@@ -88,7 +88,8 @@ pub(crate) async fn force_release(
     if failed.is_empty() {
         Ok(held >= in_the_way(set))
     } else {
-        Err(together(set, failed))
+        let kind = kind_of_change(held, failed.iter().map(|(_, error)| error));
+        Err(of_parts(set, kind, failed))
     }
 }
 

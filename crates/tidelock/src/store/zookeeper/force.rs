@@ -4,6 +4,7 @@ use futures_util::future::try_join_all;
 
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::Snapshot;
+use crate::store::errors::after_a_change;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::inspect::{HeldNodes, is_semaphore};
@@ -29,30 +30,31 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
         let seen = (seen, &*queue, mark.as_ref());
         return force_if(shared, &session, name, seen, deadline).await;
     }
-    if mark.is_some() {
-        delay::remove(shared, &session, name, deadline).await?;
-    }
     let holders = keys::holders(&queue);
-    let Some(first) = holders.first() else {
-        return Ok(mark.is_some());
-    };
-    if let Some(mark) = mark {
+    let mut holds = !holders.is_empty();
+    // We look before we remove the delay. Otherwise a look without an answer would say that nothing was changed.
+    if let (Some(mark), Some(first)) = (&mark, holders.first()) {
         let path = format!("{parent}/{first}");
         let stat = session.client.check_stat(&path);
         let stat = shared.timers.until(deadline, stat).await;
         let stat = stat.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
         let stat = stat.map_err(errors::unread)?;
-        // A delay was running, so these nodes did not hold the lock yet. They keep their place.
-        if stat.is_none_or(|stat| stat.czxid != mark.generation) {
-            return Ok(true);
-        }
+        // If a delay is running, these nodes do not hold the lock yet. They keep their place.
+        holds = stat.is_some_and(|stat| stat.czxid == mark.generation);
     }
-    // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
-    let removed = holders
-        .iter()
-        .map(|node| remove(shared, &session, &parent, node, deadline));
-    try_join_all(removed).await?;
-    Ok(true)
+    if mark.is_some() {
+        delay::remove(shared, &session, name, deadline).await?;
+    }
+    if holds {
+        // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
+        let removed = holders
+            .iter()
+            .map(|node| remove(shared, &session, &parent, node, deadline));
+        let changed = mark.is_some() || holders.len() > 1;
+        let removed = try_join_all(removed).await;
+        removed.map_err(|error| after_a_change(changed, error))?;
+    }
+    Ok(holds || mark.is_some())
 }
 
 /// Deletes the nodes of these holders if nobody else holds the lock. The name of a node is never used again, so a node
@@ -73,17 +75,16 @@ async fn force_if(
     }
     let mut any = false;
     for (node, _) in &held.nodes {
-        // A forced release ends the lock-delay of this hold too.
-        let marked = match mark {
-            Some(mark) if mark.generation == node.zxid => {
-                delay::release(shared, session, name, node, deadline).await?
+        let removed = async {
+            // A forced release ends the lock-delay of this hold too.
+            if mark.is_some_and(|mark| mark.generation == node.zxid)
+                && let Some(removed) = delay::release(shared, session, name, node, deadline).await?
+            {
+                return Ok(removed);
             }
-            _ => None,
+            remove(shared, session, &parent, &node.name, deadline).await
         };
-        any |= match marked {
-            Some(removed) => removed,
-            None => remove(shared, session, &parent, &node.name, deadline).await?,
-        };
+        any |= removed.await.map_err(|error| after_a_change(any, error))?;
     }
     Ok(any)
 }
