@@ -111,14 +111,16 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         return hold.shared_with(terms.kind).map(Some);
     }
     let hold = enter_new(Arc::clone(&request)).await?;
-    if let Some(hold) = &hold {
+    // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner
+    // through a non-reentrant handle, although no guard exists that the owner could release first.
+    if let Some(hold) = &hold
+        && !request.gone.load(Ordering::SeqCst)
+    {
         if upgrades || downgrades && slot.current().is_some() {
             slot.put_newer(hold);
-        } else if context.reenters || !request.gone.load(Ordering::SeqCst) {
+        } else {
             slot.put(hold);
         }
-        // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner,
-        // although no guard exists that the owner could release first.
     }
     Ok(hold)
 }
