@@ -373,7 +373,7 @@ pub trait ListAwaited: Send + Sync {
     fn awaited(&self) -> BoxFuture<'_, Result<Vec<String>>>;
 }
 
-/// How often a poller shows that it is alive, and the longest pause between two of its polls.
+/// How often a poller shows that it is alive. Its pauses are shorter.
 pub(crate) const POLLER_BEAT: Duration = Duration::from_secs(4);
 
 /// See [`Extensions::pollers`]. A poller is a client that asks for one lock again and again. It joins the others once it

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::acquire::request::AcquireRequest;
+use crate::error::{Error, ErrorKind};
 use crate::store::{BootInstant, POLLER_BEAT, PollerBeat, Pollers, Ticket};
 
-/// How long a loop polls before it counts the others: a short wait costs no more requests than without them.
+/// How long a loop polls before it counts the others, and the time between two counts: a short wait costs no more requests
+/// than without them, and a count for each poll of a small crowd would cost more than it saves.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
+/// How long the loop waits for a count. It sends no attempt meanwhile.
+const ANSWER: Duration = Duration::from_millis(250);
 
 /// The place of an acquire loop among the pollers of its lock. A drop gives it up.
 pub(crate) struct PollerPlace<'a> {
@@ -18,7 +22,8 @@ pub(crate) struct PollerPlace<'a> {
     joined: Option<Ticket>,
     /// When the loop last showed that it is alive, or had no answer. `None`: the list does not have it.
     shown: Option<BootInstant>,
-    /// How many others were ahead when it last counted.
+    /// When it last counted, and how many others were ahead then.
+    counted: BootInstant,
     ahead: u32,
 }
 
@@ -43,6 +48,7 @@ impl<'a> PollerPlace<'a> {
             began: None,
             joined: None,
             shown: None,
+            counted: request.context.core.timers.now(),
             ahead: 0,
         }
     }
@@ -51,13 +57,13 @@ impl<'a> PollerPlace<'a> {
     async fn ahead(&mut self, pollers: &dyn Pollers, ticket: &Ticket) -> u32 {
         let now = self.request.context.core.timers.now();
         if let Some(beat) = self.due(pollers, ticket, now) {
-            self.ask(pollers, ticket, beat, now).await;
+            self.ask(pollers, ticket, beat).await;
         }
         self.ahead
     }
 
-    /// What the next request shows. `None`: none is due. A loop at the head stays there, so it only shows that it is
-    /// alive.
+    /// What the next request shows. `None`: none is due. A loop at the head stays there, so it counts only when it shows that
+    /// it is alive. It must: two that join at the same time may both see nobody ahead.
     fn due(
         &mut self,
         pollers: &dyn Pollers,
@@ -75,33 +81,38 @@ impl<'a> PollerPlace<'a> {
         match self.shown {
             None => Some(PollerBeat::Join),
             Some(shown) if now.since(shown) >= POLLER_BEAT => Some(PollerBeat::Stay),
-            Some(_) => (self.ahead > 0).then_some(PollerBeat::Skip),
+            Some(_) if self.ahead > 0 && now.since(self.counted) >= SHORT_WAIT => {
+                Some(PollerBeat::Skip)
+            }
+            Some(_) => None,
         }
     }
 
     /// Asks the store. Without an answer the loop polls as if it were alone, and asks again when the next beat is due.
-    async fn ask(
-        &mut self,
-        pollers: &dyn Pollers,
-        ticket: &Ticket,
-        beat: PollerBeat,
-        now: BootInstant,
-    ) {
+    async fn ask(&mut self, pollers: &dyn Pollers, ticket: &Ticket, beat: PollerBeat) {
         // We note the ticket first. A loop that is dropped in the request below leaves a list that has it.
         self.joined.get_or_insert_with(|| ticket.clone());
-        let closed = &self.request.context.core.steward.closed;
+        let core = &self.request.context.core;
+        let sent = core.timers.now();
         let counted = tokio::select! {
             biased;
-            () = closed.happened() => return,
-            counted = pollers.ahead(ticket, beat) => counted,
+            () = core.steward.closed.happened() => return,
+            counted = core.timers.limit(ANSWER, pollers.ahead(ticket, beat)) => counted,
         };
-        if beat != PollerBeat::Skip || counted.is_err() {
-            self.shown = Some(now);
+        let counted = counted.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::OutcomeUnknown).because("no answer in time"))
+        });
+        self.counted = core.timers.now();
+        if counted.is_err() {
+            // The next count is a beat away from the end of this one. Otherwise a slow store would be asked for nothing else.
+            self.shown = Some(self.counted);
+        } else if beat != PollerBeat::Skip {
+            self.shown = Some(sent);
         }
         self.ahead = match counted {
             Ok(Some(ahead)) => ahead,
             Ok(None) => {
-                // It was removed, because it showed no life for too long, or the list was emptied.
+                // It did not get in, or was removed, or the list was emptied.
                 self.shown = None;
                 0
             }

@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use crate::engine::runtime::poll_pace::{PollPace, jittered};
-use crate::store::{POLLER_BEAT, Wait, Wake, WakeChannels};
+use crate::store::{Wait, Wake, WakeChannels};
+
+/// The longest pause of a process that polls behind others. Those ahead may all be dead, and count for some seconds longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause of a process that polls behind so many others, as a multiple of that of the first.
 ///
@@ -88,7 +91,7 @@ impl WaitState {
             _ => self
                 .pace
                 .pause(ahead, times_as_long(ahead))
-                .min(POLLER_BEAT),
+                .min(LONGEST_PAUSE),
         };
         let recheck = recheck.min(pause);
         if let Some(wake) = &mut self.wake {

@@ -12,7 +12,7 @@ use crate::store::mysql::raw_connection::number;
 use crate::store::mysql::sql::{NOW, hex, id, micros, owner};
 use crate::store::{BoxFuture, Name, POLLER_BEAT, PollerBeat, Pollers, Ticket};
 
-/// How long a poller counts after it has shown that it is alive: two of its beats may be lost.
+/// How long a poller counts after it has shown that it is alive. One of its beats may be lost: they come up to six seconds apart.
 const ALIVE_BEATS: u32 = 3;
 
 impl Pollers for Mysql {
@@ -36,9 +36,9 @@ impl Pollers for Mysql {
     }
 }
 
-/// The id of the pollers of a name: the hash of the hash, which is that of no name.
+/// The id of the pollers of a name. The byte in front is in no UTF-8, so it is the hash of no name.
 fn pollers_id(name: &Name) -> String {
-    format!("UNHEX(SHA2({}, 256))", id(name))
+    format!("UNHEX(SHA2(CONCAT(x'ff', {}), 256))", id(name))
 }
 
 fn is_mine(row: &str, ticket: &Ticket) -> String {
