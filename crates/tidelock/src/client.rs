@@ -355,8 +355,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), before any traffic, on stores that cannot check;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when
-    /// there is no answer: then the result is unknown.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when there is no answer: then the result is unknown.
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -380,7 +379,9 @@ impl Client {
             let sequencers = sequencers.ok_or_else(sequencer::unsupported)?;
             sequencers.verify(name, generation).await
         };
-        asked.await.map_err(|error| error.on_lock(name))
+        asked
+            .await
+            .map_err(|error| error.without_effect().on_lock(name))
     }
 
     /// What this client knows of itself and its store: for metrics, and for health checks that must not wait. Sends
@@ -439,7 +440,7 @@ impl Client {
         match answer {
             // Something else stands at that name: the store has answered.
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(()),
-            answer => answer.map(drop).map_err(Error::of_a_read),
+            answer => answer.map(drop).map_err(Error::without_effect),
         }
     }
 

@@ -234,7 +234,7 @@ impl Count {
     async fn read_once(&self, counts: &dyn Counts, name: &Name) -> Result<i64> {
         let count = counts.count(name, self.kind).await;
         self.lock.context.store.heard(name, &count);
-        count.map_err(Error::of_a_read)
+        count.map_err(Error::without_effect)
     }
 
     /// How long an outage may last: a lease, or the rest of the caller's time.
@@ -295,8 +295,7 @@ impl<'a> Taking<'a> {
                 Ok(taken)
             }
             // What it may have taken is given back, so for the caller it has not taken effect.
-            Err(error) if error.outcome_unknown() => Err(error.retold()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.without_effect()),
         }
     }
 }

@@ -243,13 +243,13 @@ impl Error {
         }
     }
 
-    /// The error of a request that only reads: it changes nothing, so its outcome is never in doubt.
-    pub(crate) fn of_a_read(self) -> Self {
+    /// The error of a request that only reads, or whose effect is undone or does not matter to the caller: its outcome is
+    /// never in doubt.
+    pub(crate) fn without_effect(mut self) -> Self {
         if self.outcome_unknown() {
-            self.retold()
-        } else {
-            self
+            self.0.kind = ErrorKind::Unavailable;
         }
+        self
     }
 
     /// The detail without the text of the kind. For stores that report one error to several callers.

@@ -224,7 +224,7 @@ async fn page(client: Arc<ClientInner>, pattern: Arc<str>, after: Option<String>
     client.refuse_if_closed()?;
     let store = client.home.store.front();
     let page = store.list(&pattern, after.as_deref()).await;
-    page.map_err(Error::of_a_read)
+    page.map_err(Error::without_effect)
 }
 
 /// All names, sorted.

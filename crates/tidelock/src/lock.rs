@@ -418,7 +418,7 @@ impl<G: LockGuard> Lock<G> {
         let store = &self.context.store;
         let seen = store.front().inspect(&name).await;
         store.heard(&name, &seen);
-        seen.map_err(|error| error.of_a_read().on_lock(&name))
+        seen.map_err(|error| error.without_effect().on_lock(&name))
     }
 
     /// Frees the lock, no matter which owner holds it, and wakes the waiters. The holder learns of it at its next

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::barrier::member::BarrierMember;
 use crate::barrier::register::WriteInDoubt;
-use crate::barrier::register::told_again;
 use crate::barrier::signal::SignalWait;
 use crate::barrier::state::{BarrierState, BarrierStep};
 use crate::engine::runtime::clock::BootInstant;
@@ -151,7 +150,7 @@ impl BarrierGuard {
             let nobody = WriteInDoubt::default();
             let looked = register.step(&core, BarrierStep::Look, ("", &nobody), patience);
             // This member has left, so no step of it is in doubt.
-            state = looked.await.map_err(told_again)?;
+            state = looked.await.map_err(Error::without_effect)?;
         }
     }
 

@@ -28,7 +28,7 @@ pub use self::guard::BarrierGuard;
 
 use self::guard::patience;
 use self::member::BarrierMember;
-use self::register::{BarrierRegister, told_again};
+use self::register::BarrierRegister;
 use self::signal::SignalWait;
 use self::state::{BarrierState, BarrierStep};
 use crate::engine::ClientInner;
@@ -233,7 +233,7 @@ impl Barrier {
             Some(limit) => self.lock.acquire_timeout(limit).await,
         };
         // A hold whose reply was lost is withdrawn.
-        let guard = held.map_err(told_again)?;
+        let guard = held.map_err(Error::without_effect)?;
         let mut wait = SignalWait::new(core, &register.signal);
         let mut member = BarrierMember::new(core, register, guard);
         let mut step = BarrierStep::Join;
@@ -244,7 +244,10 @@ impl Barrier {
                 _ => patience(core.timers.now(), end, core.settings.lease),
             };
             // After an error the member is removed, so for the caller the step has not been done.
-            let state = member.step(step, patience).await.map_err(told_again)?;
+            let state = member
+                .step(step, patience)
+                .await
+                .map_err(Error::without_effect)?;
             if state.is_inside(member.owner()) {
                 // The answer may have come after the lease. Then the others take this member for dead.
                 return match member.guard.hold().status.refusal() {

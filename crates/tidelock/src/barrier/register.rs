@@ -189,8 +189,11 @@ impl BarrierRegister {
         (member, doubt): (&str, &WriteInDoubt),
     ) -> Result<Option<BarrierDecision>> {
         // A read changes nothing, so its outcome is never in doubt.
-        let (before, state) = self.read(backend).await.map_err(told_again)?;
-        let seen = backend.inspect(&self.name).await.map_err(told_again)?;
+        let (before, state) = self.read(backend).await.map_err(Error::without_effect)?;
+        let seen = backend
+            .inspect(&self.name)
+            .await
+            .map_err(Error::without_effect)?;
         let is_alive = |owner: &str| seen.has_owner(owner);
         let mut decision = state.after(step, member, self.size, &is_alive)?;
         let late = doubt.is_open();
@@ -235,15 +238,6 @@ impl BarrierRegister {
         if let Err(error) = freed {
             tracing::debug!(barrier = %self.name, %error, "no signal was sent; the members look again after a while");
         }
-    }
-}
-
-/// The error of a request whose effect does not matter to the caller, or is undone.
-pub(super) fn told_again(error: Error) -> Error {
-    if error.outcome_unknown() {
-        error.retold()
-    } else {
-        error
     }
 }
 

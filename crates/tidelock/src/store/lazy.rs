@@ -130,13 +130,7 @@ impl LazyStore {
             )
             .await;
         // No request of a lock was sent, whatever became of the requests that open the store.
-        let opened = opened.map_err(|error| {
-            if error.outcome_unknown() {
-                error.retold()
-            } else {
-                error
-            }
-        })?;
+        let opened = opened.map_err(Error::without_effect)?;
         Ok(self.opened.get_or_init(|| Store::clone(&opened)))
     }
 

@@ -53,9 +53,7 @@ macro_rules! conformance {
             a_nasty_name_is_nothing_but_a_name every_good_name_works
         );
         $crate::conformance!(@tests $fixture; kinds: kinds_that_a_store_lacks_are_refused_before_any_traffic);
-        $crate::conformance!(@tests $fixture; lease:
-            an_extended_lease_lasts_longer
-        );
+        $crate::conformance!(@tests $fixture; lease: an_extended_lease_lasts_longer);
         $crate::conformance!(hashed: $fixture);
     };
     (faces: $fixture:expr) => {
