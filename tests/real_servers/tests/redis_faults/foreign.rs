@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tidelock::AcquireOptions;
+use tidelock::{AcquireOptions, ErrorKind};
 
 use crate::looks::{FAST, asleep, listening, more_scripts, scripts};
 use crate::setup::{Shop, shop};
@@ -120,5 +120,52 @@ async fn t23_a_hold_without_a_limit_is_asked_about_again() -> Result<()> {
         warnings.iter().any(|line| line.contains("till")),
         "nothing of it in the log: {warnings:?}"
     );
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: a lock on the name of a semaphore, a latch or another key is refused, says what stands there, and leaves it as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_lock_names_what_stands_at_its_name() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let number = "a semaphore or a latch";
+    for (kind, named) in [
+        ("semaphore", number),
+        ("counting semaphore", number),
+        ("latch", number),
+        ("list", "a list"),
+        ("text", "a string"),
+    ] {
+        let client = &shop.client;
+        match kind {
+            "semaphore" => drop(client.semaphore("till").set_permits_if_new(2).await?),
+            "counting semaphore" => {
+                drop(
+                    client
+                        .counting_semaphore("till")
+                        .set_permits_if_new(2)
+                        .await?,
+                );
+            }
+            "latch" => drop(client.latch("till").set_count_if_new(2).await?),
+            "list" => shop.server.admin(&["RPUSH", "till", "x"])?,
+            _ => shop.server.admin(&["SET", "till", "2 apples"])?,
+        }
+        let before = shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])?;
+        let sides = client.read_write_lock("till");
+        for lock in [
+            client.lock("till"),
+            client.fair_lock("till"),
+            client.spin_lock("till"),
+            client.lock("till").non_reentrant(),
+            sides.read(),
+            sides.write(),
+        ] {
+            let error = lock.try_acquire().await.map(drop).unwrap_err();
+            ensure!(error.kind() == ErrorKind::WrongType, "{error}");
+            ensure!(error.to_string().contains(named), "{kind}: {error}");
+        }
+        ensure!(shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])? == before);
+        shop.server.admin(&["DEL", "till"])?;
+    }
     shop.nothing_left(vec![]).await
 }

@@ -89,6 +89,14 @@ fn not_read_write() -> Error {
     )
 }
 
+/// The error for a key of another type than a lock. `value`: what the key is.
+pub(crate) fn not_lock(value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "the key is {} (WRONGTYPE), and a lock is a hash. It was not changed; use another name",
+        shown(value)
+    ))
+}
+
 /// The error for a key that does not count permits. `value`: what the key is.
 pub(crate) fn not_semaphore(value: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(

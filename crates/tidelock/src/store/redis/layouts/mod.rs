@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 mod counts;
 pub(crate) mod fair;
+mod foreign;
 mod grant;
 pub(crate) mod job;
 mod permits;
@@ -68,6 +69,10 @@ impl Redis {
                     Box::pin(self.attempt_fair(ask, &mut in_doubt)).await
                 } else {
                     self.attempt_redisson(ask, &mut in_doubt).await
+                };
+                let outcome = match outcome {
+                    Err(error) => Err(Box::pin(self.name_foreign(&ask.ticket.name, error)).await),
+                    ok => ok,
                 };
                 AttemptReply { outcome, in_doubt }
             }),
