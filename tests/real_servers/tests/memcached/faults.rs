@@ -203,3 +203,24 @@ async fn a_server_that_compares_nothing_is_refused() -> Result<()> {
     assert!(error.to_string().contains("-C"), "{error}");
     Ok(())
 }
+
+/// The server makes one list of its items at a time, and answers `BUSY` to whoever else asks for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_several_clients_wait_for_each_other() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    for n in 0..10 {
+        server.admin(&fill(n * 2000..(n + 1) * 2000))?;
+    }
+    let holder = Client::connect(&server.url()).await?;
+    let held = holder.lock("stock").acquire().await?;
+    let mut lists = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let client = Client::connect(&server.url()).await?;
+        lists.spawn(async move { client.list("sto*").limit(10).await });
+    }
+    for found in lists.join_all().await {
+        ensure!(found? == ["stock"]);
+    }
+    held.release().await?;
+    Ok(())
+}

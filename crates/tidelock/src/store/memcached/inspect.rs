@@ -16,6 +16,9 @@ use crate::store::{BootInstant, ClientId, Name, Page};
 /// Bounds the items that one request of the list reads.
 const BATCH_SIZE: usize = 100;
 
+/// The pause before a list is requested again that the server had no time for.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
 /// Upper bound of the size of a lock's item, in bytes: a name, a hashed key, an owner, and memcached's overhead.
 const MAX_ITEM_BYTES: u64 = 1000;
 
@@ -49,13 +52,7 @@ impl Memcached {
     /// The names of all locks in one page: memcached can only list all its items.
     pub(crate) async fn page(&self, pattern: &str) -> Result<Page> {
         let deadline = self.connection.deadline();
-        // Use a separate connection. The list of a large cache takes a while, and answers come in order.
-        let apart = Connection::new(Arc::clone(&self.connection.endpoint), &self.background);
-        let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
-        let (reply, _) = apart.ask_one(dump, None, deadline).await?;
-        let Reply::Lines(lines) = reply else {
-            return Err(unexpected(&reply));
-        };
+        let lines = self.all_items(deadline).await?;
         let keys = lines.iter().filter_map(|line| key(line));
         // A hashed key does not show its name, so it always passes here; its name is matched below.
         let wanted = keys.filter(|key| {
@@ -69,6 +66,26 @@ impl Memcached {
         }
         names.retain(|name| matches_glob(pattern, name));
         Ok(Page { names, next: None })
+    }
+
+    async fn all_items(&self, deadline: BootInstant) -> Result<Vec<String>> {
+        // Use a separate connection. The list of a large cache takes a while, and answers come in order.
+        let apart = Connection::new(Arc::clone(&self.connection.endpoint), &self.background);
+        let timers = &self.connection.endpoint.timers;
+        loop {
+            let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
+            match apart.ask_one(dump, None, deadline).await? {
+                (Reply::Lines(lines), _) => return Ok(lines),
+                // The server makes one list at a time. It is making one for another client, or looks for items that have
+                // expired.
+                (Reply::Server(text), _)
+                    if text.starts_with("BUSY") && timers.now() + BUSY_PAUSE < deadline =>
+                {
+                    timers.after(BUSY_PAUSE).await;
+                }
+                (reply, _) => return Err(unexpected(&reply)),
+            }
+        }
     }
 
     /// The names in the values of these keys. Skips items that are not locks.
