@@ -137,18 +137,18 @@ async fn t65_a_lock_names_what_stands_at_its_name() -> Result<()> {
     ] {
         let client = &shop.client;
         match kind {
-            "semaphore" => drop(client.semaphore("till").set_permits_if_new(2).await?),
+            "semaphore" => ensure!(client.semaphore("till").set_permits_if_new(2).await?),
             "counting semaphore" => {
-                drop(
+                ensure!(
                     client
                         .counting_semaphore("till")
                         .set_permits_if_new(2)
-                        .await?,
+                        .await?
                 );
             }
-            "latch" => drop(client.latch("till").set_count_if_new(2).await?),
-            "list" => shop.server.admin(&["RPUSH", "till", "x"])?,
-            _ => shop.server.admin(&["SET", "till", "2 apples"])?,
+            "latch" => ensure!(client.latch("till").set_count_if_new(2).await?),
+            "list" => shop.server.admin(&["RPUSH", "till", "x"]).map(drop)?,
+            _ => shop.server.admin(&["SET", "till", "2 apples"]).map(drop)?,
         }
         let before = shop.server.query::<Vec<u8>, _>(&["DUMP", "till"])?;
         let sides = client.read_write_lock("till");
