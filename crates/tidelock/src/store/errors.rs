@@ -82,14 +82,6 @@ pub(crate) fn unexpected(answer: impl fmt::Display) -> Error {
     unanswered(format_args!("the server's answer makes no sense: {answer}"))
 }
 
-/// The error of a request that cannot have changed a lock, such as a login: `OutcomeUnknown` becomes `Unavailable`.
-pub(crate) fn cannot_have_run(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::OutcomeUnknown => unsent(error.detail().unwrap_or_default()),
-        _ => error,
-    }
-}
-
 /// The error of a request after one that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
 pub(crate) fn may_have_run(error: Error) -> Error {
     match error.kind() {
@@ -165,11 +157,11 @@ mod tests {
         assert_eq!(unsent("x").kind(), ErrorKind::Unavailable);
         assert!(unanswered("x").outcome_unknown() && unexpected("x").outcome_unknown());
         assert_eq!(
-            cannot_have_run(unanswered("x")).kind(),
+            unanswered("x").without_effect().kind(),
             ErrorKind::Unavailable
         );
         assert_eq!(may_have_run(unsent("x")).kind(), ErrorKind::OutcomeUnknown);
-        for change in [cannot_have_run, may_have_run] {
+        for change in [Error::without_effect, may_have_run] {
             assert_eq!(change(refused()).kind(), ErrorKind::Refused);
         }
     }

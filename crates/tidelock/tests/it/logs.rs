@@ -393,7 +393,7 @@ async fn slow_acquires() {
         for line in lines {
             let outcome = format!("outcome=\"{end}\"");
             assert!(line.contains(&outcome), "{line}");
-            // Who had it is known only of a lock that is still held.
+            // The store names the holder only while the lock is held.
             let holder = if end == "timed_out" {
                 &*owner
             } else {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::engine::runtime::background;
 use crate::error::Result;
 use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
-use crate::store::errors::cannot_have_run;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::{RequestError, unsent};
 use crate::store::etcd::live_connection::{GrpcMessage, LiveConnection};
@@ -105,7 +104,7 @@ impl Endpoint {
         let last_error = last_error
             .unwrap_or_else(|| unsent(format_args!("{self}: no member could be reached")));
         // A login changes no lock, so an unknown outcome is not reported as one.
-        Err(cannot_have_run(last_error))
+        Err(last_error.without_effect())
     }
 
     /// Starts the next connect with the next member, unless `next_member` has already moved on from this one.

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use crate::error::{Error, ErrorKind};
 use crate::store::errors;
 use crate::store::errors::ErrorReply;
-use crate::store::errors::{cannot_have_run, may_have_run};
+use crate::store::errors::may_have_run;
 pub(crate) use crate::store::errors::{unexpected, unsent};
 
 pub(crate) type RequestError = errors::RequestError<EtcdError>;
@@ -130,7 +130,7 @@ pub(crate) fn unclear(failure: RequestError) -> Error {
 
 /// The error of a request that cannot have changed a lock.
 pub(crate) fn untouched(failure: RequestError) -> Error {
-    cannot_have_run(failure.error())
+    failure.error().without_effect()
 }
 
 #[cfg(test)]

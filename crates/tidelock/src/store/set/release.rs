@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::store::Awaited;
 
-    /// What is known of a member after this answer: `freed`, `perhaps`, `wrong_type`, `over`. `tried`: an earlier release
-    /// got no answer.
+    /// The flags `freed`, `perhaps`, `wrong_type` and `over` of a member after this answer. `tried`: an earlier release got no
+    /// answer.
     fn noted(tried: bool, answer: Result<Released>) -> [bool; 4] {
         let mut mark = MemberDoubt {
             tried,

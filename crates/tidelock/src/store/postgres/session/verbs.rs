@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::Snapshot;
-use crate::store::errors::{cannot_have_run, unanswered};
+use crate::store::errors::unanswered;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::session::inspect;
 use crate::store::postgres::session::life::{GIVE, SIGN, Session, TAKE};
@@ -26,7 +26,7 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
     let deadline = shared.deadline();
     let session = shared.session(deadline).await?;
     let key = session.key(ask.ticket.name.as_str(), deadline).await;
-    let key = key.map_err(|failure| cannot_have_run(failure.error()))?;
+    let key = key.map_err(|failure| failure.error().without_effect())?;
     let slot = session.slots.slot(key);
     let decided = decide(shared, &session, &slot, key, ask, deadline).await;
     session.slots.tidy(key, &slot);
@@ -62,7 +62,7 @@ async fn decide(
         // session could hold it twice, and one release would not free it.
         ServerLockState::Unclear { .. } => {
             let settled = session.ask_for(GIVE, key, deadline).await;
-            settled.map_err(|failure| cannot_have_run(failure.error()))?;
+            settled.map_err(|failure| failure.error().without_effect())?;
             slot.set(ServerLockState::Free);
         }
         ServerLockState::Free => {}
