@@ -44,13 +44,8 @@ impl<'a> Stage<'a> {
         self.fixture.lease() * 10
     }
 
-    /// How long an acquire waits that must succeed.
+    /// How long an acquire waits that must succeed. Shorter than a lease: a hold that was forgotten does not end within it.
     pub(super) fn soon(&self) -> AcquireOptions {
-        AcquireOptions::new().wait(self.fixture.soon())
-    }
-
-    /// Shorter than a lease: a hold that was forgotten does not end within it.
-    pub(super) fn at_once(&self) -> AcquireOptions {
         AcquireOptions::new().wait(self.fixture.lease() * 2 / 3)
     }
 
@@ -140,8 +135,7 @@ pub async fn downgrade_cancelled_at_every_await_leaves_nothing(fixture: &Fixture
             reader.expect("held").release().await.expect("held");
         }
         // First the write side: a store may keep a lock and the sides of one name apart.
-        let soon = AcquireOptions::new().wait(fixture.soon());
-        let next = others.write().acquire_with(soon).await;
+        let next = others.write().acquire_with(stage.soon()).await;
         next.expect("free").release().await.expect("held");
         stage.is_clean(polls).await;
     })
@@ -177,8 +171,7 @@ pub async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(fixtur
                     Err(error) => assert!(shared, "{error} after {polls} polls"),
                 }
             }
-            let soon = AcquireOptions::new().wait(fixture.soon());
-            let next = others.read().acquire_with(soon).await;
+            let next = others.read().acquire_with(stage.soon()).await;
             next.expect("shared").release().await.expect("held");
             assert!(held.is_held(), "after {polls} polls");
         })

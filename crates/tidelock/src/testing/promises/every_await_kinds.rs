@@ -71,7 +71,7 @@ pub async fn a_side_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
                 released.expect("held");
             }
             // First the write side: a store may keep a lock and the sides of one name apart.
-            let next = others.write().acquire_with(stage.at_once()).await;
+            let next = others.write().acquire_with(stage.soon()).await;
             let next = next.unwrap_or_else(|error| ghost(&error, polls));
             next.release().await.expect("held");
             // On Redis a lock refuses the name while the steward still releases a side of it.
@@ -103,7 +103,7 @@ pub async fn permits_cancelled_at_every_await_all_come_back(fixture: &Fixture) {
             if let Some(released) = done {
                 released.expect("held");
             }
-            let all = others.permits(TOTAL).acquire_with(stage.at_once()).await;
+            let all = others.permits(TOTAL).acquire_with(stage.soon()).await;
             let all = all.unwrap_or_else(|error| ghost(&error, polls));
             all.release().await.expect("held");
             eventually("all have come back", stage.patience(), || async {
@@ -204,7 +204,7 @@ pub async fn a_non_reentrant_lock_cancelled_at_every_await_leaves_nothing(fixtur
             let error = again.expect_err("held by the same owner");
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
         }
-        let next = lock.acquire_with(stage.at_once().owner(&owner)).await;
+        let next = lock.acquire_with(stage.soon().owner(&owner)).await;
         let next = next.unwrap_or_else(|error| ghost(&error, polls));
         next.release().await.expect("held");
         stage.is_clean(polls).await;
