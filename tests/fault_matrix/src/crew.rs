@@ -106,6 +106,9 @@ impl Crew {
         if plan.all_replicas {
             command.arg("--all-replicas");
         }
+        if plan.restart_guard {
+            command.arg("--restart-guard");
+        }
         if let Some(clock) = &self.clock {
             clock.apply(&mut command);
         }

@@ -46,6 +46,9 @@ pub(crate) struct Story {
     pub(crate) on: On,
     /// Whether all replicas must acknowledge a grant. Otherwise any one is enough.
     pub(crate) all_replicas: bool,
+    /// Whether a server of a majority votes only after it has been up for a lease. The servers of a run have just started empty,
+    /// so it only delays the run, unless one of them forgets its locks later.
+    pub(crate) restart_guard: bool,
     /// The promise that the processes break on purpose.
     pub(crate) lie: Lie,
 }
@@ -62,6 +65,7 @@ impl Story {
             crowd: 0,
             on: On::Usual,
             all_replicas: false,
+            restart_guard: false,
             lie: Lie::None,
         }
     }
@@ -301,6 +305,7 @@ pub(crate) fn play(
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
         all_replicas: story.all_replicas,
+        restart_guard: story.restart_guard,
         lie: story.lie,
     };
     let hosts = world.spread().map_or(&[][..], Spread::clients);

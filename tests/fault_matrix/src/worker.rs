@@ -52,6 +52,9 @@ pub(crate) struct Plan {
     /// All replicas must acknowledge a grant
     #[arg(long)]
     pub(crate) all_replicas: bool,
+    /// A server of a majority votes only after it has been up for a lease
+    #[arg(long)]
+    pub(crate) restart_guard: bool,
     /// The promise that this process breaks
     #[arg(long, default_value_t = Lie::None)]
     pub(crate) lie: Lie,
@@ -352,8 +355,7 @@ async fn connect(plan: &Plan) -> Result<Connected> {
         clients.push(client.with_context(|| store.clone())?);
     }
     let majority = if clients.len() > 1 {
-        // The servers have just started empty, so the restart guard would only delay the run.
-        let settings = RedLock::builder(clients.clone()).restart_guard(false);
+        let settings = RedLock::builder(clients.clone()).restart_guard(plan.restart_guard);
         Some(settings.node_timeout(plan.lease() / 10).build()?)
     } else {
         None

@@ -111,6 +111,7 @@ fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
         clients: 1,
         crowd: 0,
         all_replicas: false,
+        restart_guard: false,
         lie: Lie::None,
     }
 }
@@ -377,6 +378,32 @@ fn a_waiter_that_is_never_served_is_caught() {
         ..Notes::default()
     };
     caught(&all(&history, &notes, &terms()), Promise::Wake);
+}
+
+/// The second was killed when it had just been granted the lock, and had not noted it yet.
+#[test]
+fn a_waiter_that_was_killed_may_hold_the_lock_for_a_lease() {
+    let history = |taken| {
+        story(&[
+            (1.0, "1.1.1", What::Asked),
+            (1.0, "1.1.1", granted(1, 1.5)),
+            (1.1, "2.1.1", What::Asked),
+            (1.2, "1.2.1", What::Asked),
+            (1.2, "1.1.1", What::Left),
+            (1.2, "1.1.1", What::Released),
+            (taken, "1.2.1", granted(2, taken + 0.5)),
+            (taken + 0.1, "1.2.1", What::Left),
+            (taken + 0.1, "1.2.1", What::Released),
+        ])
+    };
+    let notes = Notes {
+        killed: vec![(2, Duration::from_secs(3))],
+        ended: Duration::from_secs(9),
+        ..Notes::default()
+    };
+    let found = all(&history(4.0), &notes, &terms());
+    assert!(found.is_empty(), "it was the killed one's: {found:?}");
+    caught(&all(&history(5.5), &notes, &terms()), Promise::Wake);
 }
 
 #[test]

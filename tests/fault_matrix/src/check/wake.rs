@@ -88,6 +88,21 @@ fn gap(
     } else {
         free
     };
+    // A process that was killed while it waited may have been granted the lock at that moment, without noting it.
+    let killed = notes.killed.iter().filter(|(process, at)| {
+        (free..taken).contains(at)
+            && history.acquisitions.iter().any(|one| {
+                (one.process, &one.name) == (*process, &before.name)
+                    && one.asked < *at
+                    && one.granted.is_none()
+                    && one.failed.is_none()
+            })
+    });
+    let free = match killed.map(|(_, at)| *at).max() {
+        Some(at) if before.released.is_none() => at + terms.lease + terms.grace,
+        Some(at) => at,
+        None => free,
+    };
     let waits = |one: &&Acquisition| {
         let until = one.granted.or(one.failed.as_ref().map(|(at, _)| *at));
         one.name == before.name
