@@ -31,6 +31,9 @@ pub struct AttemptRequest {
     pub lease: Duration,
     /// How long the caller waits in total. Zero: the caller only wants one answer, so the store need not arm a wake.
     pub patience: Duration,
+    /// The store has refused this caller before, and will probably refuse it again. A store in which an attempt costs much more
+    /// than a look may look first. False in a set of stores: its members have less time to answer.
+    pub refused: bool,
     /// The caller already has a [`Wake`] for this lock, so the store arms no other. In a set of stores the number is
     /// the member that armed it; in a single store it is 0.
     pub armed_by: Option<usize>,
@@ -61,6 +64,7 @@ impl AttemptRequest {
             ticket,
             lease,
             patience: Duration::ZERO,
+            refused: false,
             armed_by: None,
             wish,
             spare: 0,

@@ -401,9 +401,13 @@ fn a_waiter_that_was_killed_may_hold_the_lock_for_a_lease() {
         ended: Duration::from_secs(9),
         ..Notes::default()
     };
-    let found = all(&history(4.0), &notes, &terms());
+    let terms = Terms {
+        typical_wake: None,
+        ..terms()
+    };
+    let found = all(&history(4.0), &notes, &terms);
     assert!(found.is_empty(), "it was the killed one's: {found:?}");
-    caught(&all(&history(5.5), &notes, &terms()), Promise::Wake);
+    caught(&all(&history(5.5), &notes, &terms), Promise::Wake);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use real_servers::requests::{Protocol, RequestCounter};
 use testkit::servers::MariaDb;
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard};
 use tokio::task::JoinHandle;
 
 use super::soon;
@@ -71,8 +71,7 @@ async fn a_crowd_of_processes_costs_less_than_half_of_what_each_alone_does() -> 
     tokio::time::sleep(Duration::from_secs(SECONDS)).await;
     let all = counter.spent();
     println!("{one} requests of one and {all} of {CROWD} in {SECONDS} s");
-    // Without a count each of them would ask as often as one. Those behind the first count at each poll, and all the same
-    // ask less.
+    // Without a count each of them would ask as often as one. The counts of those behind the first are among the requests.
     ensure!(2 * all < one * CROWD, "{all} of {CROWD}, {one} of one");
     // The first one asks as often as before: the lock is found as soon.
     ensure!(all >= one, "{all} of {CROWD}, {one} of one");
@@ -81,6 +80,48 @@ async fn a_crowd_of_processes_costs_less_than_half_of_what_each_alone_does() -> 
         soon("everybody's turn", turn).await??;
     }
     joined(&server, 0).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_of_a_held_lock_only_reads() -> Result<()> {
+    let server = MariaDb::start()?;
+    let status = |names: &str| -> Result<u64> {
+        let sum = server.query(&format!(
+            "SELECT CAST(SUM(VARIABLE_VALUE) AS INTEGER) FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME IN ({names})"
+        ))?;
+        Ok(sum.parse()?)
+    };
+    let (selects, inserts) = ("'COM_SELECT'", "'COM_INSERT', 'COM_INSERT_SELECT'");
+    let held = held(&server).await?;
+    let waiter = waiter(&server.url()).await?;
+    joined(&server, 1).await?;
+    let (read, written) = (status(selects)?, status(inserts)?);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (read, written) = (status(selects)? - read, status(inserts)? - written);
+    ensure!(read >= 30, "{read} polls in 3 s");
+    ensure!(written == 0, "{written} of {read} polls wrote");
+    held.release().await?;
+    soon("the turn", waiter).await??;
+    Ok(())
+}
+
+/// As after a planned failover, when the old primary becomes a replica that still shows the lock as held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_is_told_that_the_server_became_read_only() -> Result<()> {
+    let server = MariaDb::start()?;
+    let held = held(&server).await?;
+    let lease = Duration::from_secs(3);
+    let settings = Client::builder().lease(lease).publish_process_info(false);
+    let lock = settings.connect(&server.url()).await?.lock("stock");
+    let waiter = tokio::spawn(lock.acquire());
+    joined(&server, 1).await?;
+    server.query("SET GLOBAL read_only = 1")?;
+    let answer = tokio::time::timeout(lease * 3, waiter).await;
+    server.query("SET GLOBAL read_only = 0")?;
+    let error = answer??.expect_err("it is held");
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    held.release().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +135,7 @@ async fn pollers_that_have_shown_no_life_do_not_count() -> Result<()> {
     let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     for (alive, fewest, most) in [
         (format!("{now} - 1"), 14, 21),
-        // A fifth of that, with as many counts.
+        // A fifth of that, and the counts.
         (format!("{now} + 60000000"), 3, 10),
     ] {
         server.query(&format!(

@@ -377,6 +377,7 @@ impl<'a> AcquireLoop<'a> {
         let wakes = store.front().capabilities().wakes_for(request.terms.kind);
         let first = !std::mem::replace(refused, true);
         pending.ask.patience = request.patience();
+        pending.ask.refused = true;
         waiting.take(&mut wait);
         pending.ask.armed_by = waiting.armed().map(Wake::part);
         request.begin_wait();

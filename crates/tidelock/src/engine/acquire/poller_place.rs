@@ -7,9 +7,10 @@ use crate::engine::acquire::request::AcquireRequest;
 use crate::error::{Error, ErrorKind};
 use crate::store::{BootInstant, POLLER_BEAT, PollerBeat, Pollers, Ticket};
 
-/// How long a loop polls before it counts the others, and the time between two counts: a short wait costs no more requests
-/// than without them, and a count for each poll of a small crowd would cost more than it saves.
+/// How long a loop polls before it counts the others: a short wait costs no more requests than without them.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
+/// The time between two counts. A count costs a store about as much as a poll.
+const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// How long the loop waits for a count. It sends no attempt meanwhile.
 const ANSWER: Duration = Duration::from_millis(250);
 
@@ -81,7 +82,7 @@ impl<'a> PollerPlace<'a> {
         match self.shown {
             None => Some(PollerBeat::Join),
             Some(shown) if now.since(shown) >= POLLER_BEAT => Some(PollerBeat::Stay),
-            Some(_) if self.ahead > 0 && now.since(self.counted) >= SHORT_WAIT => {
+            Some(_) if self.ahead > 0 && now.since(self.counted) >= BETWEEN_COUNTS => {
                 Some(PollerBeat::Skip)
             }
             Some(_) => None,

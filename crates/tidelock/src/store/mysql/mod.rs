@@ -166,8 +166,17 @@ impl Mysql {
     }
 
     async fn attempt(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        // One deadline for both requests. Otherwise an attempt could take twice the response timeout, and its grant would come
+        // too late for its lease.
+        let deadline = self.pool.deadline();
+        if ask.refused
+            && let Some(held) = self.look(ask, deadline).await?
+        {
+            return Ok(held);
+        }
         let text = sql::attempt(&ask.ticket, ask.lease);
-        let rows = self.ask_for(text, ask.liveness.clone()).await?;
+        let rows = self.ask_until(deadline, text, ask.liveness.clone());
+        let rows = rows.await.map_err(RequestError::error)?;
         Self::read_attempt(self.first_row(&rows).await?)
     }
 

@@ -1,4 +1,4 @@
-//! The row-lease algorithm as SQL text: one round trip per request.
+//! The row-lease algorithm as SQL text: one round trip per request. An attempt after a refusal may be two.
 //!
 //! Each change is one statement. It locks the lock's row, so no other transaction can change the row meanwhile, and
 //! no transaction stays open between two round trips. A second statement in the same text reads the result.
@@ -96,16 +96,32 @@ pub(crate) fn new_row(
 pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     let (me, lease) = (owner(&ticket.owner), micros(lease));
     let insert = new_row(&ticket.name, &me, &format!("{NOW} + {lease}"), 1, "''");
-    let withdrawn = withdrawn(ticket);
-    let marked = withdrawn.replace("l.", "tidelock_locks.");
+    let marked = withdrawn(ticket).replace("l.", "tidelock_locks.");
     format!(
         "{insert} ON DUPLICATE KEY UPDATE \
          owner = IF(tidelock_locks.expires <= {NOW} AND NOT {marked}, {me}, tidelock_locks.owner), \
          token = IF(tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}, \
            GREATEST(tidelock_locks.token + 1, VALUES(token)), tidelock_locks.token), \
          expires = IF(tidelock_locks.owner = {me}, GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
-         SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
+         {seen}",
+        seen = seen(ticket),
+    )
+}
+
+/// Answers as [`attempt`], and changes nothing. No row: nobody has used the lock yet.
+///
+/// It locks the row as a change would. So a server that became a read-only replica fails, as it fails an attempt, and a proxy
+/// that sends reads to replicas, which may be behind, sends this to the primary.
+pub(crate) fn look(ticket: &Ticket) -> String {
+    format!("{} FOR UPDATE", seen(ticket))
+}
+
+fn seen(ticket: &Ticket) -> String {
+    format!(
+        "SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
          FROM tidelock_locks AS l WHERE l.id = {id}",
+        me = owner(&ticket.owner),
+        withdrawn = withdrawn(ticket),
         id = id(&ticket.name),
     )
 }

@@ -38,12 +38,15 @@ async fn left(store: &dyn Backend, name: &Name) -> Option<Duration> {
 pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
-    let late = ask(&mint, &unique("stock"), fixture.lease());
+    let mut late = ask(&mint, &unique("stock"), fixture.lease());
     let withdrawn = store.withdraw(&late.ticket).await.expect("done");
     assert_eq!(withdrawn, Released::NotHeld);
-    let error = store.attempt(&late).await.outcome.expect_err("refused");
-    assert_eq!(error.kind(), ErrorKind::Cancelled);
-    assert_eq!(left(store, &late.ticket.name).await, None);
+    for refused in [false, true] {
+        late.refused = refused;
+        let error = store.attempt(&late).await.outcome.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert_eq!(left(store, &late.ticket.name).await, None);
+    }
     // The withdrawal does not affect other owners.
     let mut next = late.clone();
     next.ticket.owner = mint.fresh();
@@ -80,11 +83,12 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
     let Ok(Attempt::Acquired(first)) = store.attempt(&long).await.outcome else {
         panic!("it was free");
     };
-    let short = AttemptRequest {
-        lease: fixture.lease(),
-        ..long.clone()
-    };
-    for _ in 0..3 {
+    for refused in [false, true, false] {
+        let short = AttemptRequest {
+            lease: fixture.lease(),
+            refused,
+            ..long.clone()
+        };
         let Ok(Attempt::Acquired(again)) = store.attempt(&short).await.outcome else {
             panic!("it is held by this ticket");
         };
