@@ -1,5 +1,5 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
@@ -14,7 +14,7 @@ const BADGE: &str = "Available on <strong>crate feature";
 
 /// Packs both crates from the source of the release, and compiles each from its package.
 pub(crate) fn packaged(release: &Release) -> Result<String> {
-    forget_unpacked()?;
+    forget_earlier()?;
     let mut package = cargo(&["package", "--quiet", "--locked", "--allow-dirty"]);
     package
         .args(["-p", "tidelock", "-p", "tidelock-cli"])
@@ -24,30 +24,39 @@ pub(crate) fn packaged(release: &Release) -> Result<String> {
     Ok("tidelock, tidelock-cli".to_owned())
 }
 
-/// Removes what cargo has unpacked of earlier packages. It does not unpack the same version again, so the command would be
-/// compiled with the library of an earlier run.
-fn forget_unpacked() -> Result<()> {
-    let Ok(registries) = fs::read_dir(cargo_home()?.join("registry/src")) else {
-        return Ok(()); // cargo has unpacked nothing yet
-    };
-    for registry in registries {
-        let registry = registry?;
+/// Removes what cargo has unpacked and compiled of earlier packages. It takes a version for something that never changes, so the
+/// command would be compiled with the library of an earlier run.
+fn forget_earlier() -> Result<()> {
+    for registry in entries(&cargo_home()?.join("registry/src"))? {
         // The registry of `cargo package` has no host, so its folder has no name but a hash.
-        if !registry.file_name().to_string_lossy().starts_with('-') {
-            continue;
+        if named(&registry, "-") {
+            forget_in(&registry)?;
         }
-        for package in fs::read_dir(registry.path())? {
-            let package = package?;
-            if package
-                .file_name()
-                .to_string_lossy()
-                .starts_with("tidelock")
-            {
-                fs::remove_dir_all(package.path())?;
-            }
+    }
+    forget_in(&scratch("packaged").join("debug/.fingerprint"))
+}
+
+fn forget_in(dir: &Path) -> Result<()> {
+    for entry in entries(dir)? {
+        if named(&entry, "tidelock") {
+            fs::remove_dir_all(entry)?;
         }
     }
     Ok(())
+}
+
+/// What a folder contains. Nothing if it does not exist yet.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let paths = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path()));
+    Ok(paths.collect::<std::io::Result<_>>()?)
+}
+
+fn named(path: &Path, prefix: &str) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().starts_with(prefix)
 }
 
 /// The whole library and command, with the versions of all other crates that Cargo.lock names.
