@@ -46,15 +46,17 @@ fn measure(store: &str, url: &str, server: Option<u32>, time: Duration) -> Resul
         }
         thread::sleep(SETTLE);
         let of_server = || server.map(cpu_time).transpose();
-        let (served, used) = (of_server()?, of_all(&waiters)?);
+        let before = (of_server()?, of_all(&waiters)?);
         thread::sleep(time);
-        let share = |time_used: Duration| 100.0 * time_used.as_secs_f64() / time.as_secs_f64();
-        let server = match (served, of_server()?) {
-            (Some(before), Some(after)) => format!("{:.1} %", share(after - before)),
+        let share = |from: Duration, to: Duration| {
+            100.0 * to.saturating_sub(from).as_secs_f64() / time.as_secs_f64()
+        };
+        let its = match (before.0, of_server()?) {
+            (Some(from), Some(to)) => format!("{:.1} %", share(from, to)),
             _ => "no server".to_owned(),
         };
-        let each = share(of_all(&waiters)? - used) / f64::from(u32::try_from(crowd)?);
-        println!("| {store} | {crowd} | {server} | {each:.2} % |");
+        let each = share(before.1, of_all(&waiters)?) / f64::from(u32::try_from(crowd)?);
+        println!("| {store} | {crowd} | {its} | {each:.2} % |");
     }
     Ok(())
 }
