@@ -8,6 +8,7 @@
 //! A fair or read-write lock also has a queue ([`queue_sql`]), and each change of both is one transaction.
 
 pub(crate) mod address;
+mod attempt;
 mod connection;
 mod doctor;
 mod errors;
@@ -33,7 +34,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Mode, Snapshot};
 use crate::store::fair_waiters::FairWaiters;
 use crate::store::mysql::address::Address;
@@ -43,11 +44,10 @@ use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::queue::MysqlQueue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
-    Env, Extensions, Liveness, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, TokenCounter, WakeChannels, certain, ready, tls,
+    AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env,
+    Extensions, Liveness, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    TokenCounter, WakeChannels, certain, ready, tls,
 };
-use crate::types::FencingToken;
 
 /// Bounds the connections of the callers. A request in flight needs one for itself.
 const FRONT: usize = 8;
@@ -165,21 +165,6 @@ impl Mysql {
         }
     }
 
-    async fn attempt(&self, ask: &AttemptRequest) -> Result<Attempt> {
-        // One deadline for both requests. Otherwise an attempt could take twice the response timeout, and its grant would come
-        // too late for its lease.
-        let deadline = self.pool.deadline();
-        if ask.refused
-            && let Some(held) = self.look(ask, deadline).await?
-        {
-            return Ok(held);
-        }
-        let text = sql::attempt(&ask.ticket, ask.lease);
-        let rows = self.ask_until(deadline, text, ask.liveness.clone());
-        let rows = rows.await.map_err(RequestError::error)?;
-        Self::read_attempt(self.first_row(&rows).await?)
-    }
-
     /// The first row of an answer. There is none if the counter's row is missing, and then nothing was changed.
     async fn first_row<'a>(&self, rows: &'a [TextRow]) -> Result<&'a TextRow> {
         if let Some(row) = rows.first() {
@@ -187,20 +172,6 @@ impl Mysql {
         }
         schema::ready(&self.pool, self.pool.deadline()).await?;
         Err(errors::unsent("another process is creating the tables"))
-    }
-
-    /// Reads the answer to an attempt.
-    fn read_attempt(row: &TextRow) -> Result<Attempt> {
-        if number(row, 3)? != 0 {
-            return Err(
-                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
-            );
-        }
-        if number(row, 0)? == 0 {
-            let left = Duration::from_micros(number(row, 1)?);
-            return Ok(Attempt::held(None, left));
-        }
-        Ok(Attempt::granted(FencingToken::new(number(row, 2)?)))
     }
 
     /// Renews the batch in one statement. If a foreign transaction blocks one row, we renew each lock by itself, and

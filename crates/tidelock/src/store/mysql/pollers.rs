@@ -1,6 +1,6 @@
-//! The clients that poll for a lock: how they look whether it is free, and how they count each other.
+//! The clients that poll for a lock: rows of the table of waiters, under an id that no lock has.
 //!
-//! Those that wait are rows of the table of waiters, under an id that no lock has. Their transactions are single statements that lock nothing but their own row, and no attempt looks at them. An older
+//! Their transactions are single statements that lock nothing but their own row, and no attempt looks at them. An older
 //! tidelock takes no notice of them, except that it sweeps those whose time is long over.
 
 use crate::error::Result;
@@ -9,32 +9,11 @@ use crate::store::fair_waiters::COUNTED;
 use crate::store::mysql::Mysql;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::raw_connection::number;
-use crate::store::mysql::sql::{self, NOW, hex, id, micros, owner};
-use crate::store::{
-    Attempt, AttemptRequest, BootInstant, BoxFuture, Name, POLLER_BEAT, PollerBeat, Pollers, Ticket,
-};
+use crate::store::mysql::sql::{NOW, hex, id, micros, owner};
+use crate::store::{BoxFuture, Name, POLLER_BEAT, PollerBeat, Pollers, Ticket};
 
 /// How long a poller counts after it has shown that it is alive. One of its beats may be lost: they come up to six seconds apart.
 const ALIVE_BEATS: u32 = 3;
-
-impl Mysql {
-    /// Looks whether another ticket holds the lock, which costs the server less than an attempt. `None`: the lock may be free, or
-    /// the ticket may have it.
-    pub(super) async fn look(
-        &self,
-        ask: &AttemptRequest,
-        deadline: BootInstant,
-    ) -> Result<Option<Attempt>> {
-        let rows = self.ask_until(deadline, sql::look(&ask.ticket), ask.liveness.clone());
-        let rows = rows.await.map_err(|it| it.error().without_effect())?;
-        match rows.first() {
-            Some(row) if number(row, 0)? == 0 && number(row, 1)? > 0 => {
-                Self::read_attempt(row).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-}
 
 impl Pollers for Mysql {
     fn ahead<'a>(
