@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 
 use testkit::servers::ZooKeeperServer;
+use testkit::workspace;
 use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, Severity};
 
-use crate::world::{client, free, ms};
+use crate::world::{client, free, ms, until_waiters};
 
 async fn rights(client: &Client) -> Severity {
     let findings = client.diagnose().await.unwrap();
@@ -46,6 +47,44 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
     free(&owner, "till").await;
     owner.close(ms(100)).await;
     assert_eq!(server.number("zk_ephemerals_count").unwrap(), 0);
+}
+
+/// The lines of the page, in the server's own client, make a base path of which the user has what locking needs and no
+/// more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_of_the_page_are_enough() {
+    let page = std::fs::read_to_string(workspace().join("docs/stores/zookeeper.md")).unwrap();
+    let (_, section) = page.split_once("\n## Rights\n").unwrap();
+    let (_, block) = section.split_once("```text\n").unwrap();
+    let (lines, _) = block.split_once("```").unwrap();
+    let server = ZooKeeperServer::start().unwrap();
+    let said = server.admin(lines).unwrap();
+    assert!(said.contains("Created /locks"), "{said}");
+
+    let url = format!("zookeeper://billing:secret@{}/locks", server.addr());
+    let [a, b] = [client(&url, ms(3000)).await, client(&url, ms(3000)).await];
+    assert_eq!(rights(&a).await, Severity::Good);
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
+    let next = b.lock("till");
+    let next = tokio::spawn(async move { next.acquire().await });
+    until_waiters(&a, "till", 1).await;
+    guard.release().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
+    let reader = a.read_write_lock("prices").read().acquire().await;
+    reader.unwrap().release().await.unwrap();
+    let lanes = a.semaphore("lanes");
+    lanes.set_permits_if_new(2).await.unwrap();
+    let permit = lanes.acquire().await.unwrap();
+    assert_eq!(a.list("lanes").limit(10).await.unwrap(), ["lanes"]);
+    permit.release().await.unwrap();
+    real_servers::runs_once(&a, "report").await.unwrap();
+    real_servers::leads(&a, "billing").await.unwrap();
+
+    // The user cannot open the path to others.
+    let said = server
+        .admin("addauth digest billing:secret\nsetAcl /locks world:anyone:cdrwa")
+        .unwrap();
+    assert!(said.contains("Insufficient permission"), "{said}");
 }
 
 /// A caller that configures certificates expects encryption, and the store has none. It must refuse instead of

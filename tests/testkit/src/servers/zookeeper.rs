@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -166,6 +166,25 @@ impl ZooKeeperServer {
             .next();
         let value = found.with_context(|| format!("no {key} in mntr"))?;
         value.parse().with_context(|| format!("{key}: {value}"))
+    }
+
+    /// Runs lines of the server's own command-line client, in one session. Returns what it prints. It prints errors too,
+    /// and goes on.
+    ///
+    /// # Errors
+    /// Fails when the client does not start.
+    pub fn admin(&self, lines: &str) -> Result<String> {
+        let mut client = self.ground.command("java");
+        client.args(["-cp", JAR, "org.apache.zookeeper.ZooKeeperMain"]);
+        client.args(["-server", &self.addr().to_string()]);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = client.stderr(Stdio::piped()).spawn()?;
+        let mut stdin = client.stdin.take().context("no stdin")?;
+        stdin.write_all(format!("{lines}\nquit\n").as_bytes())?;
+        drop(stdin);
+        let output = client.wait_with_output()?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
     fn run(&self) -> Result<()> {
