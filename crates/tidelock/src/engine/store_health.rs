@@ -136,6 +136,57 @@ mod tests {
         Err(Error::new(ErrorKind::OutcomeUnknown))
     }
 
+    fn failed(error: Error) -> Result<()> {
+        Err(error)
+    }
+
+    #[test]
+    fn a_store_answers_from_its_connect_on() {
+        let health = StoreHealth::new(Clock::Boot, None);
+        assert!(!health.is_answering());
+        assert_eq!(health.since_last_answer(), None);
+        health.connected();
+        assert!(health.is_answering());
+        assert!(health.since_last_answer().is_some());
+    }
+
+    /// A refusal is an answer, and so is the announcement of a store that waits until it is safe to grant.
+    #[test]
+    fn an_error_that_the_store_sent_is_no_outage() {
+        let (health, name) = (health(), Name::new("1").unwrap());
+        let within = Duration::from_secs(1);
+        for error in [
+            Error::new(ErrorKind::Refused),
+            Error::new(ErrorKind::Unavailable).caused_by(NotYet { within }),
+        ] {
+            let text = error.to_string();
+            health.heard(&name, |_| 1, &failed(error));
+            assert!(health.is_answering(), "{text}");
+        }
+        health.heard(&name, |_| 1, &failed(Error::new(ErrorKind::Unavailable)));
+        assert!(!health.is_answering());
+    }
+
+    /// While a client connects, each lane fails with the connect, and no request of most lanes may ever come.
+    #[test]
+    fn the_first_answer_after_a_connect_ends_the_outage_of_each_lane() {
+        let (one, two) = (Name::new("1").unwrap(), Name::new("2").unwrap());
+        let lane = |name: &Name| if *name == one { 1 } else { 2 };
+        let outage = |health: &StoreHealth| {
+            health.heard(&one, lane, &silent());
+            health.heard(&two, lane, &silent());
+            health.heard(&two, lane, &Ok(()));
+        };
+        let connecting = StoreHealth::new(Clock::Boot, Some(Arc::default()));
+        outage(&connecting);
+        assert!(connecting.is_answering());
+        outage(&connecting);
+        assert!(!connecting.is_answering(), "it had connected before");
+        let open = StoreHealth::new(Clock::Boot, None);
+        outage(&open);
+        assert!(!open.is_answering(), "it did not fail with a connect");
+    }
+
     #[test]
     fn an_answer_of_another_lane_does_not_end_an_outage() {
         let (health, one, two) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());

@@ -317,6 +317,17 @@ async fn spans_of_acquires() {
     let patient = AcquireOptions::new().wait(threshold);
     fair.acquire_with(patient).await.unwrap_err();
     guard.release().await.unwrap();
+    let passed = client.lock("passed");
+    let guard = passed.acquire().await.unwrap();
+    let others = [(); 2].map(|()| tokio::spawn(passed.acquire()));
+    while client.stats().waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.unwrap();
+    for other in others {
+        other.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(client.stats().handed_over, 1);
     client.close(Duration::from_secs(1)).await;
 
     let log = log.text();
@@ -334,7 +345,11 @@ async fn spans_of_acquires() {
     assert!(positions[0].contains("seats"), "{log}");
     // A timeout that the caller asked for is no error.
     assert!(!log.contains("error.type"), "{log}");
-    assert_eq!(lines("tidelock.hold{").len(), 2, "{log}");
+    let holds = lines("tidelock.hold{");
+    assert_eq!(holds.len(), 5, "{log}");
+    // One of them by hand-off.
+    let passed = holds.iter().filter(|it| it.contains("passed"));
+    assert_eq!(passed.count(), 3, "{log}");
     let slow = lines("an acquire took long");
     assert_eq!(slow.len(), 1, "at most one in 30 s: {log}");
     assert!(

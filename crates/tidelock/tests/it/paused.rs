@@ -383,6 +383,37 @@ async fn a_wait_ends_after_an_outage_of_a_lease_and_a_try_after_a_response_timeo
     assert!(tried >= second && tried < second * 2, "{tried:?}");
 }
 
+/// Whoever waited in vain hears of the outage only while it lasts. After it, the lock was held.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_outlasts_an_outage_says_that_the_lock_was_held() {
+    let (second, plug) = (Duration::from_secs(1), Plug::new());
+    let builder = || {
+        Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+            .response_timeout(second)
+    };
+    let store = format!("memory:{}", unique());
+    let other = builder().connect(&store).await.unwrap();
+    let client = builder().plug(&plug).connect(&store).await.unwrap();
+    let held = other.lock("a").acquire().await.unwrap();
+    for waiters in [1, 3] {
+        plug.pull();
+        let wait = || {
+            let lock = client.lock("a");
+            tokio::spawn(async move { lock.acquire_timeout(second * 20).await })
+        };
+        let waits: Vec<_> = (0..waiters).map(|_| wait()).collect();
+        tokio::time::sleep(second * 5).await;
+        plug.put_back();
+        for wait in waits {
+            let error = wait.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        }
+    }
+    held.release().await.unwrap();
+}
+
 /// A test of an outage would see the opposite of what the outage does.
 #[tokio::test(start_paused = true)]
 async fn no_request_arrives_while_the_plug_is_pulled() {

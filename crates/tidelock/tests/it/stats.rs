@@ -244,6 +244,38 @@ async fn waits_and_holds_are_measured() {
     held.release().await.unwrap();
 }
 
+/// A lock that is released wakes its waiter by a message, and one whose holder is gone is found by the timer.
+#[tokio::test(start_paused = true)]
+async fn what_ended_a_wait_is_counted() {
+    let far = client("wakes", HandOff::default()).await;
+    let client = client("wakes", HandOff::default()).await;
+    let (lock, theirs) = (client.lock("a"), far.lock("a"));
+    let held = theirs.acquire().await.unwrap();
+    let next = tokio::spawn(lock.acquire());
+    waiters(&client, 1).await;
+    held.release().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
+    let stats = client.stats();
+    let wakes = (
+        stats.woken_by_message,
+        stats.woken_by_timer,
+        stats.useful_wakes,
+    );
+    assert_eq!(wakes, (1, 0, 1));
+
+    let short = AcquireOptions::new().expires_after(SECOND * 5);
+    let held = theirs.acquire_with(short).await.unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    drop(held);
+    let stats = client.stats();
+    let wakes = (
+        stats.woken_by_message,
+        stats.woken_by_timer,
+        stats.useful_wakes,
+    );
+    assert_eq!(wakes, (1, 1, 2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_goes_back_to_the_store_says_why() {
     let group = "stops";

@@ -86,10 +86,7 @@ fn decide(answer: Result<Result<Arc<Hold>, Wait>>, only_asks: bool, gone: bool) 
 /// Asks the store until it grants the lock or the wait ends. It has no deadline: the caller stops polling it, or passes
 /// it to the steward. `None`: not free with a zero wait, or the caller left.
 pub(crate) async fn drive(request: Arc<AcquireRequest>, leader: Option<Leader>) -> AcquireResult {
-    let mut acquire = AcquireLoop::new(&request, leader);
-    let result = acquire.run().await;
-    acquire.end();
-    result
+    AcquireLoop::new(&request, leader).run().await
 }
 
 /// Asks the store once, although another task leads the local queue. If the lock is granted, this task leads. `None`:
@@ -98,15 +95,14 @@ pub(crate) async fn probe(
     request: &Arc<AcquireRequest>,
     queues: &Arc<LocalQueues>,
 ) -> AcquireResult {
-    let mut acquire = AcquireLoop::new(request, None);
-    let result = acquire.ask_once(queues).await;
-    acquire.end();
-    result
+    AcquireLoop::new(request, None).ask_once(queues).await
 }
 
 /// The acquire loop of one request.
 ///
-/// On a cancellation the fields are dropped in their order, which is the order of [`end`](Self::end).
+/// It ends by its drop, and the order of the fields is the order of the drop. `close` waits for what is in flight, so we
+/// stop counting only when the withdrawal is with the steward. We pass on leadership last: the attempt of the next leader
+/// comes after all that this loop has sent.
 struct AcquireLoop<'a> {
     request: &'a Arc<AcquireRequest>,
     backoff: StoreOutage,
@@ -159,24 +155,6 @@ impl<'a> AcquireLoop<'a> {
             leader,
             woken: None,
         }
-    }
-
-    /// Ends the loop. `close` waits for what is in flight, so we stop counting only when the withdrawal is with the
-    /// steward. We pass on leadership last: the attempt of the next leader comes after all that this loop has sent.
-    fn end(self) {
-        let Self {
-            waiting,
-            place,
-            mut pending,
-            in_flight,
-            leader,
-            ..
-        } = self;
-        drop(waiting);
-        drop(place);
-        pending.end();
-        drop(in_flight);
-        drop(leader);
     }
 
     async fn run(&mut self) -> AcquireResult {

@@ -86,13 +86,14 @@ fn end_of(
 ) -> (AcquireEnd, Option<ErrorKind>) {
     match result {
         Some(Ok(Some(_))) => (request.path(), None),
-        Some(Ok(None)) if request.only_asks() => (AcquireEnd::Busy, None),
+        // Only a call with a zero wait gets it.
+        Some(Ok(None)) => (AcquireEnd::Busy, None),
         Some(Err(error)) => match error.kind() {
             ErrorKind::TimedOut => (AcquireEnd::TimedOut, None),
             ErrorKind::Cancelled => (AcquireEnd::Cancelled, None),
             kind => (AcquireEnd::Failed, Some(kind)),
         },
-        Some(Ok(None)) | None => (AcquireEnd::Cancelled, None),
+        None => (AcquireEnd::Cancelled, None),
     }
 }
 

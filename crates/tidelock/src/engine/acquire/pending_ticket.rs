@@ -13,15 +13,14 @@ use crate::engine::lease::steward::StewardCommand;
 use crate::error::Result;
 use crate::store::{AttemptRequest, Liveness, Ticket};
 
-/// A pending ticket. [`end`](Self::end) withdraws it if the store may know it; otherwise a late acquire could hold the
-/// lock, or a queue position could remain, without an owner. A drop does the same, for an acquisition that is
-/// cancelled.
+/// A pending ticket. Its drop withdraws it if the store may know it; otherwise a late acquire could hold the lock, or a
+/// queue position could remain, without an owner.
 pub(crate) struct PendingTicket<'a> {
     request: &'a Arc<AcquireRequest>,
     pub(crate) ask: AttemptRequest,
     /// A request of this ticket has an unknown outcome: the ticket may hold the lock, or may still be granted it.
     pub(crate) in_doubt: bool,
-    /// A hold has the ticket, or its withdrawal is with the steward. Then the end does nothing.
+    /// A hold has the ticket, or its withdrawal is with the steward. Then the drop does nothing.
     settled: bool,
 }
 
@@ -93,21 +92,6 @@ impl<'a> PendingTicket<'a> {
         answered
     }
 
-    /// Withdraws the ticket if the store may know it. Does nothing if a hold has it.
-    pub(crate) fn end(&mut self) {
-        let store = &self.request.context.store;
-        let queues = !self.ask.patience.is_zero() && store.queues_in_store(self.ask.ticket.kind);
-        let known = self.in_doubt || queues || store.front().capabilities().queues;
-        if known && !self.settled {
-            let cause = if self.in_doubt {
-                CleanupCause::LostReply
-            } else {
-                CleanupCause::Cancelled
-            };
-            self.withdraw(None, cause);
-        }
-    }
-
     /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
     fn withdraw(&mut self, answer: Option<oneshot::Sender<Result<()>>>, cause: CleanupCause) {
         self.settled = true;
@@ -132,7 +116,18 @@ impl<'a> PendingTicket<'a> {
 }
 
 impl Drop for PendingTicket<'_> {
+    /// Withdraws the ticket if the store may know it. Does nothing if a hold has it.
     fn drop(&mut self) {
-        self.end();
+        let store = &self.request.context.store;
+        let queues = !self.ask.patience.is_zero() && store.queues_in_store(self.ask.ticket.kind);
+        let known = self.in_doubt || queues || store.front().capabilities().queues;
+        if known && !self.settled {
+            let cause = if self.in_doubt {
+                CleanupCause::LostReply
+            } else {
+                CleanupCause::Cancelled
+            };
+            self.withdraw(None, cause);
+        }
     }
 }

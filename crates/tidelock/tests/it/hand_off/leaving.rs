@@ -2,7 +2,7 @@
 
 use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
-use tidelock::{AcquireOptions, ErrorKind, HandOff, LostReason, Result};
+use tidelock::{AcquireOptions, Error, ErrorKind, HandOff, LostReason, Result};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -338,6 +338,45 @@ async fn a_probe_without_an_answer_waits_on() {
     let guard = timeout(SECOND * 41, next).await.expect("it looks again");
     guard.unwrap().unwrap().release().await.unwrap();
     drop(idle);
+    settled().await;
+    assert!(here.is_idle());
+}
+
+/// A store that refuses the attempt with this number for a reason that no further attempt can change.
+#[derive(Debug)]
+struct Refuses(AtomicUsize);
+
+impl Twist for Refuses {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        if self.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+            return Box::pin(async { Error::new(ErrorKind::Refused).into() });
+        }
+        inner.attempt(ask)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_refused_ends_with_the_reason() {
+    let store = store();
+    let far = client(&store).await;
+    // The stopped leader makes the first two attempts. The third is the next waiter's.
+    let here = builder()
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Twisted::wrap(store, Refuses(AtomicUsize::new(3))))
+        })
+        .await
+        .unwrap();
+    let held = far.lock("a").acquire().await.unwrap();
+    let (idle, next) = a_scout(&here.lock("a")).await;
+    let refused = timeout(SECOND * 21, next).await.expect("it has asked");
+    assert_eq!(refused.unwrap().unwrap_err().kind(), ErrorKind::Refused);
+    drop(idle);
+    held.release().await.unwrap();
     settled().await;
     assert!(here.is_idle());
 }
