@@ -342,6 +342,8 @@ async fn spans_of_acquires() {
     // The fair lock's only: the queue of a plain lock has no positions.
     assert_eq!(positions.len(), 1, "{log}");
     assert!(positions[0].contains("tidelock.queue.position=1"), "{log}");
+    // The second attempt said that the caller waits.
+    assert!(positions[0].contains("tidelock.attempts=2"), "{log}");
     assert!(positions[0].contains("seats"), "{log}");
     // A timeout that the caller asked for is no error.
     assert!(!log.contains("error.type"), "{log}");

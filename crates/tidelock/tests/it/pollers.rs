@@ -27,6 +27,8 @@ const POLLS_OF_ONE: usize = 60_000 / 48;
 struct List {
     joined: Mutex<Vec<String>>,
     counted: AtomicUsize,
+    /// What each of them showed, in this order.
+    shown: Mutex<Vec<(String, PollerBeat)>>,
     mute: AtomicBool,
 }
 
@@ -90,6 +92,8 @@ impl Pollers for List {
         beat: PollerBeat,
     ) -> BoxFuture<'a, Result<Option<u32>>> {
         self.counted.fetch_add(1, Ordering::SeqCst);
+        let shown = (ticket.owner.to_string(), beat);
+        self.shown.lock().unwrap().push(shown);
         if self.mute.load(Ordering::SeqCst) {
             return ready(Err(Error::new(ErrorKind::Unavailable)));
         }
@@ -155,6 +159,39 @@ async fn a_hundred_processes_poll_less_than_nine_times_as_often_as_one() {
     let each = (got[CROWD - 1] - released) / u32::try_from(CROWD).unwrap();
     assert!(each <= ALONE, "{each:?} for each turn");
     assert_eq!(store.list.len(), 0);
+}
+
+/// The first has nobody to count, so it only shows that it is alive. Those behind it look once a second whether it has left.
+#[tokio::test(start_paused = true)]
+async fn a_poller_behind_others_counts_once_a_second_and_the_first_every_four() {
+    let store = Counting::new();
+    let fixture = store.fixture();
+    let held = client(&fixture).await.lock("stock").acquire().await;
+    let waiting = [waiter(&fixture).await, waiter(&fixture).await];
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let joined = store.list.joined.lock().unwrap().clone();
+    let shown = store.list.shown.lock().unwrap().clone();
+    let count = |owner: &String, beat| {
+        shown
+            .iter()
+            .filter(|it| **it == (owner.clone(), beat))
+            .count()
+    };
+    let of = |owner| {
+        [PollerBeat::Join, PollerBeat::Stay, PollerBeat::Skip].map(|beat| count(owner, beat))
+    };
+    let [join, stay, skip] = of(&joined[0]);
+    assert_eq!((join, skip), (1, 0));
+    assert!((13..=15).contains(&stay), "{stay}");
+    let [join, stay, skip] = of(&joined[1]);
+    assert_eq!(join, 1);
+    assert!((13..=15).contains(&stay), "{stay}");
+    // Three of four seconds, and each a poll later.
+    assert!((35..=46).contains(&skip), "{skip}");
+    held.unwrap().release().await.unwrap();
+    for waiter in waiting {
+        waiter.await.unwrap().unwrap();
+    }
 }
 
 /// A poller that was killed or frozen counts until it has shown no life for a while.

@@ -65,6 +65,29 @@ async fn a_hold_with_a_sequencer_is_not_handed_off() {
     assert_eq!(plug.requests(), 2 * 4, "each is acquired and released");
 }
 
+/// A hold passes to a waiter that is polled only after the lease has ended. The waiter must ask the store.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_ended_before_its_waiter_came_is_not_returned() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    let first = lock.acquire().await.unwrap();
+    let mut second = Box::pin(lock.acquire());
+    let mut third = Box::pin(lock.acquire());
+    assert!(futures_util::poll!(second.as_mut()).is_pending());
+    assert!(futures_util::poll!(third.as_mut()).is_pending());
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    let before = plug.requests();
+    second.release().await.unwrap();
+    assert_eq!(plug.requests(), before, "it was handed off");
+    tokio::time::advance(SECOND * 31).await;
+    let third = third.await.unwrap();
+    assert!(third.is_held());
+    third.release().await.unwrap();
+    settled().await;
+    assert!(client.is_idle());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_does_not_overtake() {
     let client = client(&store()).await;
