@@ -346,6 +346,7 @@ macro_rules! conformance {
             two_acquisitions_of_one_task_exclude_each_other
             inspect_shows_the_holder
             list_finds_what_is_held
+            each_part_of_a_multi_lock_is_held_and_released
         );
         $crate::conformance!(@tests $fixture; wake:
             a_waiter_gets_the_lock_when_it_is_released every_waiter_gets_its_turn
