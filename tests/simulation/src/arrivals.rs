@@ -73,6 +73,9 @@ impl Known {
                 queue.granted.push(owner.clone());
             }
             Ok(Attempt::Held(_)) if !ask.patience.is_zero() => {
+                // It was granted the lock before, the reply was lost, and the hold has ended: it waits once more. As one
+                // that was granted it would keep its place in this list after its next grant.
+                queue.granted.retain(|granted| granted != owner);
                 let until = now + place;
                 let own = queue.waiting.iter_mut().find(|(waiter, _)| waiter == owner);
                 match own {

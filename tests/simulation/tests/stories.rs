@@ -34,6 +34,15 @@ fn no_promise_is_broken_in_three_hundred_stories() {
     }
 }
 
+/// In this story the reply of a grant of a fair lock is lost, its lease ends, and its owner waits and is granted the lock once
+/// more. The check of the order took it for a waiter from then on.
+#[test]
+fn a_waiter_that_is_granted_the_lock_twice_is_no_longer_a_waiter() {
+    if let Err(failure) = play(&story(10_981)) {
+        panic!("{failure}");
+    }
+}
+
 #[test]
 fn a_seed_tells_one_story() {
     for seed in 0..20 {
