@@ -27,6 +27,8 @@ use project::Project;
 use results::{Finding, Results, Through};
 use trial::Outcome;
 
+use crate::rooms::{OWN_TESTS, ROOMS, server_tests};
+
 pub(crate) use touched::touched;
 
 #[derive(Debug, clap::Args)]
@@ -70,7 +72,8 @@ pub(crate) struct Args {
 /// The tests of the library that need no server. The packages are those of the part `tests`.
 const OWN: Suite = Suite {
     packages: &["tidelock", "tidelock-cli"],
-    targets: &["--lib", "--test", "it"],
+    lib: true,
+    tests: OWN_TESTS,
 };
 
 /// The packages of the part `server-tests`.
@@ -86,34 +89,11 @@ const SERVER_PACKAGES: &[&str] = &[
 
 /// The tests on real servers that are tried on the survivors of a room.
 fn servers(room: &str) -> Option<Suite> {
-    let targets: &[&str] = match room {
-        "engine" => &["--test", "redis"],
-        "redis" => &[
-            "--test",
-            "redis",
-            "--test",
-            "redis_plain",
-            "--test",
-            "replicas",
-            "--test",
-            "sentinel",
-            "--test",
-            "cluster",
-            "--test",
-            "redis_faults",
-        ],
-        "set" => &["--test", "sets"],
-        "sqlite" => &["--test", "sqlite", "--test", "sqlite_faults"],
-        "postgres" => &["--test", "postgres"],
-        "mysql" => &["--test", "mysql"],
-        "zookeeper" => &["--test", "zookeeper"],
-        "etcd" => &["--test", "etcd"],
-        "memcached" => &["--test", "memcached"],
-        _ => return None,
-    };
-    Some(Suite {
+    let tests = server_tests(room);
+    (!tests.is_empty()).then_some(Suite {
         packages: SERVER_PACKAGES,
-        targets,
+        lib: false,
+        tests,
     })
 }
 
@@ -121,15 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.fixture {
         return fixture::check();
     }
-    if let Some(room) = args
-        .room
-        .iter()
-        .find(|it| !list::ROOMS.contains(&it.as_str()))
-    {
-        bail!(
-            "no room is called {room}; there are {}",
-            list::ROOMS.join(", ")
-        );
+    if let Some(room) = args.room.iter().find(|it| !ROOMS.contains(&it.as_str())) {
+        bail!("no room is called {room}; there are {}", ROOMS.join(", "));
     }
     let project = Project::tidelock();
     let mutants = list::list(&project)?;
@@ -166,7 +139,7 @@ fn try_all(
     let mut suites = vec![(Through::Own, OWN, String::new())];
     if args.servers {
         suites.clear();
-        for room in list::ROOMS {
+        for room in ROOMS {
             let suite = servers(room).map(|suite| (Through::Servers, suite, room.to_owned()));
             suites.extend(suite);
         }

@@ -4,11 +4,11 @@
 mod planted;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::page;
 use crate::sh::{cargo, command, quiet, root};
 use planted::{BUGS, Bug};
 
@@ -25,9 +25,6 @@ pub(crate) struct Args {
 /// The page with the results.
 const PAGE: &str = "docs/schedules.md";
 
-/// The part of the page that this command does not write ends here.
-const MARK: &str = "## Results\n";
-
 const MILLION: usize = 1_000_000;
 
 /// How many schedules a planted bug may stay hidden.
@@ -39,18 +36,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let explored = explore(&build(&root(), "release")?, args.schedules)?;
-    let page = root().join(PAGE);
-    let before = fs::read_to_string(&page)?;
-    let (head, _) = before
-        .split_once(MARK)
-        .with_context(|| format!("{PAGE} has no part for the results"))?;
-    let date = quiet(command("date", &["-u", "+%Y-%m-%d"]))?;
-    let written = format!("Written by `cargo xtask schedules`, {}.", date.trim());
-    fs::write(
-        page,
-        format!("{head}{MARK}\n{written}\n\n{explored}\n{found}"),
-    )?;
-    Ok(())
+    let written = format!("Written by `cargo xtask schedules`, {}.", page::today()?);
+    page::rewrite(
+        PAGE,
+        "Results",
+        &format!("{written}\n\n{explored}\n{found}"),
+    )
 }
 
 /// Some schedules of each story, for `cargo xtask test`. A debug build, because it is ready sooner.

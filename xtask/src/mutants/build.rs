@@ -20,7 +20,10 @@ use crate::sh::{cargo, show};
 pub(super) struct Suite {
     /// The packages whose features count, as in `cargo xtask test`: so nothing is built twice.
     pub(super) packages: &'static [&'static str],
-    pub(super) targets: &'static [&'static str],
+    /// Whether it has the unit tests.
+    pub(super) lib: bool,
+    /// The test binaries.
+    pub(super) tests: &'static [&'static str],
 }
 
 /// A program with tests.
@@ -202,7 +205,8 @@ fn build(project: &Project, suite: Suite) -> Result<Built> {
     for package in suite.packages {
         test.args(["-p", package]);
     }
-    test.args(suite.targets)
+    test.args(suite.lib.then_some("--lib"))
+        .args(suite.tests.iter().flat_map(|name| ["--test", name]))
         .current_dir(&project.copy)
         .env("CARGO_TARGET_DIR", &project.target)
         .stdout(Stdio::piped());

@@ -13,7 +13,8 @@ use crate::sh::root;
 
 const SUITE: Suite = Suite {
     packages: &["checked"],
-    targets: &["--lib"],
+    lib: true,
+    tests: &[],
 };
 
 const ROOT: &str = "[workspace]\nresolver = \"3\"\nmembers = [\"crates/checked\"]\n";

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::project::Project;
-use crate::{sh, tools};
+use crate::{rooms, sh, tools};
 
 /// A position in a file: line and column in characters, both from 1.
 pub(super) type Position = (usize, usize);
@@ -48,38 +48,8 @@ impl Mutant {
     }
 
     pub(super) fn room(&self) -> &'static str {
-        room(&self.file)
+        rooms::room(&self.file)
     }
-}
-
-/// The rooms of the page, in its order.
-pub(super) const ROOMS: [&str; 12] = [
-    "engine",
-    "redis",
-    "set",
-    "memory",
-    "sqlite",
-    "postgres",
-    "mysql",
-    "zookeeper",
-    "etcd",
-    "memcached",
-    "stores in common",
-    "public API",
-];
-
-/// The room of a file of the library.
-pub(super) fn room(file: &str) -> &'static str {
-    let room = if let Some(rest) = file.strip_prefix("store/") {
-        let (folder, _) = rest.split_once('/').unwrap_or(("", rest));
-        let store = ROOMS[1..10].iter().find(|room| **room == folder);
-        return store.unwrap_or(&"stores in common");
-    } else if file.starts_with("engine/") {
-        0
-    } else {
-        11
-    };
-    ROOMS[room]
 }
 
 /// All mutants of the package. cargo-mutants decides what a mutant is; it only reads the sources, and builds nothing.
@@ -148,19 +118,4 @@ fn read(
         replacement: text("replacement")?.to_owned(),
         genre,
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::room;
-
-    #[test]
-    fn each_file_has_a_room() {
-        assert_eq!(room("engine/lease/table.rs"), "engine");
-        assert_eq!(room("store/redis/wire/decode.rs"), "redis");
-        assert_eq!(room("store/memcached/acquire.rs"), "memcached");
-        assert_eq!(room("store/url/host.rs"), "stores in common");
-        assert_eq!(room("store/errors.rs"), "stores in common");
-        assert_eq!(room("lock.rs"), "public API");
-    }
 }

@@ -7,20 +7,18 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::build::LeftOut;
-use super::list::{Mutant, ROOMS, room};
+use super::list::Mutant;
 use super::results::{Results, Through};
 use super::survivors::{self, OPEN};
 use super::trial::Outcome;
+use crate::page::{self, percent};
+use crate::rooms::{ROOMS, room};
 use crate::sh::{command, quiet, root};
 
 const PAGE: &str = "docs/mutants.md";
 
 /// One line for each file: what is known of it, and since when.
 const RECORD: &str = "xtask/mutants/record.tsv";
-
-/// The part of the page that this command writes is between these two.
-const MARK: &str = "## Results\n";
-const END: &str = "## Mutants of the fair lock's scripts\n";
 
 /// The numbers of mutants of a file or of a room, by outcome.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -101,9 +99,8 @@ type Line = (Figures, String);
 pub(super) fn write(mutants: &[Mutant], results: &Results) -> Result<()> {
     let path = root().join(RECORD);
     let mut record = read(&fs::read_to_string(&path).unwrap_or_default());
-    let today = quiet(command("date", &["-u", "+%Y-%m-%d"]))?;
     let commit = quiet(command("git", &["rev-parse", "--short=9", "HEAD"]))?;
-    let since = format!("{}\t{}", today.trim(), commit.trim());
+    let since = format!("{}\t{}", page::today()?, commit.trim());
     let listed: BTreeSet<&str> = mutants.iter().map(|it| it.file.as_str()).collect();
     record.retain(|file, _| listed.contains(file.as_str()));
     for (file, figures) in count(mutants, results) {
@@ -124,19 +121,7 @@ pub(super) fn write(mutants: &[Mutant], results: &Results) -> Result<()> {
     }
     fs::create_dir_all(path.parent().context("no folder")?)?;
     fs::write(path, text)?;
-    let page = root().join(PAGE);
-    let before = fs::read_to_string(&page)?;
-    let (head, rest) = before
-        .split_once(MARK)
-        .context("the page has no part for the results")?;
-    let (_, tail) = rest
-        .split_once(END)
-        .context("the page has no part about scripts")?;
-    let body = body(mutants, &record)?;
-    Ok(fs::write(
-        page,
-        format!("{head}{MARK}\n{}\n\n{END}{tail}", body.trim_end()),
-    )?)
+    page::rewrite(PAGE, "Results", &body(mutants, &record)?)
 }
 
 /// The figures of each file, from what was tried here.
@@ -230,9 +215,7 @@ fn row(text: &mut String, name: &str, (figures, reasons): &(Figures, usize)) {
     } = figures;
     let tried = figures.tried();
     let open = mutants.saturating_sub(unviable + tried);
-    // In tenths of a percent, rounded down.
-    let share = (figures.caught() * 1000).checked_div(tried);
-    let share = share.map_or("–".to_owned(), |it| format!("{}.{} %", it / 10, it % 10));
+    let share = percent(figures.caught(), tried);
     let _ = writeln!(
         text,
         "| {name} | {mutants} | {unviable} | {open} | {tried} | {own} | {servers} | {hung} | {survived} | {reasons} | {share} |"

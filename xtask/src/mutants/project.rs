@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::list::Mutant;
 use super::weave;
+use crate::rooms::SOURCES;
 use crate::sh::root;
 
 /// A package with mutants, and where its copy lies.
@@ -73,7 +74,7 @@ impl Project {
             copy: root().join("target/mutants/workspace"),
             target: root().join("target"),
             package: "tidelock".to_owned(),
-            sources: "crates/tidelock/src/".to_owned(),
+            sources: SOURCES.to_owned(),
         }
     }
 
