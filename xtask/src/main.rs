@@ -3,6 +3,7 @@
 mod bench;
 mod book;
 mod compatibility;
+mod coverage;
 mod dist;
 mod faults;
 mod features;
@@ -48,6 +49,8 @@ enum Task {
     Features(features::Args),
     /// Counts how easily a stranger finds things in the library, and writes docs/house.md
     House(house::Args),
+    /// Counts the lines of the library that its tests reach, and writes docs/coverage.md
+    Coverage(coverage::Args),
     /// Changes one expression of the library at a time, looks which tests notice, and writes docs/mutants.md
     Mutants(mutants::Args),
     /// Runs the engine in very many orders of its tasks, finds planted bugs, and writes docs/schedules.md
@@ -74,6 +77,7 @@ fn main() -> Result<()> {
         Task::Dist(args) => dist::run(&args),
         Task::Features(args) => features::run(&args),
         Task::House(args) => house::run(&args),
+        Task::Coverage(args) => coverage::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Schedules(args) => schedules::run(&args),
         Task::Soak(args) => soak::run(&args),

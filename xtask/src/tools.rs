@@ -41,6 +41,19 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     tool("cargo-fuzz", "cargo-fuzz")
 }
 
+/// Counts the lines that tests reach. It needs the tools of the compiler that read the counts.
+pub(crate) fn cargo_llvm_cov() -> Result<PathBuf> {
+    component("llvm-tools", &[])?;
+    tool("cargo-llvm-cov", "cargo-llvm-cov")
+}
+
+/// Adds a part of the compiler, unless it is there.
+fn component(name: &str, toolchain: &[&str]) -> Result<()> {
+    let mut add = sh::command("rustup", &["component", "add", name]);
+    add.args(toolchain);
+    sh::quiet(add).map(drop)
+}
+
 /// Lists the mutants of a package. Its names of mutants are in a committed list, so its version is fixed.
 pub(crate) fn cargo_mutants() -> Result<PathBuf> {
     tool("cargo-mutants@27.1.0", "cargo-mutants")

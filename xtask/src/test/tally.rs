@@ -50,6 +50,11 @@ impl Tally {
         self.time += Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
     }
 
+    /// Whether any test has run.
+    pub(crate) fn ran(&self) -> bool {
+        self.passed + self.failed > 0
+    }
+
     /// The text for a part that may have no tests.
     pub(crate) fn or_nothing(&self) -> String {
         if *self == Self::default() {
