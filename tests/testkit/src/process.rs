@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub use clock::FakeClock;
 pub use spawned::Spawned;
 pub use stats::{boot_time, children, cpu_time, open_fds, rss_bytes, state, threads};
-pub use vdso::shift_wall_clock;
+pub use vdso::{right_clocks, run_clocks, shift_wall_clock};
 
 /// The limit for the kernel to stop or continue a process.
 const PATIENCE: Duration = Duration::from_secs(10);

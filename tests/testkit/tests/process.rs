@@ -38,6 +38,90 @@ fn a_child_with_another_clock() -> Result<()> {
     Ok(())
 }
 
+/// A program that shows its wall clock at each line that it is sent, and how far that has moved between two lines, beside
+/// the true time.
+struct Shown {
+    child: Spawned,
+    wall: f64,
+    at: Duration,
+}
+
+impl Shown {
+    fn start(command: Command) -> Result<Self> {
+        let mut child = Spawned::start(command)?;
+        let wall = Self::ask(&mut child)?;
+        let at = process::boot_time();
+        Ok(Self { child, wall, at })
+    }
+
+    fn ask(child: &mut Spawned) -> Result<f64> {
+        child.write_line("what time is it")?;
+        let said = child.wait_line("it is ", SOON)?;
+        Ok(said.trim_start_matches("it is ").parse()?)
+    }
+
+    /// By how much its clock has gained since the last call, in seconds.
+    fn gained(&mut self) -> Result<f64> {
+        let wall = Self::ask(&mut self.child)?;
+        let at = process::boot_time();
+        let gained = wall - self.wall - (at - self.at).as_secs_f64();
+        (self.wall, self.at) = (wall, at);
+        Ok(gained)
+    }
+}
+
+/// The clocks of a program that runs already: it is set, runs fast, and shows the true time again.
+fn clocks_are_changed(command: Command) -> Result<()> {
+    let close = |gained: f64, wanted: f64| {
+        assert!(
+            (gained - wanted).abs() < 0.15,
+            "gained {gained} s, not {wanted} s"
+        );
+    };
+    let mut shown = Shown::start(command)?;
+    let pid = shown.child.pid();
+    process::shift_wall_clock(pid, -100)?;
+    close(shown.gained()?, -100.0);
+    process::run_clocks(pid, 2.0)?;
+    std::thread::sleep(Duration::from_millis(1000));
+    close(shown.gained()?, 1.0);
+    process::run_clocks(pid, 0.5)?;
+    close(shown.gained()?, 0.0);
+    std::thread::sleep(Duration::from_millis(1000));
+    close(shown.gained()?, -0.5);
+    process::right_clocks(pid)?;
+    close(shown.gained()?, 99.5);
+    Ok(())
+}
+
+#[test]
+fn the_clock_of_a_running_program_is_changed() -> Result<()> {
+    const HELPER: &str = "TIDELOCK_TEST_CLOCK";
+    if std::env::var_os(HELPER).is_some() {
+        for _ in std::io::stdin().lines() {
+            let now = std::time::SystemTime::now();
+            let now = now.duration_since(std::time::UNIX_EPOCH)?;
+            println!("it is {}", now.as_secs_f64());
+        }
+        return Ok(());
+    }
+    // `clock_gettime`.
+    let mut command = Command::new(std::env::current_exe()?);
+    let test = "the_clock_of_a_running_program_is_changed";
+    command.args(["--exact", test, "--nocapture"]);
+    clocks_are_changed({
+        command.env(HELPER, "1");
+        command
+    })?;
+    // `gettimeofday`.
+    let mut command = Command::new("bash");
+    command.args([
+        "-c",
+        "while read -r _; do echo \"it is $EPOCHREALTIME\"; done",
+    ]);
+    clocks_are_changed(command)
+}
+
 #[test]
 fn a_killed_test_leaves_no_server_and_no_data() -> Result<()> {
     const HELPER: &str = "TIDELOCK_TEST_HELPER";

@@ -1,47 +1,99 @@
-//! Moves the wall clock of a program that reads the time through the vDSO, the page that the kernel maps into every
-//! process. Programs written in Go do so, and no preloaded library can change what they see.
+//! Changes the clocks of a program that reads the time through the vDSO, the page that the kernel maps into every
+//! process. That needs no preparation before its start, and it works for Go, where no preloaded library changes the time.
+
+mod code;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use object::{Endianness, Object, ObjectSymbol, read::elf::ElfFile64};
+use rustix::time::{ClockId, clock_gettime};
 
+use self::code::{CODE, Clock, OTHERS, Warp};
 use super::{PATIENCE, freeze, thaw};
 
-/// The machine code that replaces `clock_gettime` in that page. It makes the system call and adds the seconds stored
-/// behind the code to the wall clock.
-const CODE: [u8; 24] = [
-    0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228: the number of clock_gettime
-    0x0f, 0x05, // syscall
-    0x85, 0xff, // test edi, edi: the wall clock is number 0
-    0x75, 0x0a, // jne, to the ret
-    0x48, 0x8b, 0x15, 0x06, 0x00, 0x00,
-    0x00, // mov rdx, [rip + 6]: the seconds, stored behind this code
-    0x48, 0x01, 0x16, // add [rsi], rdx
-    0xc3, // ret
-    0xcc, 0xcc,
-];
-
 /// Sets the wall clock of `pid`, a child of this process, `seconds` ahead of the true time (behind it, if negative).
-/// Its other clocks stay correct. The process is frozen for a moment.
+/// Its other clocks stay as they are. The process is frozen for a moment.
 ///
 /// # Errors
 /// Fails when the process does not run, is not for x86-64, or its memory is not writable.
 pub fn shift_wall_clock(pid: u32, seconds: i64) -> Result<()> {
+    change(pid, |warp, now| {
+        warp.wall.settle(now.wall, 0);
+        warp.wall.ahead = seconds * SECOND;
+    })
+}
+
+/// From now on the wall clock and the monotonic clock of `pid` run at this rate; 1 is the true one. Neither jumps.
+///
+/// What the kernel counts for the process stays true: its time limits, and the instants until which a thread sleeps. A
+/// program that sleeps until an instant of its clock (a JVM does) wakes too late or too early.
+///
+/// # Errors
+/// The same as [`shift_wall_clock`], or when the rate is not between 0 and 2.
+pub fn run_clocks(pid: u32, rate: f64) -> Result<()> {
+    ensure!(
+        (0.0..=2.0).contains(&rate),
+        "no clock here runs at the rate {rate}"
+    );
+    change(pid, |warp, now| {
+        warp.wall.settle(now.wall, warp.faster);
+        warp.monotonic.settle(now.monotonic, warp.faster);
+        #[allow(clippy::cast_possible_truncation, reason = "at most 2^32")]
+        let faster = ((rate - 1.0) * 4_294_967_296.0) as i64;
+        warp.faster = faster;
+    })
+}
+
+/// The wall clock of `pid` shows the true time again, and its clocks run at the true rate. The monotonic clock keeps what
+/// it has gained, because programs expect that it never jumps.
+///
+/// # Errors
+/// The same as [`shift_wall_clock`].
+pub fn right_clocks(pid: u32) -> Result<()> {
+    change(pid, |warp, now| {
+        warp.monotonic.settle(now.monotonic, warp.faster);
+        warp.faster = 0;
+        warp.wall = Clock {
+            since: now.wall,
+            ahead: 0,
+        };
+    })
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+/// The true clocks, in nanoseconds.
+struct Now {
+    wall: i64,
+    monotonic: i64,
+}
+
+impl Now {
+    fn read() -> Self {
+        let nanos = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec * SECOND + time.tv_nsec
+        };
+        Self {
+            wall: nanos(ClockId::Realtime),
+            monotonic: nanos(ClockId::Monotonic),
+        }
+    }
+}
+
+fn change(pid: u32, change: impl Fn(&mut Warp, &Now)) -> Result<()> {
     ensure!(
         cfg!(target_arch = "x86_64"),
         "the code for this processor is not written"
     );
     let page = Page::of(pid)?;
-    let mut code = CODE.to_vec();
-    code.extend(seconds.to_le_bytes());
-    let at = page.clock_gettime(code.len())?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         freeze(pid)?;
-        let written = page.write_unless_used(at, &code);
+        let written = page.write_unless_used(&change);
         thaw(pid)?;
         if written? {
             return Ok(());
@@ -77,22 +129,33 @@ impl Page {
         Ok(Self { pid, from, image })
     }
 
-    /// The address of the function that reads the time. It must be at least `length` bytes long, because we overwrite
-    /// it.
-    fn clock_gettime(&self, length: usize) -> Result<u64> {
+    /// The offset of a function of the page. It must be at least `length` bytes long, because we overwrite it.
+    fn function(&self, name: &str, length: usize) -> Result<usize> {
         let elf = ElfFile64::<Endianness>::parse(&*self.image)?;
-        for symbol in elf.dynamic_symbols() {
-            if symbol.name() == Ok("__vdso_clock_gettime") {
-                ensure!(symbol.size() >= length as u64, "it is too short");
-                return Ok(self.from + symbol.address());
-            }
+        let mut symbols = elf.dynamic_symbols();
+        let symbol = symbols.find(|symbol| symbol.name() == Ok(name));
+        let symbol = symbol.with_context(|| format!("the page has no {name}"))?;
+        ensure!(symbol.size() >= length as u64, "{name} is too short");
+        Ok(usize::try_from(symbol.address())?)
+    }
+
+    /// The numbers that are in use.
+    fn warp(&self, at: usize, now: &Now) -> Warp {
+        let (code, behind) = self.image[at..].split_at(CODE.len());
+        if code == CODE {
+            return Warp::read(&behind[..Warp::LENGTH]);
         }
-        bail!("the page does not tell the time")
+        let clock = |since| Clock { since, ahead: 0 };
+        Warp {
+            faster: 0,
+            wall: clock(now.wall),
+            monotonic: clock(now.monotonic),
+        }
     }
 
     /// Writes only if no thread is inside the page. Otherwise a thread in the middle of the old function would continue
     /// in the middle of the new one.
-    fn write_unless_used(&self, at: u64, code: &[u8]) -> Result<bool> {
+    fn write_unless_used(&self, change: impl Fn(&mut Warp, &Now)) -> Result<bool> {
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
             let said = fs::read_to_string(thread?.path().join("syscall"))?;
             // The last word is the thread's instruction pointer; for a thread that has not stopped yet, it is
@@ -107,9 +170,24 @@ impl Page {
         let memory = File::options()
             .write(true)
             .open(format!("/proc/{}/mem", self.pid))?;
-        memory
-            .write_all_at(code, at)
-            .context("writing to its memory")?;
+        let write = |bytes: &[u8], at: usize| {
+            let written = memory.write_all_at(bytes, self.from + at as u64);
+            written.context("writing to its memory")
+        };
+        let at = self.function("__vdso_clock_gettime", CODE.len() + Warp::LENGTH)?;
+        let now = Now::read();
+        let mut warp = self.warp(at, &now);
+        change(&mut warp, &now);
+        write(&[&CODE[..], &warp.bytes()].concat(), at)?;
+        for (name, inside) in OTHERS {
+            let from = self.function(name, JUMP)?;
+            // A jump counts from its own end.
+            let far = i32::try_from(at)? + i32::try_from(inside)? - i32::try_from(from + JUMP)?;
+            write(&[&[0xe9][..], &far.to_le_bytes()].concat(), from)?;
+        }
         Ok(true)
     }
 }
+
+/// The length of a jump.
+const JUMP: usize = 5;
