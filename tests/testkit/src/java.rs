@@ -14,6 +14,7 @@ mod soak;
 mod turns;
 mod wire;
 mod word_file;
+mod worker;
 
 pub use counting_semaphore::JavaCountingSemaphore;
 pub(crate) use curator::curator_bench;
@@ -25,6 +26,7 @@ pub use soak::{SoakPlan, SoakReport};
 pub use turns::{TurnsPlan, TurnsReport};
 pub use wire::{Answer, JavaError, Pending};
 pub use word_file::WordFile;
+pub use worker::{WorkerPlan, redisson_worker};
 
 pub(crate) use build::{modified, newest};
 
@@ -323,12 +325,12 @@ pub(crate) fn redisson_bench(url: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
-    let mut command = Command::new("java");
-    if options.quiet {
-        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
+/// A small JVM with the classes of a peer. `quiet`: Redisson logs nothing.
+fn java(mut program: Command, class_path: &Path, quiet: bool) -> Command {
+    if quiet {
+        program.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
     }
-    command
+    program
         .args([
             "-Xmx128m",
             "-XX:+UseSerialGC",
@@ -336,7 +338,13 @@ fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
             "-XX:-UsePerfData",
             "-cp",
         ])
-        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()))
+        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()));
+    program
+}
+
+fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
+    let mut command = java(Command::new("java"), class_path, options.quiet);
+    command
         .args([
             "tidelock.peer.Peer",
             &options.url,
