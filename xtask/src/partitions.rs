@@ -6,7 +6,8 @@ use crate::sh::{self, cargo, command};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the runs: --seeds N, --seed FIRST, --topology T, --kind K, --minutes M, --jobs N, --write FILE
+    /// Arguments of the runs: --seeds N, --seed FIRST, --topology T, --kind K, --minutes M, --jobs N, --redisson,
+    /// --write FILE
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -16,9 +17,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     with(&rest)
 }
 
-/// More than two runs of each pair of topology and kind, for `cargo xtask full`.
+/// Two runs of each pair of topology and kind, and one of Redisson, for `cargo xtask full`.
 pub(crate) fn many() -> Result<()> {
-    with(&["--seeds", "204", "--write", "docs/partitions.md"])
+    with(&[
+        "--seeds",
+        "246",
+        "--redisson",
+        "--write",
+        "docs/partitions.md",
+    ])
 }
 
 fn with(args: &[&str]) -> Result<()> {

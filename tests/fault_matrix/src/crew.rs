@@ -1,6 +1,7 @@
 //! The worker processes of a run, and the histories they have written so far.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -8,13 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use testkit::hosts::Host;
+use testkit::java::{WorkerPlan, redisson_worker};
 use testkit::process::boot_time;
 use testkit::process::{FakeClock, Spawned};
 
 use crate::acquisition::Histories;
 use crate::history::{Line, Reader, What};
 use crate::role::Role;
-use crate::worker::Plan;
+use crate::worker::{Manner, Plan};
 
 /// The limit of one process start, generous enough for a busy machine.
 const START: Duration = Duration::from_secs(40);
@@ -79,6 +81,40 @@ impl Crew {
         // Killed members stay in the list, so numbers are unique and the checkers still see their histories.
         let number = u32::try_from(self.members.len())? + 1;
         let file = self.dir.path().join(format!("history-{number}"));
+        let mut command = if self.plan.redisson {
+            self.redisson(number, &file)?
+        } else {
+            self.worker(number, &file)?
+        };
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command);
+        }
+        self.members.push(Member {
+            number,
+            process: Spawned::start(command)?,
+            reader: None,
+            file,
+            alive: true,
+        });
+        Ok(())
+    }
+
+    fn redisson(&self, number: u32, file: &Path) -> Result<Command> {
+        let plan = &self.plan;
+        let worker = WorkerPlan {
+            urls: plan.store.clone(),
+            file: file.to_owned(),
+            process: number,
+            name: plan.name.clone(),
+            lease: plan.lease(),
+            seed: plan.seed,
+        };
+        // A worker opens its file anew and finds whatever was there.
+        File::create_new(file)?;
+        redisson_worker(self.host(number), &worker)
+    }
+
+    fn worker(&self, number: u32, file: &Path) -> Result<Command> {
         let program = std::env::current_exe()?;
         let mut command = match self.host(number) {
             Some(host) => host.command(program),
@@ -90,7 +126,7 @@ impl Crew {
             command.arg("--store").arg(store);
         }
         command.args(["--process", &number.to_string()]);
-        command.arg("--file").arg(&file);
+        command.arg("--file").arg(file);
         command.args(["--lease-ms", &plan.lease_ms.to_string()]);
         command.args(["--name", &plan.name]);
         command.args(["--seed", &plan.seed.to_string()]);
@@ -109,17 +145,13 @@ impl Crew {
         if plan.restart_guard {
             command.arg("--restart-guard");
         }
-        if let Some(clock) = &self.clock {
-            clock.apply(&mut command);
-        }
-        self.members.push(Member {
-            number,
-            process: Spawned::start(command)?,
-            reader: None,
-            file,
-            alive: true,
-        });
-        Ok(())
+        Ok(command)
+    }
+
+    /// From now on all live processes use their locks in this manner.
+    pub(crate) fn behave(&mut self, manner: Manner) -> Result<()> {
+        let mut alive = self.members.iter_mut().filter(|member| member.alive);
+        alive.try_for_each(|member| member.process.write_line(&manner.to_string()))
     }
 
     fn greet(&mut self, at: usize) -> Result<()> {
@@ -194,6 +226,17 @@ impl Crew {
             }
         }
         newest.map(|(_, number)| number)
+    }
+
+    /// The newest grant of the lock of this role, and the process that got it.
+    pub(crate) fn taken(&self, role: Role) -> Option<(Duration, u32)> {
+        let name = role.name(&self.plan.name, "");
+        let grants = self.lines().flat_map(|(member, lines)| {
+            let mine = lines.iter().filter(|line| line.name == name);
+            let grants = mine.filter(|line| matches!(line.what, What::Granted { .. }));
+            grants.map(|line| (line.at, member.number))
+        });
+        grants.max()
     }
 
     /// The roles of which every live process must get the lock.

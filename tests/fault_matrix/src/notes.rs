@@ -41,6 +41,15 @@ pub(crate) struct Outage {
     pub(crate) mute: bool,
 }
 
+/// The leases of a process ended in the store before it could know, by at most this time: its clock and the store's run
+/// at rates that differ by more than the drift.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Early {
+    pub(crate) process: u32,
+    pub(crate) when: Span,
+    pub(crate) by: Duration,
+}
+
 /// All faults of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
@@ -53,6 +62,7 @@ pub(crate) struct Notes {
     pub(crate) deaf: Vec<(u32, Span)>,
     /// Processes, by number, that were cut off while the store was well.
     pub(crate) cut_off: Vec<(u32, Span)>,
+    pub(crate) early: Vec<Early>,
     /// The time of the partition of the network.
     pub(crate) parted: Option<Span>,
     /// How long after its end every process had its locks again.

@@ -49,6 +49,10 @@ pub(crate) struct Story {
     /// Whether a server of a majority votes only after it has been up for a lease. The servers of a run have just started empty,
     /// so it only delays the run, unless one of them forgets its locks later.
     pub(crate) restart_guard: bool,
+    /// Whether the tasks that hold for long ask for a lock in short waits.
+    pub(crate) eager: bool,
+    /// Whether the processes are Redisson clients. Nothing is promised of them.
+    pub(crate) redisson: bool,
     /// The promise that the processes break on purpose.
     pub(crate) lie: Lie,
 }
@@ -66,6 +70,8 @@ impl Story {
             on: On::Usual,
             all_replicas: false,
             restart_guard: false,
+            eager: false,
+            redisson: false,
             lie: Lie::None,
         }
     }
@@ -139,6 +145,17 @@ impl<'a> Stage<'a> {
     /// The name of the lock of this role.
     pub(crate) fn name(&self, role: Role) -> String {
         role.name(&self.base, "")
+    }
+
+    /// The names of all locks that the processes use.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let shared = [Role::Trader, Role::Relay, Role::Candidate, Role::Ticker];
+        let shared = shared.map(|role| self.name(role));
+        let keepers = self.crew.members.iter().map(|member| {
+            let owner = format!("{}-0", member.number);
+            Role::Keeper.name(&self.base, &owner)
+        });
+        shared.into_iter().chain(keepers).collect()
     }
 
     /// The servers and processes, if each has a host of its own.
@@ -256,6 +273,13 @@ impl<'a> Stage<'a> {
         self.harm(when, None, false, false);
     }
 
+    /// As [`may_have_freed`](Self::may_have_freed), only these locks.
+    pub(crate) fn may_have_freed_these(&mut self, when: Span, names: &[String]) {
+        for name in names {
+            self.harm(when, Some(name.clone()), false, false);
+        }
+    }
+
     /// The store forgot this lock, but kept its token counter. MariaDB keeps the counter in the deleted row, so it
     /// forgets both.
     pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
@@ -301,11 +325,13 @@ pub(crate) fn play(
         lease_ms: u64::try_from(lease.as_millis())?,
         name: base.clone(),
         seed,
-        no_tokens: !store.has_tokens(),
+        // Redisson has neither elections nor jobs that run once.
+        no_tokens: !store.has_tokens() || story.redisson,
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
         all_replicas: story.all_replicas,
         restart_guard: story.restart_guard,
+        redisson: story.redisson,
         lie: story.lie,
     };
     let hosts = world.spread().map_or(&[][..], Spread::clients);
@@ -335,7 +361,7 @@ pub(crate) fn play(
             how: format!("the run did not come to its end: {error:#}"),
         }),
     }
-    let wrong = !breaches.is_empty();
+    let wrong = !breaches.is_empty() && !story.redisson;
     Ok(Outcome {
         breaches,
         grants,
@@ -381,6 +407,7 @@ fn terms(store: Store, story: &Story, lease: Duration) -> Terms {
         told_within: lease / 3 + Duration::from_millis(500),
         keeps: story.keeps,
         typical_wake: story.calm.then_some(wake),
+        short_waits: story.eager,
         tokens: store.has_tokens(),
     }
 }

@@ -55,6 +55,9 @@ pub(crate) struct Plan {
     /// A server of a majority votes only after it has been up for a lease
     #[arg(long)]
     pub(crate) restart_guard: bool,
+    /// The process is a Redisson client; see `testkit::java::redisson_worker`.
+    #[arg(skip)]
+    pub(crate) redisson: bool,
     /// The promise that this process breaks
     #[arg(long, default_value_t = Lie::None)]
     pub(crate) lie: Lie,
@@ -77,12 +80,32 @@ pub(crate) enum Lie {
     Minority,
     /// It does not wait for the replicas to acknowledge a grant.
     Unacknowledged,
+    /// The worker is correct. A clock that should run within the drift runs faster.
+    FastClock,
 }
 
 impl fmt::Display for Lie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         f.write_str(value.as_ref().map_or("none", |value| value.get_name()))
+    }
+}
+
+/// How the tasks that hold for long use their locks. The name of a manner is the command that sets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Manner {
+    /// They hold for about a lease.
+    Usual,
+    /// They hold for two to three leases: longer than a partition needs to take a lock from them.
+    Long,
+    /// They hold for more than a lease, and ask again and again in short waits.
+    Eager,
+}
+
+impl fmt::Display for Manner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("usual", |value| value.get_name()))
     }
 }
 
@@ -97,6 +120,7 @@ pub(crate) struct Task {
     pub(crate) recorder: Recorder,
     pub(crate) rng: Rng,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) manner: watch::Receiver<Manner>,
     pub(crate) lie: Lie,
 }
 
@@ -109,7 +133,12 @@ impl Task {
             }
             let id = format!("{}.{number}", self.id);
             self.note(&id, What::Asked);
-            let options = AcquireOptions::new().wait(self.lease * 4);
+            let wait = if self.manner() == Manner::Eager {
+                self.lease / 8
+            } else {
+                self.lease * 4
+            };
+            let options = AcquireOptions::new().wait(wait);
             let answer = tokio::select! {
                 answer = self.lock.acquire_with(options) => Some(answer),
                 _ = self.stop.changed() => None,
@@ -155,8 +184,14 @@ impl Task {
             // It should still act when its lease has ended.
             time *= 4;
         }
-        let end = boot_time() + time;
-        let held = self.work(id, &guard, end).await;
+        let longer = match self.manner() {
+            Manner::Usual => time,
+            Manner::Long => self.lease.mul_f64(2.0 + self.rng.f64()),
+            Manner::Eager => self.lease.mul_f64(1.3 + self.rng.f64() * 0.3),
+        };
+        let begun = boot_time();
+        let ends = (begun + time, begun + longer.max(time));
+        let held = self.work(id, &guard, ends).await;
         if held {
             told.abort();
         } else {
@@ -186,9 +221,12 @@ impl Task {
         })
     }
 
-    /// Checks the guard at intervals. `false`: the lock is over.
-    async fn work(&mut self, id: &str, guard: &Guard, end: Duration) -> bool {
+    /// Checks the guard at intervals. `false`: the lock is over. It ends at the first of the two times, or at the second for
+    /// as long as its manner is not the usual one.
+    async fn work(&mut self, id: &str, guard: &Guard, ends: (Duration, Duration)) -> bool {
         loop {
+            let usual = self.manner() == Manner::Usual;
+            let end = if usual { ends.0 } else { ends.1 };
             let stop = self.pause(self.role.pace()).await;
             // We take the timestamp before we check the guard. Otherwise a freeze between the two would date an old
             // result too late, and the holder would seem to act on an expired lock.
@@ -203,6 +241,13 @@ impl Task {
             }
             let until = at + valid;
             self.note_at(at, id, What::Step { until });
+        }
+    }
+
+    fn manner(&self) -> Manner {
+        match self.role {
+            Role::Relay => *self.manner.borrow(),
+            _ => Manner::Usual,
         }
     }
 
@@ -251,6 +296,7 @@ pub(crate) fn tasks(
     number: u32,
     recorder: &Recorder,
     stop: &watch::Receiver<bool>,
+    manner: &watch::Receiver<Manner>,
     lock: impl Fn(Role, &str, &str) -> AnyLock,
 ) -> Vec<Task> {
     let mut roles = vec![Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
@@ -270,6 +316,7 @@ pub(crate) fn tasks(
         recorder: recorder.clone(),
         rng: Rng::with_seed(seed(plan, number, task)),
         stop: stop.clone(),
+        manner: manner.clone(),
         lie: plan.lie,
     };
     roles.into_iter().enumerate().map(task).collect()
@@ -279,13 +326,19 @@ pub(crate) fn tasks(
 pub(crate) async fn main(plan: Plan) -> Result<()> {
     let recorder = Recorder::create(&plan.file)?;
     let (stopper, stop) = watch::channel(false);
+    let (manners, manner) = watch::channel(Manner::Usual);
     let mut clients = Vec::new();
     let mut running = JoinSet::new();
     for number in 0..plan.clients.max(1) {
         let connected = connect(&plan).await?;
-        let found = tasks(&plan, number, &recorder, &stop, |role, name, id| {
-            connected.lock(role, name, id, &plan)
-        });
+        let found = tasks(
+            &plan,
+            number,
+            &recorder,
+            &stop,
+            &manner,
+            |role, name, id| connected.lock(role, name, id, &plan),
+        );
         for task in found {
             running.spawn(task.run());
         }
@@ -293,7 +346,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     }
     let pulse = tokio::spawn(feel_pulse(recorder, plan.process));
     println!("ready");
-    obey().await;
+    obey(&manners).await;
     pulse.abort();
     stopper.send_replace(true);
     while running.join_next().await.is_some() {}
@@ -306,7 +359,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
 }
 
 /// Executes the commands on stdin until it closes.
-async fn obey() {
+async fn obey(manners: &watch::Sender<Manner>) {
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -320,6 +373,9 @@ async fn obey() {
             // This blocks the executor, and all tasks with it.
             std::thread::sleep(Duration::from_millis(time.parse().unwrap_or(0)));
             println!("unblocked");
+        }
+        if let Ok(manner) = Manner::from_str(&line, false) {
+            manners.send_replace(manner);
         }
     }
 }

@@ -20,7 +20,7 @@ fn told(output: &Output) -> String {
     format!("{said}{}", String::from_utf8_lossy(&output.stderr))
 }
 
-/// Two partitions of each topology.
+/// Two partitions of each topology, four of the twelve with the clock of a single host.
 #[test]
 fn promises_are_kept_while_the_network_is_parted() -> Result<()> {
     if Network::left_out("partitions of several hosts")? {
@@ -65,4 +65,10 @@ fn a_lock_that_a_minority_granted_is_found() -> Result<()> {
 fn a_lock_that_no_replica_acknowledged_is_found() -> Result<()> {
     let kind = "leader isolated with a client";
     finds("unacknowledged", "sentinel-all", kind, "Exclusion: ")
+}
+
+#[test]
+fn a_clock_that_runs_faster_than_the_drift_is_found() -> Result<()> {
+    let kind = "leader's clock fast within the drift, client isolated";
+    finds("fast-clock", "cluster", kind, "Exclusion: ")
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
-use crate::notes::Notes;
+use crate::notes::{Early, Notes};
 
 /// No two holders act on one lock at once. If the store forgot the lock in between, the first holder must learn of it
 /// in time.
@@ -58,7 +58,8 @@ fn overlap<'a>(first: &'a Acquisition, second: &'a Acquisition) -> Option<Overla
     })
 }
 
-/// Whether the store forgot the lock, and the first holder learned of it in time.
+/// Whether the store forgot the lock, and the first holder learned of it in time, or whether the clocks differed so much
+/// that it had no means to.
 fn excused(both: &Overlap<'_>, notes: &Notes, terms: &Terms, slack: Duration) -> bool {
     let (Some((begun, end)), Some((taken, _))) = (both.first.belief(), both.second.belief()) else {
         return true;
@@ -70,5 +71,8 @@ fn excused(both: &Overlap<'_>, notes: &Notes, terms: &Terms, slack: Duration) ->
             && harm.when.from <= taken
             && end <= harm.when.to.max(begun) + terms.told_within + slack
     };
-    notes.harms.iter().any(|harm| told(&harm))
+    let early = |early: &Early| {
+        early.process == both.first.process && early.when.meets(taken, end) && both.time <= early.by
+    };
+    notes.harms.iter().any(|harm| told(&harm)) || notes.early.iter().any(early)
 }

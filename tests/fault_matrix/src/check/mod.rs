@@ -61,6 +61,8 @@ pub(crate) struct Terms {
     pub(crate) keeps: bool,
     /// The bound on the median time that a released lock is free while somebody waits. `None`: the run had faults.
     pub(crate) typical_wake: Option<Duration>,
+    /// Whether tasks ask in short waits, which may end before the answer comes.
+    pub(crate) short_waits: bool,
     /// Whether every grant must carry a token.
     pub(crate) tokens: bool,
 }

@@ -14,7 +14,7 @@ use crate::acquisition::Histories;
 use crate::broken::{Flaw, with};
 use crate::history::{Line, Reader, Recorder, What};
 use crate::notes::{Harm, Notes, Outage, Span};
-use crate::worker::{Lie, Plan, tasks};
+use crate::worker::{Lie, Manner, Plan, tasks};
 
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -24,6 +24,7 @@ pub(super) fn terms() -> Terms {
         grace: Duration::ZERO,
         told_within: LEASE / 3 + Duration::from_millis(100),
         keeps: true,
+        short_waits: false,
         typical_wake: Some(Duration::from_millis(20)),
         tokens: true,
     }
@@ -54,13 +55,14 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
     let dir = tempfile::tempdir().unwrap();
     let store = format!("memory:{name}");
     let (stopper, stop) = watch::channel(false);
+    let (_manners, manner) = watch::channel(Manner::Usual);
     let (mut clients, mut running, mut files) = (Vec::new(), JoinSet::new(), Vec::new());
     for process in 1..4 {
         let file = dir.path().join(process.to_string());
         let recorder = Recorder::create(&file).unwrap();
         let client = client(store.clone(), flaw).await;
         let plan = plan(process, &store, &file, name);
-        for mut task in tasks(&plan, 0, &recorder, &stop, |role, name, id| {
+        for mut task in tasks(&plan, 0, &recorder, &stop, &manner, |role, name, id| {
             role.lock(&client, name, id, true)
         }) {
             task.lie = lie;

@@ -6,6 +6,9 @@ use crate::notes::Notes;
 /// to stop, or the grant came so late that its lease was over.
 const ORDINARY: [&str; 3] = ["TimedOut", "Stopped", "Over"];
 
+/// The ends of a wait whose limit passed before the store said that another has the lock.
+const CUT_SHORT: [&str; 2] = ["OutcomeUnknown", "Unavailable"];
+
 /// A wait fails only because of the store. A freeze of the waiting process is no reason: the wait continues.
 pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
     let mut found = Vec::new();
@@ -13,6 +16,9 @@ pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Br
         let Some((at, kind)) = &one.failed else {
             continue;
         };
+        if terms.short_waits && CUT_SHORT.contains(&&**kind) {
+            continue;
+        }
         if ORDINARY.contains(&&**kind) || is_excused(one, notes) {
             continue;
         }

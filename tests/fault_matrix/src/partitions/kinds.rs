@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use testkit::hosts::{Host, Partition};
 use testkit::process::boot_time;
 
+use super::clocks;
 use crate::notes::{Outage, Span};
 use crate::role::Role;
 use crate::stage::{RECOVERY, Stage, Story};
-use crate::worker::Lie;
+use crate::worker::{Lie, Manner};
 use crate::world::Spread;
 
 /// A leader without its majority may confirm renewals until it notices: an etcd leader for two elections' timeouts, a
@@ -19,14 +20,16 @@ const NOTICES: Duration = Duration::from_millis(1500);
 /// Under Sentinel with `any`, this follower acknowledges what the primary grants until the network is whole.
 pub(super) const WITH_FOLLOWER: &str = "leader isolated with a follower and a client";
 
-/// One of each.
-pub(super) const KINDS: [Story; 14] = [
+/// One of each. The first twelve are those of a change; they have some of each sort.
+pub(super) const KINDS: [Story; 21] = [
     Story::new("leader isolated", |stage| {
         part(stage, |stage, net| {
             let leaders = net.leaders(&stage.name(Role::Relay))?;
             Ok(Cut::between(net, &leaders))
         })
     }),
+    clocks::SET_BACK,
+    clocks::SET_AHEAD,
     Story::new("leader isolated with a client", |stage| {
         part(stage, |stage, net| {
             let mut side = net.leaders(&stage.name(Role::Relay))?;
@@ -61,6 +64,7 @@ pub(super) const KINDS: [Story; 14] = [
             )))
         })
     }),
+    clocks::FAST_BEYOND,
     Story::new("leader hears nothing", |stage| {
         part(stage, |stage, net| {
             let leaders = net.leaders(&stage.name(Role::Relay))?;
@@ -76,6 +80,7 @@ pub(super) const KINDS: [Story; 14] = [
             Ok(Cut::new(Partition::between(&leaders, net.servers())))
         })
     }),
+    clocks::FAST_WITHIN,
     Story::new("leader hidden from a client", |stage| {
         part(stage, |stage, net| {
             let leaders = net.leaders(&stage.name(Role::Relay))?;
@@ -114,6 +119,9 @@ pub(super) const KINDS: [Story; 14] = [
     Story::new("host of a client vanishes", vanish),
     Story::new("flapping", flapping),
     Story::new("leader slow", slow),
+    clocks::SLOW_BEYOND,
+    clocks::NEXT_AHEAD,
+    clocks::CLIENT_SET,
 ];
 
 /// A partition, and the processes to which it leaves nobody who can confirm a lock.
@@ -147,14 +155,14 @@ impl Cut {
 }
 
 /// The moment before a fault.
-struct Begun {
-    at: Duration,
+pub(super) struct Begun {
+    pub(super) at: Duration,
     failovers: u64,
     elections: u64,
 }
 
 impl Begun {
-    fn now(net: &Spread) -> Result<Self> {
+    pub(super) fn now(net: &Spread) -> Result<Self> {
         let (failovers, elections) = (net.failovers()?, net.elections()?);
         let at = boot_time();
         Ok(Self {
@@ -165,22 +173,36 @@ impl Begun {
     }
 }
 
-fn host(stage: &Stage, process: u32) -> Result<Host> {
+pub(super) fn host(stage: &Stage, process: u32) -> Result<Host> {
     let host = stage.crew.host(process);
     Ok(host.context("it has no host of its own")?.clone())
 }
 
-/// Parts the network at a random moment, for one to three leases.
-fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>) -> Result<()> {
-    let net = stage.spread()?;
-    let moment = stage.between(0, 1000);
+/// Waits for a random moment at which a task has a lock in this manner.
+pub(super) fn moment(stage: &mut Stage, manner: Manner) -> Result<()> {
+    stage.crew.behave(manner)?;
+    // A hold that has begun before ends within a lease.
+    let lease = u64::try_from(stage.lease.as_millis())?;
+    let moment = stage.between(lease * 9 / 10, lease * 3 / 2);
     stage.pass(moment);
+    Ok(())
+}
+
+/// One to three leases.
+pub(super) fn some_leases(stage: &mut Stage) -> Duration {
     let leases = match stage.lie {
         Lie::None => 1.0 + 2.0 * stage.rng.f64(),
         // A planted bug needs time to show.
         _ => 3.0,
     };
-    let time = stage.lease.mul_f64(leases);
+    stage.lease.mul_f64(leases)
+}
+
+/// Parts the network at a random moment, for one to three leases.
+fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>) -> Result<()> {
+    let net = stage.spread()?;
+    moment(stage, Manner::Long)?;
+    let time = some_leases(stage);
     let cut = plan(stage, net)?;
     let begun = Begun::now(net)?;
     net.network.cut(&cut.partition)?;
@@ -197,8 +219,7 @@ fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>
 /// A client is killed, and nothing tells the servers: its host does not even close the connections.
 fn vanish(stage: &mut Stage) -> Result<()> {
     let net = stage.spread()?;
-    let moment = stage.between(0, 1000);
-    stage.pass(moment);
+    moment(stage, Manner::Long)?;
     let victim = stage.victim()?;
     let side = [host(stage, victim)?];
     let begun = Begun::now(net)?;
@@ -216,6 +237,7 @@ fn vanish(stage: &mut Stage) -> Result<()> {
 
 /// The leaders are cut off and reached again, in quick and irregular turns.
 fn flapping(stage: &mut Stage) -> Result<()> {
+    moment(stage, Manner::Long)?;
     let net = stage.spread()?;
     let leaders = net.leaders(&stage.name(Role::Relay))?;
     let partition = Partition::between(&leaders, &net.all_but(&leaders));
@@ -233,6 +255,7 @@ fn flapping(stage: &mut Stage) -> Result<()> {
 
 /// Everything that goes to the leaders is slow.
 fn slow(stage: &mut Stage) -> Result<()> {
+    moment(stage, Manner::Long)?;
     let net = stage.spread()?;
     let by = stage.between(50, 400);
     let begun = Begun::now(net)?;
@@ -244,9 +267,10 @@ fn slow(stage: &mut Stage) -> Result<()> {
 }
 
 /// Makes the network whole, and waits until every process has its locks again and the servers are as before.
-fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
+pub(super) fn recover(stage: &mut Stage, begun: &Begun, only: Option<u32>) -> Result<()> {
     let net = stage.spread()?;
     net.network.heal()?;
+    stage.crew.behave(Manner::Usual)?;
     let (from, healed) = (begun.at, boot_time());
     stage.notes.parted = Some(Span { from, to: healed });
     let served = stage.crew.until_served(healed, RECOVERY);

@@ -1,6 +1,7 @@
 //! Partitions of a network: each topology on hosts of its own, each kind of partition, at random moments. The processes
 //! write the same histories as in the fault matrix, and the same checkers judge them.
 
+mod clocks;
 mod kinds;
 mod page;
 mod seen;
@@ -33,8 +34,8 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Number of runs; 84 in a row are each topology with each kind of partition
-    #[arg(long, default_value_t = 84)]
+    /// Number of runs; 123 in a row are each topology with each kind of partition
+    #[arg(long, default_value_t = 123)]
     seeds: usize,
     /// The first seed. A seed decides the topology, the kind and all random choices
     #[arg(long, default_value_t = 0)]
@@ -51,12 +52,23 @@ pub(crate) struct Args {
     /// Number of topologies to run in parallel
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+    /// Also run Redisson once in each scenario on Redis, and show what it did
+    #[arg(long)]
+    redisson: bool,
     /// Write the report page to this file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Let the processes break a promise, which the checkers must find
     #[arg(long, hide = true, default_value_t = Lie::None)]
     lie: Lie,
+}
+
+impl Args {
+    fn is_of_kind(&self, scenario: &Scenario) -> bool {
+        self.kind
+            .as_ref()
+            .is_none_or(|it| it == scenario.story.name)
+    }
 }
 
 /// One run: a topology, a kind of partition, and a seed.
@@ -67,14 +79,38 @@ struct Scenario {
     story: Story,
 }
 
+/// Redisson's own setting lies between `any` and `all`, so the second topology with sentinels would be the first again.
+const OF_REDISSON: [Topology; 3] = [Topology::Sentinel, Topology::Cluster, Topology::Redlock];
+
 impl Scenario {
+    /// Each kind once, with Redisson in place of tidelock.
+    fn of_redisson(topology: Topology) -> Vec<Self> {
+        let kinds = if OF_REDISSON.contains(&topology) {
+            &KINDS[..]
+        } else {
+            &[]
+        };
+        let each = (0..).zip(kinds).map(|(seed, kind)| {
+            let mut story = *kind;
+            story.redisson = true;
+            Self {
+                seed,
+                topology,
+                story,
+            }
+        });
+        each.collect()
+    }
+
     /// As many consecutive seeds as there are pairs of topology and kind meet each of them.
     fn of(seed: u64, lie: Lie) -> Self {
         let (topologies, kinds) = (Topology::ALL.len(), KINDS.len());
         let at = usize::try_from(seed % (topologies * kinds) as u64).unwrap_or_default();
         let topology = Topology::ALL[at % topologies];
-        // Both numbers are even, so the pairs repeat after half of them. In the second half the kinds are shifted by one.
-        let mut story = KINDS[(at + at * 2 / (topologies * kinds)) % kinds];
+        // The pairs repeat after the least number that both divide. From there on the kinds are shifted by one.
+        let repeats = (1..).map(|times| times * kinds);
+        let repeat = repeats.into_iter().find(|number| number % topologies == 0);
+        let mut story = KINDS[(at + at / repeat.unwrap_or(1)) % kinds];
         story.all_replicas = topology == Topology::SentinelAll;
         story.lie = lie;
         Self {
@@ -90,6 +126,8 @@ impl Scenario {
 struct Results {
     versions: BTreeMap<Topology, String>,
     played: Vec<(Scenario, Outcome)>,
+    /// With Redisson.
+    beside: Vec<(Scenario, Outcome)>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -112,6 +150,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                     };
                     let mut own = scenarios.clone();
                     own.retain(|scenario| scenario.topology == topology);
+                    if args.redisson && args.topology.is_none_or(|it| it == topology) {
+                        let mut beside = Scenario::of_redisson(topology);
+                        beside.retain(|scenario| args.is_of_kind(scenario));
+                        own.extend(beside);
+                    }
                     play(&own, &results, end);
                 }
             });
@@ -140,12 +183,11 @@ fn chosen(args: &Args) -> Result<Vec<Scenario>> {
         bail!("no kind is called {kind}; docs/partitions.md has them all");
     }
     let fits = |scenario: &Scenario| {
+        if !clocks::can_run(&scenario.story, scenario.topology) {
+            return false;
+        }
         let topology = args.topology.is_none_or(|it| it == scenario.topology);
-        topology
-            && args
-                .kind
-                .as_ref()
-                .is_none_or(|it| it == scenario.story.name)
+        topology && args.is_of_kind(scenario)
     };
     let all = (args.seed..).map(|seed| Scenario::of(seed, args.lie));
     Ok(all.filter(fits).take(args.seeds).collect())
@@ -165,7 +207,12 @@ fn play(scenarios: &[Scenario], results: &Mutex<Results>, end: Option<Instant>) 
             open = None;
         }
         println!("{}", line(scenario, &outcome));
-        lock(results).played.push((*scenario, outcome));
+        let mut results = lock(results);
+        if scenario.story.redisson {
+            results.beside.push((*scenario, outcome));
+        } else {
+            results.played.push((*scenario, outcome));
+        }
     }
 }
 
@@ -183,8 +230,14 @@ fn attempt(
     lock(results).versions.entry(topology).or_insert(version);
     let mut outcome = stage::play(net, topology.store(), &scenario.story, scenario.seed, LEASE)?;
     let both = outcome.seen.longest_overlap;
-    if both > BRIEFLY && scenario.story.name != WITH_FOLLOWER {
-        let how = format!("two held a lock for {both:?}, longer than {BRIEFLY:?}");
+    let longest = match scenario.story.name {
+        WITH_FOLLOWER => Duration::MAX,
+        // The clocks of the new primary say that the lease is over, and the old one confirms nothing any more.
+        name if name == clocks::NEXT_AHEAD.name => LEASE,
+        _ => BRIEFLY,
+    };
+    if both > longest && !scenario.story.redisson {
+        let how = format!("two held a lock for {both:?}, longer than {longest:?}");
         let promise = Promise::Exclusion;
         outcome.breaches.push(Breach { promise, how });
     }
@@ -193,7 +246,12 @@ fn attempt(
 
 fn line(scenario: &Scenario, outcome: &Outcome) -> String {
     let (seen, breaches) = (outcome.seen, &outcome.breaches);
-    let verdict = if breaches.is_empty() { "ok " } else { "RED" };
+    let redisson = scenario.story.redisson;
+    let verdict = match (redisson, breaches.is_empty()) {
+        (true, _) => "Redisson:",
+        (false, true) => "ok ",
+        (false, false) => "RED",
+    };
     let mut text = format!(
         "{verdict} seed {:<4} {:<16} {:<45} {:>5.1} s {:>5} grants {:>3} lost, {} overlaps, without {:.1} s, again after {:.1} s",
         scenario.seed,
@@ -206,10 +264,15 @@ fn line(scenario: &Scenario, outcome: &Outcome) -> String {
         seen.without.as_secs_f64(),
         seen.served_after.as_secs_f64(),
     );
+    if redisson && seen.unserved > 0 {
+        text.push_str(", not in time");
+    }
     if seen.disturbed > 0 {
         text.push_str(", disturbed");
     }
-    for breach in breaches.iter().take(4) {
+    // Of Redisson only whether a run came to its end is of interest.
+    let shown = if redisson { 0 } else { 4 };
+    for breach in breaches.iter().take(shown) {
         // Writing to a string does not fail.
         let _ = write!(text, "\n      {breach}");
     }

@@ -4,19 +4,21 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use testkit::hosts::{Network, SLOW_LINE};
+use testkit::java::RedissonVersion;
 use time::OffsetDateTime;
 
 use super::{KINDS, Results, Scenario, Seen};
-use crate::stage::Outcome;
+use crate::stage::{Outcome, RECOVERY};
 use crate::world::Topology;
 
 const HEAD: &str = "# Partitions of a network
 
-Written by `cargo xtask partitions --seeds N --write docs/partitions.md`; `--seed 7 --seeds 1` repeats the run of a seed.
+Written by `cargo xtask partitions --seeds N --redisson --write docs/partitions.md`; `--seed 7 --seeds 1` repeats the run of a seed, and
+`--seeds 0 --redisson --topology cluster --kind \"client isolated\"` one of Redisson.
 
 Each server and each of three client processes has a host of its own: a network namespace with an address. A switch connects
 the hosts, and drops all frames from some of them to some others. In the processes, tasks hold a lock for a moment, for about
-a lease of 2 s, or always, campaign in an election, and run a job once per slot (RedLock has neither of the last two, and no tokens). At a random
+a lease of 2 s (while the network is parted, for two to three leases), or always, campaign in an election, and run a job once per slot (RedLock has neither of the last two, and no tokens). At a random
 moment the network is parted for one to three leases. Then it is whole again, and every process must get its locks within 30 s.
 The checkers of [the fault matrix](faults.md) judge the histories. One check here does not ask the guards: a process to which nobody can
 confirm a lock does not act on one for longer than a lease. While only one client is cut off or has vanished, the others must get a free lock
@@ -25,6 +27,12 @@ as quickly as without the partition.
 *Leader* is the primary under Sentinel, the primary of the longest lock's shard in the Cluster, two of the five servers of RedLock,
 the leader of etcd and of ZooKeeper. *Follower* is a replica, under Sentinel together with a sentinel; of RedLock a third server.
 The *client* is the one that holds the lock that is held longest.
+
+*Clocks* of single hosts are changed in the running programs. A clock that is *set* is a wall clock that jumps by 4 s, two leases, for one to three leases
+(that of a client: an hour ahead, then an hour back). A *fast* or *slow* clock is a wall clock and a monotonic clock that both run at 1.009 times the true rate, which
+is within the drift that the library allows for (1 % and 2 ms), or at 1.25 or 0.8 times, which is beyond it. While it does, the client that has just got the
+lock is cut off from all others for two leases, and the others ask for that lock every quarter of a second. In RedLock *leader* means
+three of the five servers here, since two clocks decide nothing.
 
 ";
 
@@ -39,7 +47,23 @@ const PROMISED: &str = "
 | RedLock | one holder, told before the next grant | [when a server fails](guarantees.md#when-a-server-fails) |
 | etcd, ZooKeeper | one holder, growing tokens, told before the next grant | [one holder](guarantees.md#one-holder) |
 
+A clock changes that as follows. Tokens grow and every process gets its locks again in all cases.
+
+| clock | Redis | etcd, ZooKeeper |
+| --- | --- | --- |
+| set ahead, or set right again after it was back | all leases of that server end at once. The holder is told at its next renewal; until then another may hold the lock too. Of RedLock a majority must do so | as without it: leases count by the monotonic clock of the leader |
+| set back | leases last longer by as much | as without it |
+| fast within the drift | as without it | as without it |
+| fast beyond the drift | a client that cannot renew acts until a lease less the drift has passed on its own clock. Its lease may have ended in the store, here 0.4 s earlier. Whoever renews in time is not concerned | the same |
+| slow | the locks of a client that vanished are free later | the same |
+| that of a follower, ahead | nothing until it leads; then as *set ahead* | as without it |
+| wall clock of a client | as without it | as without it |
+
 ";
+
+const NOT_HERE: &str = "- not here: *a ZooKeeper whose clock runs fast or slow*, since a JVM sleeps until instants that the kernel counts by the true clock, so its \
+     sessions would end too late and not too early; *a client whose clock runs slow*. What counts is the rate of the store's clock against the client's, so a slow client is \
+     the client that is cut off while the clock of the store is fast. Its own alarms are instants for the kernel too\n";
 
 const COLUMNS: &str = "
 ## What was seen
@@ -48,7 +72,13 @@ const COLUMNS: &str = "
 how many of them were told after the next grant. *nobody*: the longest time without a holder of a lock that several wanted, from the begin
 of the partition on. *again*: the longest time from its end until every process had got each of its locks, in turns: two to three seconds of it
 are the turns of the others.
+";
 
+const BESIDE: &str = "
+*Redisson*: *two at once*, *nobody* and *again* in one run of the same scenario with three Redisson clients in place of ours, which take the same locks with a
+`lockWatchdogTimeout` of 2 s and Redisson's defaults otherwise. By default a grant must reach one replica, as with `any`; there is no `all`. In RedLock it is
+`RedissonRedLock`. Redisson tells nobody of a loss, so a holder believes in its lock from the return of `tryLock` until it calls `unlock`. It promises
+nothing of all this, and is not judged.
 ";
 
 pub(super) fn page(results: &Results, took: Duration) -> String {
@@ -72,10 +102,14 @@ pub(super) fn page(results: &Results, took: Duration) -> String {
         )
     };
     let _ = writeln!(text, "- *leader slow*: {slow}");
-    text.push_str("- not done: clocks of single hosts that run fast or slow (the [fault matrix](faults.md) steps them on one host); Redisson in the same scenarios\n");
+    text.push_str(NOT_HERE);
     text.push_str(PROMISED);
     red(&mut text, results);
     text.push_str(COLUMNS);
+    if !results.beside.is_empty() {
+        text.push_str(BESIDE);
+    }
+    text.push('\n');
     table(&mut text, results);
     text
 }
@@ -118,8 +152,16 @@ fn red(text: &mut String, results: &Results) {
 }
 
 fn table(text: &mut String, results: &Results) {
-    text.push_str("| topology | partition | runs | grants | two at once | lost, told late | nobody | again | |\n");
-    text.push_str("| --- | --- | ---: | ---: | --- | --- | ---: | ---: | --- |\n");
+    text.push_str(
+        "| topology | partition | runs | grants | two at once | lost, told late | nobody | again | |",
+    );
+    let mut line = String::from("\n| --- | --- | ---: | ---: | --- | --- | ---: | ---: | --- |");
+    if !results.beside.is_empty() {
+        let _ = write!(text, " Redisson {} |", RedissonVersion::Newest.number());
+        line.push_str(" --- |");
+    }
+    text.push_str(&line);
+    text.push('\n');
     for topology in Topology::ALL {
         for kind in &KINDS {
             let own = results.played.iter().filter(|(scenario, _)| {
@@ -128,6 +170,14 @@ fn table(text: &mut String, results: &Results) {
             let own: Vec<&Outcome> = own.map(|(_, run)| run).collect();
             if !own.is_empty() {
                 row(text, topology, kind.name, &own);
+                let mut beside = results.beside.iter().filter(|(scenario, _)| {
+                    scenario.topology == topology && scenario.story.name == kind.name
+                });
+                if !results.beside.is_empty() {
+                    let cell = beside.next().map(|(_, run)| cell(run));
+                    let _ = write!(text, " {} |", cell.as_deref().unwrap_or("·"));
+                }
+                text.push('\n');
             }
         }
     }
@@ -139,11 +189,8 @@ fn row(text: &mut String, topology: Topology, kind: &str, runs: &[&Outcome]) {
         .fold(Seen::default(), |all, run| all.and(run.seen));
     let grants: usize = runs.iter().map(|run| run.grants).sum();
     let red = runs.iter().any(|run| !run.breaches.is_empty());
-    let overlaps = match seen.overlaps {
-        0 => "never".to_owned(),
-        count => format!("{count}, {}", seconds(seen.longest_overlap)),
-    };
-    let _ = writeln!(
+    let overlaps = overlaps(&seen);
+    let _ = write!(
         text,
         "| {topology} | {kind} | {} | {grants} | {overlaps} | {}, {} | {} | {} | {} |",
         runs.len(),
@@ -153,6 +200,27 @@ fn row(text: &mut String, topology: Topology, kind: &str, runs: &[&Outcome]) {
         seconds(seen.served_after),
         if red { "**red**" } else { "kept" },
     );
+}
+
+fn overlaps(seen: &Seen) -> String {
+    match seen.overlaps {
+        0 => "never".to_owned(),
+        count => format!("{count}, {}", seconds(seen.longest_overlap)),
+    }
+}
+
+/// What Redisson did.
+fn cell(run: &Outcome) -> String {
+    let seen = run.seen;
+    if run.grants == 0 {
+        return "did not run".to_owned();
+    }
+    let again = match seen.unserved {
+        0 => seconds(seen.served_after),
+        _ => format!("not within {} s", RECOVERY.as_secs()),
+    };
+    let nobody = seconds(seen.without);
+    format!("{}; {nobody}; {again}", overlaps(&seen))
 }
 
 fn seconds(time: Duration) -> String {

@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     pub(crate) without: Duration,
     /// How long after the end of the partition every process had its locks again.
     pub(crate) served_after: Duration,
+    /// Runs in which they did not all get them within the time that a run allows.
+    pub(crate) unserved: usize,
     /// Runs in which the servers chose a new leader although nothing was cut.
     pub(crate) disturbed: usize,
 }
@@ -34,6 +36,7 @@ impl Seen {
             told_late,
             without: without(history, notes),
             served_after: notes.served_after.unwrap_or_default(),
+            unserved: usize::from(notes.parted.is_some() && notes.served_after.is_none()),
             disturbed: usize::from(notes.disturbed),
         }
     }
@@ -47,6 +50,7 @@ impl Seen {
             told_late: self.told_late + other.told_late,
             without: self.without.max(other.without),
             served_after: self.served_after.max(other.served_after),
+            unserved: self.unserved + other.unserved,
             disturbed: self.disturbed + other.disturbed,
         }
     }

@@ -162,6 +162,40 @@ impl Spread {
         Ok(found)
     }
 
+    /// The processes of the servers by whose clocks the leases of this lock count. Of five independent servers three: the
+    /// clocks of fewer decide nothing.
+    pub(crate) fn clocks(&self, name: &str) -> Result<Vec<u32>> {
+        let pid = match &self.servers {
+            Servers::Watched(all) => all.primary()?.pid(),
+            Servers::Sharded(all) => all.node_of(name)?.pid(),
+            Servers::Five(all) => return all.nodes()[..3].iter().map(|one| one.pid()).collect(),
+            Servers::Etcd(all) => all.leader()?.pid(),
+            Servers::Zookeeper(all) => all.leader()?.pid(),
+        };
+        Ok(vec![pid?])
+    }
+
+    /// The processes of the servers of which one leads next; of five independent servers one that is not a leader.
+    pub(crate) fn next_clocks(&self, name: &str) -> Result<Vec<u32>> {
+        let now = self.clocks(name)?;
+        let all: Vec<Result<u32>> = match &self.servers {
+            Servers::Watched(all) => all.nodes().iter().map(|one| one.pid()).collect(),
+            Servers::Sharded(all) => vec![all.replica_of(all.node_of(name)?)?.pid()],
+            Servers::Five(all) => return Ok(vec![all.nodes()[2].pid()?]),
+            Servers::Etcd(all) => all.members().iter().map(|one| one.pid()).collect(),
+            Servers::Zookeeper(all) => all.members().iter().map(|one| one.pid()).collect(),
+        };
+        let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
+        all.retain(|pid| !now.contains(pid));
+        Ok(all)
+    }
+
+    /// Whether its servers count leases by their wall clocks. etcd and ZooKeeper count by the monotonic clock of the
+    /// leader.
+    pub(crate) fn counts_by_wall_clocks(&self) -> bool {
+        !matches!(self.servers, Servers::Etcd(_) | Servers::Zookeeper(_))
+    }
+
     /// Whether its servers decide without talking to each other.
     pub(crate) fn is_independent(&self) -> bool {
         matches!(self.servers, Servers::Five(_))
