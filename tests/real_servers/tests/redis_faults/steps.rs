@@ -78,6 +78,51 @@ async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() -> Result<()>
     shop.nothing_left(vec![rival]).await
 }
 
+/// T41: a time daemon slews the server's clock, first ahead and then back, by half a percent. A lease never ends on the
+/// server before the holder's own proof of it does, and no lock is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t41_a_clock_that_is_slewed_ends_no_lease_before_its_holder_knows() -> Result<()> {
+    let (pause, rate) = (ms(400), 0.005);
+    let shop = shop_with_a_clock(ms(1800)).await?;
+    let rival = shop.direct().await?;
+    let held = shop.client.lock("stock").acquire().await?;
+    let told = listen(&held);
+    let waiting = tokio::spawn(rival.lock("stock").acquire());
+    listening(&shop.server, "stock").await?;
+    let (mut ahead, mut compared) = (0, 0);
+    for step in [
+        2, 2, 2, 2, 2, 2, 2, 2, 2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2,
+    ] {
+        ahead += step;
+        shop.server.slew_clock(ahead)?;
+        let next = boot_time() + pause;
+        while boot_time() < next {
+            // We ask the guard first: a renewal in between only makes the server's lease longer.
+            let proved = boot_time() + held.valid_for();
+            let before = boot_time();
+            let left = shop.time_left("stock")?.context("the server ended it")?;
+            tokio::time::sleep(ms(10)).await;
+            if boot_time() - before > ms(14) {
+                // The answer may be older than it seems.
+                continue;
+            }
+            compared += 1;
+            let ends = before + left.mul_f64(1.0 - rate);
+            ensure!(
+                proved <= ends,
+                "proved for {:?} longer than the lease",
+                proved - ends
+            );
+        }
+    }
+    ensure!(compared > 50, "only {compared} answers came in time");
+    ensure!(held.is_held() && told.is_quiet() && !waiting.is_finished());
+    held.release().await?;
+    let next = within(FAST, "the wake-up", waiting).await???;
+    next.release().await?;
+    shop.nothing_left(vec![rival]).await
+}
+
 /// T41: the holder died before the clock jumped back, so no release message comes. The waiter does not rely on the
 /// wrong time left: it retries once per lease of its own, and has the lock soon after the clock is right again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,9 +61,21 @@ impl FakeClock {
     /// # Errors
     /// Fails when the setting cannot be written.
     pub fn shift(&self, seconds: i64) -> Result<()> {
+        self.shift_millis(seconds.saturating_mul(1000))
+    }
+
+    /// As [`shift`](Self::shift), in milliseconds. A clock that is slewed moves by few of them at a time.
+    ///
+    /// # Errors
+    /// The same as `shift`.
+    pub fn shift_millis(&self, millis: i64) -> Result<()> {
+        let (sign, amount) = (if millis < 0 { '-' } else { '+' }, millis.unsigned_abs());
         // We rename the file into place: the program can read it at any moment and must never see half of it.
         let fresh = self.file.with_extension("new");
-        fs::write(&fresh, format!("{seconds:+}\n"))?;
+        fs::write(
+            &fresh,
+            format!("{sign}{}.{:03}\n", amount / 1000, amount % 1000),
+        )?;
         fs::rename(&fresh, &self.file).context("moving the fake clock")
     }
 }

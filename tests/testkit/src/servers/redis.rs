@@ -168,6 +168,35 @@ impl RedisServer {
         Ok(())
     }
 
+    /// As [`shift_clock`](Self::shift_clock), in milliseconds. A clock that is slewed moves by few of them at a time.
+    ///
+    /// # Errors
+    /// The same as `shift_clock`.
+    pub fn slew_clock(&self, millis: i64) -> Result<()> {
+        let clock = self
+            .clock
+            .as_ref()
+            .context("this server runs on the true clock")?;
+        clock.shift_millis(millis)?;
+        let now = || -> Result<i64> {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            Ok(i64::try_from(now.as_micros())? + millis * 1000)
+        };
+        let deadline = Instant::now() + START;
+        loop {
+            let before = now()?;
+            let (seconds, micros): (String, String) = self.query(&["TIME"])?;
+            let told = seconds.parse::<i64>()? * 1_000_000 + micros.parse::<i64>()?;
+            if before <= told && told <= now()? {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the server does not follow its fake clock"
+            );
+        }
+    }
+
     fn seconds_ahead(&self) -> Result<i64> {
         let info: String = self.query(&["INFO", "server"])?;
         let told = info
