@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use testkit::process::boot_time;
 use tidelock::ReplicaAck::{self, All, Any, Majority, Off};
-use tidelock::{AcquireOptions, FencedGuard};
+use tidelock::{AcquireOptions, FencedGuard, FencingToken, LostReason};
 
 use crate::world::{SOON, World, eventually, listen, once, patient, within};
 
@@ -93,6 +94,79 @@ async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
         next.token().get() > replicated,
         "{} after {replicated}",
         next.token().get()
+    );
+    Ok(())
+}
+
+/// A holder of "till" whose grant under `Off` reached no replica. Its primary has crashed, and node 1, promoted, has
+/// neither the lock nor the count of its token.
+async fn unreplicated(world: &World) -> Result<FencedGuard> {
+    let client = world.client(Off).await?;
+    let lock = client.lock("till").fenced();
+    lock.acquire_with(patient(All)).await?.release().await?;
+    world.in_sync(1)?;
+    for i in [1, 2] {
+        world.all.stall(i);
+    }
+    let held = lock.acquire_with(once(Off)).await?;
+    crash(world)?;
+    Ok(held)
+}
+
+/// T32: under `Off` a lagging replica is promoted. A second client is granted the lock while the lease of the first still
+/// runs. The first is told at its next renewal. The token cannot tell them apart: its counter lags with the lock, so the
+/// second holder gets the token of the first again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t32_a_lagging_replica_promoted_under_off_loses_a_lock_and_repeats_its_token() -> Result<()>
+{
+    let world = World::new(LEASE)?;
+    let first = unreplicated(&world).await?;
+    let (told, proved) = (listen(&first), boot_time() + first.valid_for());
+    let second = insist(&world, "till", Any).await?;
+    let granted = boot_time();
+    ensure!(granted < proved, "the lease of the first had ended");
+    let (at, reason) = told.told().await?;
+    ensure!(reason == LostReason::Taken && !first.is_held(), "{reason}");
+    ensure!(
+        at <= granted + LEASE / 3 + LEASE / 10,
+        "told {:?} after the next grant",
+        at.saturating_sub(granted)
+    );
+    ensure!(
+        second.token() == first.token(),
+        "{} after {}",
+        second.token(),
+        first.token()
+    );
+    Ok(())
+}
+
+/// T32: as above, but the counter of tokens is raised before the promoted server grants the lock. The token of the first
+/// holder is then the smaller one, and a resource that compares tokens refuses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t32_a_counter_raised_after_a_failover_under_off_makes_a_lost_token_refusable() -> Result<()>
+{
+    let world = World::new(LEASE)?;
+    let first = unreplicated(&world).await?;
+    let seen = first.token().get();
+    let operator = world.client(Any).await?;
+    let raised = FencingToken::new(seen + 1);
+    let lock = operator.lock("till").fenced();
+    let raising = async {
+        loop {
+            match lock.raise_token(raised).await {
+                Err(error) if error.is_retryable() => {}
+                answer => return answer,
+            }
+        }
+    };
+    within(SOON, "the counter", raising).await??;
+    let second = insist(&world, "till", Any).await?;
+    ensure!(
+        first.token() < second.token(),
+        "{} after {}",
+        second.token(),
+        first.token()
     );
     Ok(())
 }
