@@ -12,6 +12,7 @@ use crate::partitions;
 use crate::schedules;
 use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
+use crate::storm;
 use crate::test::{
     self, Outcome, PARTS, Tally, features_of_the_command, perform, ten_thousand_stories,
     tests_with, whole_family,
@@ -104,6 +105,8 @@ fn parts(minutes: u32) -> Vec<(String, Run)> {
     }
     let run: Run = Box::new(|_| partitions::many());
     parts.push(("partitions".to_owned(), run));
+    let run: Run = Box::new(move |_| storm::long(minutes));
+    parts.push(("storms".to_owned(), run));
     // Four at once: their processes wait for each other most of the time, and nothing here is a measurement.
     let run: Run = Box::new(|tally| fleets(tally, &[SLOTS, "--test-threads", "4"]));
     parts.push(("ten thousand slots".to_owned(), run));

@@ -20,6 +20,7 @@ mod schedules;
 mod servers;
 mod sh;
 mod soak;
+mod storm;
 mod test;
 mod tools;
 
@@ -63,6 +64,8 @@ enum Task {
     Faults(faults::Args),
     /// Parts a network of several hosts in every way, for each topology
     Partitions(partitions::Args),
+    /// Makes one random fault after another on all stores at once, and writes docs/storms.md
+    Storm(storm::Args),
 }
 
 fn main() -> Result<()> {
@@ -84,5 +87,6 @@ fn main() -> Result<()> {
         Task::Compatibility(args) => compatibility::run(&args),
         Task::Faults(args) => faults::run(&args),
         Task::Partitions(args) => partitions::run(&args),
+        Task::Storm(args) => storm::run(&args),
     }
 }

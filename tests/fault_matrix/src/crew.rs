@@ -21,8 +21,10 @@ use crate::worker::{Manner, Plan};
 /// The limit of one process start, generous enough for a busy machine.
 const START: Duration = Duration::from_secs(40);
 
-/// The poll interval of the histories: they are files, so we get no notification.
+/// The poll interval of the histories: they are files, so we get no notification. In a storm all stores have a crew at
+/// once, and none of them needs a short run.
 const LOOK: Duration = Duration::from_millis(15);
+const LOOK_IN_A_STORM: Duration = Duration::from_millis(60);
 
 /// One worker process.
 #[derive(Debug)]
@@ -132,6 +134,7 @@ impl Crew {
         command.args(["--seed", &plan.seed.to_string()]);
         command.args(["--clients", &plan.clients.to_string()]);
         command.args(["--crowd", &plan.crowd.to_string()]);
+        command.args(["--holders", &plan.holders.to_string()]);
         command.args(["--lie", &plan.lie.to_string()]);
         if let Some(secret) = &plan.secret {
             command.arg("--secret").arg(secret);
@@ -188,6 +191,14 @@ impl Crew {
         Ok(())
     }
 
+    fn look(&self) -> Duration {
+        if self.plan.is_storm() {
+            LOOK_IN_A_STORM
+        } else {
+            LOOK
+        }
+    }
+
     fn lines(&self) -> impl Iterator<Item = (&Member, &[Line])> + Clone {
         let read = |member| Member::lines(member).map(|lines| (member, lines));
         self.members.iter().filter_map(read)
@@ -208,11 +219,11 @@ impl Crew {
             .sum()
     }
 
-    /// The process that holds the lock of this role now, as far as the histories show.
+    /// The live process that holds the lock of this role now, as far as the histories show.
     pub(crate) fn holder(&self, role: Role) -> Option<u32> {
         let name = role.name(&self.plan.name, "");
         let mut newest: Option<(Duration, u32)> = None;
-        for (member, lines) in self.lines() {
+        for (member, lines) in self.lines().filter(|(member, _)| member.alive) {
             let mine = lines.iter().rev().filter(|line| line.name == name);
             for line in mine {
                 match line.what {
@@ -237,6 +248,22 @@ impl Crew {
             grants.map(|line| (line.at, member.number))
         });
         grants.max()
+    }
+
+    /// The locks of this role that live processes hold now, as far as the histories show.
+    pub(crate) fn held(&self, role: Role) -> Vec<String> {
+        let prefix = role.name(&self.plan.name, "");
+        let histories = self.histories();
+        let alive = |number| {
+            self.members
+                .iter()
+                .any(|it| it.number == number && it.alive)
+        };
+        let held = histories.granted().filter(|one| {
+            let ended = one.left.or(one.over).is_some() || one.was_lost();
+            one.name.starts_with(&prefix) && !ended && alive(one.process)
+        });
+        held.map(|one| one.name.clone()).collect()
     }
 
     /// The roles of which every live process must get the lock.
@@ -273,7 +300,7 @@ impl Crew {
                 );
             }
             self.check_alive()?;
-            thread::sleep(LOOK);
+            thread::sleep(self.look());
             self.refresh()?;
         }
         Ok(())
@@ -321,7 +348,7 @@ impl Crew {
             if boot_time() > end {
                 bail!("not within {within:?}: {what}");
             }
-            thread::sleep(LOOK);
+            thread::sleep(self.look());
         }
     }
 
@@ -366,6 +393,7 @@ fn served(lines: &[Line], role: Role, since: Duration) -> bool {
         Role::Relay => "-relay",
         Role::Keeper => "-keep-",
         Role::Crowd => "-crowd",
+        Role::Holder => "-hold-",
         Role::Candidate => "-elect",
         Role::Ticker => "-job",
     };

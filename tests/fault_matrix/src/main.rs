@@ -19,6 +19,7 @@ mod role;
 mod stage;
 mod store;
 mod stories;
+mod storm;
 mod worker;
 mod world;
 
@@ -73,6 +74,8 @@ enum Inner {
     },
     /// Servers and processes on hosts of their own, and a network that is parted
     Partitions(partitions::Args),
+    /// All stores at once, and one random fault after another
+    Storm(storm::Args),
 }
 
 fn main() -> Result<ExitCode> {
@@ -91,6 +94,7 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Inner::Partitions(args)) => partitions::run(&args),
+        Some(Inner::Storm(args)) => storm::run(&args),
         None => matrix::run(&args),
     }
 }

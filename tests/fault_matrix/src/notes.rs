@@ -58,6 +58,8 @@ pub(crate) struct Notes {
     /// Frozen processes, by number.
     pub(crate) frozen: Vec<(u32, Span)>,
     pub(crate) killed: Vec<(u32, Duration)>,
+    /// When the store forgot the marks of jobs, and nothing else.
+    pub(crate) marks_forgotten: Vec<Span>,
     /// Processes, by number, to which no server could confirm anything in that time.
     pub(crate) deaf: Vec<(u32, Span)>,
     /// Processes, by number, that were cut off while the store was well.

@@ -26,6 +26,9 @@ use self::remains::{files_left, left_over, open_files};
 /// The bound on the time from a fault until every process is served again. Failovers are the slowest.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 
+/// The same in leases, where they are longer than usual: the processes hold the locks for parts of a lease, in turns.
+const RECOVERY_LEASES: u32 = 15;
+
 /// The fault of a run, and its permitted effects.
 #[derive(Clone, Copy)]
 #[allow(
@@ -104,22 +107,45 @@ pub(crate) struct Outcome {
     pub(crate) losses: usize,
     pub(crate) took: Duration,
     pub(crate) seen: Seen,
+    /// The longest time for which a process did not run although nobody had frozen it.
+    pub(crate) stall: Duration,
     /// The histories, kept if the run had breaches.
     pub(crate) files: Option<PathBuf>,
 }
 
 impl Outcome {
+    /// Leaves out the breaches of bounds on times, for a run on a machine that was too busy for them.
+    pub(crate) fn drop_timing(&mut self) {
+        let timing = |breach: &Breach| {
+            let bounds = [
+                Promise::Wake,
+                Promise::Wait,
+                Promise::Need,
+                Promise::Recovery,
+            ];
+            bounds.contains(&breach.promise)
+        };
+        self.breaches.retain(|breach| !timing(breach));
+        if self.breaches.is_empty()
+            && let Some(files) = self.files.take()
+        {
+            // They are only of use beside a breach. What is left of them is harmless.
+            let _ = std::fs::remove_dir_all(files);
+        }
+    }
+
     /// The result of a run that did not begin.
     pub(crate) fn broken(error: &anyhow::Error) -> Self {
         Self {
             breaches: vec![Breach {
-                promise: Promise::Wake,
+                promise: Promise::Recovery,
                 how: format!("the run did not begin: {error:#}"),
             }],
             grants: 0,
             losses: 0,
             took: Duration::ZERO,
             seen: Seen::default(),
+            stall: Duration::ZERO,
             files: None,
         }
     }
@@ -137,6 +163,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) all_replicas: bool,
     base: String,
     pub(crate) lie: Lie,
+    is_storm: bool,
     /// When the servers were well again after a partition, and the elections that they had had by then.
     pub(crate) well: Option<(Duration, u64)>,
 }
@@ -287,6 +314,11 @@ impl<'a> Stage<'a> {
         self.harm(when, Some(name), counted_there, true);
     }
 
+    /// The store ended this lock by order, and kept its token counter.
+    pub(crate) fn forced(&mut self, when: Span, name: String) {
+        self.harm(when, Some(name), false, true);
+    }
+
     fn harm(&mut self, when: Span, name: Option<String>, tokens: bool, sure: bool) {
         self.notes.harms.push(Harm {
             when,
@@ -296,14 +328,29 @@ impl<'a> Stage<'a> {
         });
     }
 
+    /// The bound on the time from a fault until every process is served again.
+    pub(crate) fn recovery(&self) -> Duration {
+        RECOVERY.max(self.lease * RECOVERY_LEASES)
+    }
+
     /// Waits until a process holds the lock of this role, and returns its number.
     pub(crate) fn holder(&mut self, role: Role) -> Result<u32> {
         self.crew
-            .until("somebody holds the lock", RECOVERY, |crew| {
+            .until("somebody holds the lock", self.recovery(), |crew| {
                 crew.holder(role).is_some()
             })?;
         self.crew.holder(role).context("nobody holds it")
     }
+}
+
+/// What happens in a run.
+pub(crate) struct Run<'a> {
+    /// What is said of the run as a whole.
+    pub(crate) story: &'a Story,
+    /// Its faults, one after the other.
+    pub(crate) faults: &'a [Story],
+    /// The number of tasks per process that each hold a lock for some leases, besides the usual tasks.
+    pub(crate) holders: u32,
 }
 
 /// Runs the story once.
@@ -314,6 +361,30 @@ pub(crate) fn play(
     seed: u64,
     lease: Duration,
 ) -> Result<Outcome> {
+    let faults = std::slice::from_ref(story);
+    let holders = 0;
+    play_run(
+        world,
+        store,
+        &Run {
+            story,
+            faults,
+            holders,
+        },
+        seed,
+        lease,
+    )
+}
+
+/// Runs some faults, one after the other, with the same processes.
+pub(crate) fn play_run(
+    world: &dyn World,
+    store: Store,
+    run: &Run,
+    seed: u64,
+    lease: Duration,
+) -> Result<Outcome> {
+    let story = run.story;
     let start = Instant::now();
     let base = format!("{}-{seed}", story.name.replace(' ', "-"));
     let alone = store == Store::Memory;
@@ -329,6 +400,7 @@ pub(crate) fn play(
         no_tokens: !store.has_tokens() || story.redisson,
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
+        holders: run.holders,
         all_replicas: story.all_replicas,
         restart_guard: story.restart_guard,
         redisson: story.redisson,
@@ -346,9 +418,10 @@ pub(crate) fn play(
         all_replicas: story.all_replicas,
         base,
         lie: story.lie,
+        is_storm: run.holders > 0,
         well: None,
     };
-    let played = perform(&mut stage, story);
+    let played = perform(&mut stage, run);
     let stage_notes = &stage.notes;
     let histories = stage.crew.histories();
     let terms = terms(store, story, lease);
@@ -357,7 +430,7 @@ pub(crate) fn play(
     match played {
         Ok(more) => breaches.extend(more),
         Err(error) => breaches.push(Breach {
-            promise: Promise::Wake,
+            promise: Promise::Recovery,
             how: format!("the run did not come to its end: {error:#}"),
         }),
     }
@@ -368,24 +441,76 @@ pub(crate) fn play(
         losses,
         took: start.elapsed(),
         seen: Seen::of(&histories, stage_notes),
+        stall: check::longest_stall(&histories, stage_notes),
         files: wrong.then(|| stage.crew.keep_files()),
     })
 }
 
-/// Runs the fault, waits for recovery, stops the processes and looks for leaks.
-fn perform(stage: &mut Stage, story: &Story) -> Result<Vec<Breach>> {
-    stage.crew.until_served(Duration::ZERO, RECOVERY)?;
+/// Runs the faults, waits for recovery after each, stops the processes and looks for leaks.
+fn perform(stage: &mut Stage, run: &Run) -> Result<Vec<Breach>> {
+    let recovery = stage.recovery();
+    let mut so_far = Failovers::now(stage)?;
+    stage.crew.until_served(Duration::ZERO, recovery)?;
+    so_far = so_far.note(stage)?;
     let files = open_files(stage);
-    (story.act)(stage).context("the fault could not be made")?;
-    stage.crew.until_served(boot_time(), RECOVERY)?;
+    for fault in run.faults {
+        let told = || format!("{}: the fault could not be made", fault.name);
+        (fault.act)(stage).with_context(told)?;
+        let served = stage.crew.until_served(boot_time(), recovery);
+        served.with_context(|| format!("after {}", fault.name))?;
+        so_far = so_far.note(stage)?;
+    }
     // We count open files before the processes stop; afterwards there is nothing to count.
     let mut found = files_left(stage, &files);
     stage.notes.ended = boot_time();
     stage.note_elections()?;
-    stage.crew.dismiss(RECOVERY)?;
+    stage.crew.dismiss(recovery)?;
+    so_far.note(stage)?;
     let left = left_over(stage)?;
     found.extend(check::leaks(&left));
     Ok(found)
+}
+
+/// The failovers that the servers have had, and those that stories had noted by then.
+struct Failovers {
+    at: Duration,
+    count: u64,
+    noted: usize,
+}
+
+impl Failovers {
+    fn now(stage: &Stage) -> Result<Self> {
+        let harms = stage.notes.harms.iter();
+        Ok(Self {
+            at: boot_time(),
+            count: if stage.is_storm {
+                stage.world.failovers()?
+            } else {
+                0
+            },
+            noted: harms
+                .filter(|harm| harm.name.is_none() && !harm.sure)
+                .count(),
+        })
+    }
+
+    /// On a machine that is as busy as in a storm, sentinels take a primary for dead now and then, and promote a replica that
+    /// may not have acknowledged every grant.
+    fn note(self, stage: &mut Stage) -> Result<Self> {
+        let now = Self::now(stage)?;
+        if now.count > self.count && now.noted == self.noted {
+            let when = Span {
+                from: self.at,
+                to: now.at,
+            };
+            stage.notes.outages.push(Outage { when, mute: false });
+            if !stage.all_replicas {
+                stage.notes.disturbed = true;
+                stage.may_have_forgotten(when);
+            }
+        }
+        Self::now(stage)
+    }
 }
 
 /// How long after the lease of a vanished holder a store may take to grant the lock again.
@@ -409,6 +534,7 @@ fn terms(store: Store, story: &Story, lease: Duration) -> Terms {
         typical_wake: story.calm.then_some(wake),
         short_waits: story.eager,
         tokens: store.has_tokens(),
+        queues: store.queues(),
     }
 }
 

@@ -87,6 +87,11 @@ impl Store {
         !matches!(self, Self::Plain | Self::Mariadb | Self::Memcached)
     }
 
+    /// Whether it keeps the waiters for a lock in a queue.
+    pub(crate) fn queues(self) -> bool {
+        matches!(self, Self::Zookeeper | Self::Etcd)
+    }
+
     pub(crate) fn has_tokens(self) -> bool {
         !matches!(self, Self::Memcached | Self::Redlock)
     }

@@ -1,7 +1,6 @@
 //! One worker process of a run: its tasks take locks, hold them, and record every event.
 
 use std::fmt;
-use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::history::{Recorder, What};
 use crate::role::Role;
-use crate::world;
+use crate::world::{self, patiently};
 
 /// The settings of a process, from its command line.
 #[derive(Debug, Clone, clap::Args)]
@@ -49,6 +48,9 @@ pub(crate) struct Plan {
     /// Number of tasks that wait for one lock, instead of the usual roles
     #[arg(long, default_value_t = 0)]
     pub(crate) crowd: u32,
+    /// Number of tasks per client that hold a lock for some leases, besides the usual roles
+    #[arg(long, default_value_t = 0)]
+    pub(crate) holders: u32,
     /// All replicas must acknowledge a grant
     #[arg(long)]
     pub(crate) all_replicas: bool,
@@ -66,6 +68,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
+    }
+
+    /// Whether this is a part of a storm.
+    pub(crate) fn is_storm(&self) -> bool {
+        self.holders > 0
     }
 }
 
@@ -117,6 +124,8 @@ pub(crate) struct Task {
     /// `process.task`
     pub(crate) id: String,
     pub(crate) lease: Duration,
+    /// Whether this is a part of a storm, in which the processes of all stores share the cores.
+    pub(crate) storm: bool,
     pub(crate) recorder: Recorder,
     pub(crate) rng: Rng,
     pub(crate) stop: watch::Receiver<bool>,
@@ -146,7 +155,7 @@ impl Task {
             match answer {
                 Some(Ok(guard)) => {
                     self.hold(&id, guard).await;
-                    let rest = self.role.rest(self.lease, &mut self.rng);
+                    let rest = self.role.rest(self.lease, self.storm, &mut self.rng);
                     self.pause(rest).await;
                 }
                 Some(Err(error)) => {
@@ -227,7 +236,7 @@ impl Task {
         loop {
             let usual = self.manner() == Manner::Usual;
             let end = if usual { ends.0 } else { ends.1 };
-            let stop = self.pause(self.role.pace()).await;
+            let stop = self.pause(self.role.pace(self.storm)).await;
             // We take the timestamp before we check the guard. Otherwise a freeze between the two would date an old
             // result too late, and the holder would seem to act on an expired lock.
             let (at, valid) = (boot_time(), guard.valid_for());
@@ -307,12 +316,19 @@ pub(crate) fn tasks(
     if plan.crowd > 0 {
         roles = vec![Role::Crowd; plan.crowd as usize];
     }
+    let usual = roles.len();
+    roles.extend(vec![Role::Holder; plan.holders as usize]);
     let owner = format!("{}-{number}", plan.process);
+    let whose = |role, task: usize| match role {
+        Role::Holder => shared_by_two(plan, number, task - usual).to_string(),
+        _ => owner.clone(),
+    };
     let task = |(task, role): (usize, Role)| Task {
-        lock: lock(role, &role.name(&plan.name, &owner), &owner),
+        lock: lock(role, &role.name(&plan.name, &whose(role, task)), &owner),
         role,
         id: format!("{}.{}", plan.process, task + 1 + number as usize * 100),
         lease: plan.lease(),
+        storm: plan.is_storm(),
         recorder: recorder.clone(),
         rng: Rng::with_seed(seed(plan, number, task)),
         stop: stop.clone(),
@@ -320,6 +336,13 @@ pub(crate) fn tasks(
         lie: plan.lie,
     };
     roles.into_iter().enumerate().map(task).collect()
+}
+
+/// The number of a holder's lock. Of three clients in a row, two have a task for each number.
+fn shared_by_two(plan: &Plan, client: u32, task: usize) -> usize {
+    let holders = plan.holders as usize;
+    let begin = (plan.process + client) as usize * (holders / 2);
+    (begin + task) % (holders + holders / 2)
 }
 
 /// Runs the process until its stdin closes.
@@ -346,7 +369,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     }
     let pulse = tokio::spawn(feel_pulse(recorder, plan.process));
     println!("ready");
-    obey(&manners).await;
+    obey(&manners, &clients).await;
     pulse.abort();
     stopper.send_replace(true);
     while running.join_next().await.is_some() {}
@@ -359,7 +382,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
 }
 
 /// Executes the commands on stdin until it closes.
-async fn obey(manners: &watch::Sender<Manner>) {
+async fn obey(manners: &watch::Sender<Manner>, clients: &[Connected]) {
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -376,6 +399,14 @@ async fn obey(manners: &watch::Sender<Manner>) {
         }
         if let Ok(manner) = Manner::from_str(&line, false) {
             manners.send_replace(manner);
+        }
+        if let Some(name) = line.strip_prefix("force ")
+            && let Some(client) = clients.iter().flat_map(|each| &each.clients).next()
+        {
+            match client.lock(name).force_release().await {
+                Ok(_) => println!("forced"),
+                Err(error) => println!("not forced: {error}"),
+            }
         }
     }
 }
@@ -417,19 +448,4 @@ async fn connect(plan: &Plan) -> Result<Connected> {
         None
     };
     Ok(Connected { clients, majority })
-}
-
-/// Retries for a while: the process may start during an outage of the store.
-async fn patiently<T, F: Future<Output = tidelock::Result<T>>>(
-    ask: impl Fn() -> F,
-) -> tidelock::Result<T> {
-    let end = boot_time() + Duration::from_secs(20);
-    loop {
-        match ask().await {
-            Err(error) if error.is_retryable() && boot_time() < end => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            answer => return answer,
-        }
-    }
 }

@@ -17,6 +17,7 @@ pub(super) fn check(
         let how = how.map(|how| format!("{} of {}: {how}", one.id, one.name));
         found.extend(how.map(|how| breach(Promise::Loss, how)));
     };
+    let mut needless = Vec::new();
     for one in history.granted() {
         add(one, beyond_proof(one, terms));
         add(one, while_mute(one, notes, terms));
@@ -25,9 +26,11 @@ pub(super) fn check(
         add(one, kept_forgotten(one, notes, terms, slack));
         if terms.keeps && one.was_lost() {
             let why = one.lost.as_ref().map_or("expired", |(_, why)| why);
-            add(one, Some(format!("lost without need ({why})")));
+            let how = format!("{} of {}: lost without need ({why})", one.id, one.name);
+            needless.push(breach(Promise::Need, how));
         }
     }
+    found.extend(needless);
     found
 }
 

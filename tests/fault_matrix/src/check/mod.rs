@@ -26,10 +26,14 @@ pub(crate) enum Promise {
     Wake,
     /// A wait fails only because of the store.
     Wait,
-    /// A holder learns of a loss in time, and loses nothing without need.
+    /// A holder learns of a loss in time.
     Loss,
+    /// No lock is lost without need.
+    Need,
     /// Nothing stays behind in the store or in a process.
     Leaks,
+    /// After a fault every process gets its locks again.
+    Recovery,
 }
 
 /// A broken promise, with a description.
@@ -65,6 +69,8 @@ pub(crate) struct Terms {
     pub(crate) short_waits: bool,
     /// Whether every grant must carry a token.
     pub(crate) tokens: bool,
+    /// Whether the store keeps the waiters in a queue, in which a dead one stays until its lease ends.
+    pub(crate) queues: bool,
 }
 
 /// The bound on scheduling delay that we always allow for a thread that is ready to run.
@@ -73,12 +79,16 @@ const LATE: Duration = Duration::from_millis(100);
 /// The tolerance on every time bound. Other programs use the machine too, so we add twice the longest stall that our
 /// processes measured; otherwise a busy machine would look like a broken lock.
 fn slack(history: &Histories, notes: &Notes) -> Duration {
+    LATE + longest_stall(history, notes) * 2
+}
+
+/// The longest time for which a process did not run although nobody had frozen it.
+pub(crate) fn longest_stall(history: &Histories, notes: &Notes) -> Duration {
     let unfrozen = history.stalls.iter().filter(|stall| {
         let begun = stall.end.saturating_sub(stall.time);
         !notes.stood_still(stall.process, begun, stall.end)
     });
-    let longest = unfrozen.map(|stall| stall.time).max().unwrap_or_default();
-    LATE + longest * 2
+    unfrozen.map(|stall| stall.time).max().unwrap_or_default()
 }
 
 /// All breaches that the histories show. [`leaks`] checks the remains in the store.

@@ -37,5 +37,7 @@ pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
 /// Whether the store may have forgotten the marks of this job in this time.
 fn is_forgotten(name: &str, from: Duration, to: Duration, notes: &Notes) -> bool {
     let mut harms = notes.harms.iter();
+    let mut marks = notes.marks_forgotten.iter();
     harms.any(|harm| harm.tokens && harm.concerns(name) && harm.when.meets(from, to))
+        || marks.any(|when| when.meets(from, to))
 }

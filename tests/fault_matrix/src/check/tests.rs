@@ -27,6 +27,7 @@ pub(super) fn terms() -> Terms {
         short_waits: false,
         typical_wake: Some(Duration::from_millis(20)),
         tokens: true,
+        queues: false,
     }
 }
 
@@ -112,6 +113,7 @@ fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
         no_tokens: false,
         clients: 1,
         crowd: 0,
+        holders: 0,
         all_replicas: false,
         restart_guard: false,
         lie: Lie::None,
@@ -293,7 +295,7 @@ fn a_loss_without_need_is_caught() {
         ended: Duration::from_secs(2),
         ..Notes::default()
     };
-    caught(&all(&history, &notes, &terms()), Promise::Loss);
+    caught(&all(&history, &notes, &terms()), Promise::Need);
 }
 
 #[test]
@@ -410,6 +412,40 @@ fn a_waiter_that_was_killed_may_hold_the_lock_for_a_lease() {
     let found = all(&history(4.0), &notes, &terms);
     assert!(found.is_empty(), "it was the killed one's: {found:?}");
     caught(&all(&history(5.5), &notes, &terms), Promise::Wake);
+}
+
+/// The first is killed at 1.2, so its lease ends at 1.8; the second is killed at 1.75, while it waits.
+#[test]
+fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
+    let found = |queues, taken| {
+        let history = story(&[
+            (1.0, "1.1.1", What::Asked),
+            (1.0, "1.1.1", granted(1, 1.5)),
+            (1.1, "2.1.1", What::Asked),
+            (1.15, "3.1.1", What::Asked),
+            (1.2, "1.1.1", step(1.7)),
+            (taken, "3.1.1", granted(2, taken + 0.5)),
+            (taken + 0.1, "3.1.1", What::Left),
+            (taken + 0.1, "3.1.1", What::Released),
+        ]);
+        let killed = [(1, 1.2), (2, 1.75)];
+        let notes = Notes {
+            killed: killed
+                .map(|(process, at)| (process, Duration::from_secs_f64(at)))
+                .into(),
+            ended: Duration::from_secs(9),
+            ..Notes::default()
+        };
+        let terms = Terms {
+            queues,
+            typical_wake: None,
+            ..terms()
+        };
+        all(&history, &notes, &terms)
+    };
+    assert!(found(true, 3.2).is_empty(), "{:?}", found(true, 3.2));
+    caught(&found(true, 3.6), Promise::Wake);
+    caught(&found(false, 3.2), Promise::Wake);
 }
 
 #[test]

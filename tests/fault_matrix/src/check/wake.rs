@@ -88,9 +88,11 @@ fn gap(
     } else {
         free
     };
-    // A process that was killed while it waited may have been granted the lock at that moment, without noting it.
+    // A process that was killed while it waited may have been granted the lock at that moment, without noting it. If it died
+    // in a queue, the lock may come to it later.
+    let from = if terms.queues { before.asked } else { free };
     let killed = notes.killed.iter().filter(|(process, at)| {
-        (free..taken).contains(at)
+        (from..taken).contains(at)
             && history.acquisitions.iter().any(|one| {
                 (one.process, &one.name) == (*process, &before.name)
                     && one.asked < *at
@@ -99,8 +101,8 @@ fn gap(
             })
     });
     let free = match killed.map(|(_, at)| *at).max() {
-        Some(at) if before.released.is_none() => at + terms.lease + terms.grace,
-        Some(at) => at,
+        Some(at) if before.released.is_none() => free.max(at + terms.lease + terms.grace),
+        Some(at) => free.max(at),
         None => free,
     };
     let waits = |one: &&Acquisition| {

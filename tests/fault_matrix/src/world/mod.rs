@@ -13,10 +13,12 @@ mod spread;
 mod topologies;
 mod zookeeper;
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use testkit::process::boot_time;
 use testkit::proxy::Proxy;
 use testkit::servers::{EtcdServer, MariaDb, MemcachedServer, PostgresServer, ZooKeeperServer};
 use tidelock::{Client, ClientBuilder, Credentials};
@@ -135,6 +137,11 @@ pub(crate) trait World: Send {
         bail!("nobody can do this here: {deed:?}")
     }
 
+    /// A number that grows whenever its servers choose another primary by themselves or by an order.
+    fn failovers(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Remains of locks with this name prefix, other than held locks.
     fn left(&self, _base: &str) -> Result<Vec<String>> {
         Ok(Vec::new())
@@ -193,13 +200,30 @@ pub(crate) fn builder(secret: Option<PathBuf>) -> ClientBuilder {
     }
 }
 
-/// Deletes a lock as `tidelock unlock --force` does, for stores that have no simpler tool.
-pub(crate) fn force(url: &str, name: &str) -> Result<()> {
+/// Ends locks as `tidelock unlock --force` does.
+pub(crate) fn force(url: &str, names: &[&str]) -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        let client = Client::connect(url).await?;
-        client.lock(name).force_release().await?;
+        let client = patiently(|| Client::connect(url)).await?;
+        for name in names {
+            client.lock(*name).force_release().await?;
+        }
         client.close(Duration::ZERO).await;
         Ok(())
     })
+}
+
+/// Retries for a while: it may be asked during an outage of the store.
+pub(crate) async fn patiently<T, F: Future<Output = tidelock::Result<T>>>(
+    ask: impl Fn() -> F,
+) -> tidelock::Result<T> {
+    let end = boot_time() + Duration::from_secs(20);
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && boot_time() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            answer => return answer,
+        }
+    }
 }

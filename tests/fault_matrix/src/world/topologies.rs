@@ -160,6 +160,10 @@ impl World for Watched {
         redis::left(self.0.primary()?, base)
     }
 
+    fn failovers(&self) -> Result<u64> {
+        self.0.failovers()
+    }
+
     fn mend(&self) -> Result<()> {
         revive(self.0.nodes())?;
         self.0.await_ok()

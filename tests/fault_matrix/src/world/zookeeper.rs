@@ -28,7 +28,7 @@ impl Served for ZooKeeperServer {
     }
 
     fn wipe(&self, name: &str) -> Result<()> {
-        super::force(&format!("{}/matrix", Self::url(self)), name)
+        super::force(&format!("{}/matrix", Self::url(self)), &[name])
     }
 
     fn left(&self, _base: &str) -> Result<Vec<String>> {
