@@ -94,9 +94,9 @@ struct NewNode {
 impl QueueAttempt<'_> {
     async fn step(&self, session: &ZooKeeperSession) -> Result<Step> {
         let sent = self.shared.timers.now();
-        let owner = &self.ask.ticket.owner;
+        let ticket = &self.ask.ticket;
         let registry = &self.shared.registry;
-        match registry.node_position(owner, session.id())? {
+        match registry.node_position(ticket, session.id())? {
             NodePosition::Nowhere => match &self.ask.downgrade_of {
                 Some(writer) => self.join(session, writer, sent).await,
                 None => self.queue(session, sent).await,
@@ -172,7 +172,7 @@ impl QueueAttempt<'_> {
         // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A refusal here
         // would mean that the ticket blocks itself.
         Ok(Some(
-            match registry.node_position(&ticket.owner, session.id())? {
+            match registry.node_position(ticket, session.id())? {
                 NodePosition::Nowhere => Step::Refused(None),
                 NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
             },
@@ -216,7 +216,7 @@ impl QueueAttempt<'_> {
         sent: BootInstant,
     ) -> Result<Step> {
         refuse_semaphore(&nodes)?;
-        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
+        let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
         let queue = keys::in_order(nodes);
         let before = match keys::decide(&queue, &node.name, self.ask.ticket.kind) {
             QueueDecision::Holds => return self.come_first(session, node, mark, sent).await,
@@ -226,7 +226,7 @@ impl QueueAttempt<'_> {
             }
             QueueDecision::Watch(before) => before,
             QueueDecision::Gone => {
-                registry.lost(owner, node);
+                registry.lost(ticket, node);
                 return Ok(Step::Again);
             }
         };
@@ -239,7 +239,7 @@ impl QueueAttempt<'_> {
             };
             Some(watch)
         };
-        let kept = registry.waits(owner, node, self.own.patience_ends(sent), watch);
+        let kept = registry.waits(ticket, node, self.own.patience_ends(sent), watch);
         let ahead = queue.iter().position(|other| *other == node.name);
         let ahead = ahead.and_then(|at| u32::try_from(at).ok());
         Ok(if kept {
@@ -257,7 +257,7 @@ impl QueueAttempt<'_> {
         mark: Option<DelayMark>,
         sent: BootInstant,
     ) -> Result<Step> {
-        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
+        let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
         let first = FirstInQueue {
             shared: self.shared,
             session,
@@ -278,7 +278,7 @@ impl QueueAttempt<'_> {
                         return Ok(Step::Again);
                     }
                 }
-                let kept = registry.waits(owner, node, self.own.patience_ends(sent), watch);
+                let kept = registry.waits(ticket, node, self.own.patience_ends(sent), watch);
                 return Ok(if kept {
                     Step::Barred(left)
                 } else {
@@ -288,7 +288,7 @@ impl QueueAttempt<'_> {
         }
         session.confirmed(sent);
         let ends = sent + self.ask.lease;
-        let granted = registry.grant(owner, node, ends, session.next_keep_alive(ends));
+        let granted = registry.grant(ticket, node, ends, session.next_keep_alive(ends));
         Ok(if granted {
             Step::Granted(node.clone())
         } else {

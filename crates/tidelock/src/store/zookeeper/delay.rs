@@ -159,8 +159,7 @@ impl FirstInQueue<'_> {
 
     /// Records the delay node before the write is sent. Otherwise a release after a lost reply would leave it behind.
     fn will_be_marked(&self) {
-        let owner = &self.ask.ticket.owner;
-        self.shared.registry.marks(owner, self.node);
+        self.shared.registry.marks(&self.ask.ticket, self.node);
     }
 
     /// Awaits a conditional change. False: the node has changed or gone since we read it.

@@ -30,14 +30,14 @@ impl DowngradeAttempt<'_> {
     /// # Errors
     /// [`ErrorKind::Lost`] if the writer's node has gone: another writer may have had the lock since.
     pub(crate) async fn join(&self, writer: &OwnerId, ends: BootInstant) -> Result<()> {
-        let (registry, owner) = (&self.shared.registry, &self.ask.ticket.owner);
+        let (registry, ticket) = (&self.shared.registry, &self.ask.ticket);
         let lost = || Error::lost(LostReason::Taken);
-        let held = registry.holder(writer).ok_or_else(lost)?;
+        let held = registry.holder(&ticket.name, writer).ok_or_else(lost)?;
         let number = keys::digits(&held.name).ok_or_else(lost)?;
         let (connection, session) = self.here;
         let rights = self.shared.connection.rights();
         let mode = zk::CreateMode::Ephemeral.with_acls(rights);
-        let note = self.shared.note(&self.ask.ticket);
+        let note = self.shared.note(ticket);
         let (writer, own) = (
             format!("{}/{}", self.place.parent, held.name),
             format!("{}/{}{number}", self.place.parent, self.place.prefix),
@@ -48,7 +48,7 @@ impl DowngradeAttempt<'_> {
                 .and(both.add_create(&own, &note, &mode))
                 .map_err(errors::unread)?;
             let here = (connection, session.id());
-            registry.create(&self.ask.ticket, here, self.place, ends, || both.commit())?
+            registry.create(ticket, here, self.place, ends, || both.commit())?
         };
         let Some((create, created)) = begun else {
             return Ok(()); // another attempt of this ticket has sent its create first
@@ -66,7 +66,7 @@ impl DowngradeAttempt<'_> {
             ) => errors::unwritten(source),
         };
         if !error.outcome_unknown() {
-            registry.gone(owner, create);
+            registry.gone(ticket, create);
         }
         Err(error)
     }

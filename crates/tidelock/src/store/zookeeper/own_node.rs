@@ -35,10 +35,10 @@ impl OwnNode<'_> {
         let path = format!("{}/{}", self.place.parent, self.place.prefix);
         let rights = self.shared.connection.rights();
         let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
-        let (owner, registry) = (&self.ticket.owner, &self.shared.registry);
+        let (ticket, registry) = (self.ticket, &self.shared.registry);
         let all = || (session.client.create(&path, data, &mode), also());
         let here = (self.connection, session.id());
-        let begun = registry.create(self.ticket, here, &self.place, ends, all)?;
+        let begun = registry.create(ticket, here, &self.place, ends, all)?;
         let Some((create, (created, also))) = begun else {
             return Ok(None); // another attempt of this ticket has sent its create first
         };
@@ -51,19 +51,19 @@ impl OwnNode<'_> {
             },
             // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
             Err(zk::Error::NoNode) => {
-                registry.gone(owner, create);
+                registry.gone(ticket, create);
                 self.make_parent(session).await?;
                 return Ok(None);
             }
             Err(error) => {
                 let error = errors::unwritten(error);
                 if !error.outcome_unknown() {
-                    registry.gone(owner, create);
+                    registry.gone(ticket, create);
                 }
                 return Err(error);
             }
         };
-        registry.created(owner, create, node.clone());
+        registry.created(ticket, create, node.clone());
         Ok(Some((node, also)))
     }
 
@@ -71,7 +71,7 @@ impl OwnNode<'_> {
     /// session executes requests in order, so every create that was sent before this list has been executed before
     /// it.
     pub(crate) async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
-        let (owner, registry) = (&self.ticket.owner, &self.shared.registry);
+        let (ticket, registry) = (self.ticket, &self.shared.registry);
         let parent = &self.place.parent;
         let queues = &self.shared.queues;
         let nodes = queues.read(session, parent, self.deadline).await?;
@@ -88,11 +88,11 @@ impl OwnNode<'_> {
                 .filter(|stat| stat.ephemeral_owner == session.id())
             {
                 let zxid = stat.czxid;
-                registry.created(owner, create, QueueNode { name, zxid });
+                registry.created(ticket, create, QueueNode { name, zxid });
                 return Ok(());
             }
         }
-        registry.gone(owner, create);
+        registry.gone(ticket, create);
         Ok(())
     }
 

@@ -148,7 +148,7 @@ impl NumberMaker<'_> {
         let changes = paths.first_number(&node.name, total, &epoch);
         let made = commit(shared, session, &changes, deadline).await?.is_none();
         if made {
-            shared.registry.lost(&self.ticket.owner, &node);
+            shared.registry.lost(&self.ticket, &node);
         }
         Ok(made)
     }
@@ -156,12 +156,7 @@ impl NumberMaker<'_> {
 
 impl Drop for NumberMaker<'_> {
     fn drop(&mut self) {
-        if self
-            .shared
-            .registry
-            .connection(&self.ticket.owner)
-            .is_none()
-        {
+        if self.shared.registry.connection(&self.ticket).is_none() {
             return; // it has left no node
         }
         let (shared, ticket) = (Arc::clone(self.shared), self.ticket.clone());

@@ -91,8 +91,8 @@ enum PermitOutcome {
 impl PermitAttempt<'_> {
     async fn step(&self, session: &ZooKeeperSession) -> Result<PermitOutcome> {
         let sent = self.shared.timers.now();
-        let owner = &self.ask.ticket.owner;
-        match self.shared.registry.node_position(owner, session.id())? {
+        let ticket = &self.ask.ticket;
+        match self.shared.registry.node_position(ticket, session.id())? {
             NodePosition::Nowhere => self.enter(session, sent).await,
             NodePosition::Unknown(create) => {
                 self.own.find(session, create).await?;
@@ -113,8 +113,8 @@ impl PermitAttempt<'_> {
             self.refuse_lock(session, &view).await?;
             if self.decided(session, &mut view, None).await? != ClaimStep::Gets {
                 // Another attempt of this ticket may have taken a place meanwhile, and may have got the permits.
-                let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
-                return Ok(match registry.node_position(owner, session.id())? {
+                let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
+                return Ok(match registry.node_position(ticket, session.id())? {
                     NodePosition::Nowhere => PermitOutcome::Refused,
                     NodePosition::Unknown(_) | NodePosition::At(_) => PermitOutcome::Again,
                 });
@@ -196,7 +196,7 @@ impl PermitAttempt<'_> {
             },
             ClaimStep::Waits(watch) => self.wait(session, node, &view, watch, sent).await,
             ClaimStep::Gone => {
-                self.shared.registry.lost(&self.ask.ticket.owner, node);
+                self.shared.registry.lost(&self.ask.ticket, node);
                 Ok(PermitOutcome::Again)
             }
             ClaimStep::Read(_) | ClaimStep::Unordered => Ok(PermitOutcome::Again),
@@ -246,7 +246,7 @@ impl PermitAttempt<'_> {
             Some(own) if permit_requests::holds(&own) => Some(self.holds(session, node, sent)),
             Some(_) => None,
             None => {
-                self.shared.registry.lost(&self.ask.ticket.owner, node);
+                self.shared.registry.lost(&self.ask.ticket, node);
                 Some(PermitOutcome::Again)
             }
         }
@@ -260,10 +260,10 @@ impl PermitAttempt<'_> {
         sent: BootInstant,
     ) -> PermitOutcome {
         session.confirmed(sent);
-        let (owner, ends) = (&self.ask.ticket.owner, sent + self.ask.lease);
+        let (ticket, ends) = (&self.ask.ticket, sent + self.ask.lease);
         let keep_alive_due = session.next_keep_alive(ends);
         let registry = &self.shared.registry;
-        if registry.grant(owner, node, ends, keep_alive_due) {
+        if registry.grant(ticket, node, ends, keep_alive_due) {
             PermitOutcome::Granted
         } else {
             PermitOutcome::Again
@@ -303,8 +303,8 @@ impl PermitAttempt<'_> {
             return Ok(PermitOutcome::Again);
         };
         let watch = self.own.wakes_by(watchers);
-        let (owner, ends) = (&self.ask.ticket.owner, self.own.patience_ends(sent));
-        let kept = self.shared.registry.waits(owner, node, ends, Some(watch));
+        let (ticket, ends) = (&self.ask.ticket, self.own.patience_ends(sent));
+        let kept = self.shared.registry.waits(ticket, node, ends, Some(watch));
         Ok(if kept {
             PermitOutcome::Refused
         } else {

@@ -16,7 +16,7 @@ use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{
     EndCause, Ended, Leftovers, NodePlace, NodePosition, QueueNode, TicketEntry, WatchTask,
 };
-use crate::store::{BootInstant, OwnerId, Ticket};
+use crate::store::{BootInstant, Name, OwnerId, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered. Its late attempts run in this process; only the scheduler delays
 /// them.
@@ -29,10 +29,26 @@ pub(crate) struct NodeRegistry {
     pub(crate) notify: Arc<Notify>,
 }
 
+/// What tells a ticket from all others. Its owner alone does not: the parts of a multi lock have one owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct TicketKey {
+    owner: OwnerId,
+    name: Name,
+}
+
+impl TicketKey {
+    fn of(ticket: &Ticket) -> Self {
+        Self {
+            owner: ticket.owner.clone(),
+            name: ticket.name.clone(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct NodeRegistryState {
-    entries: HashMap<OwnerId, TicketEntry>,
-    withdrawn: HashMap<OwnerId, BootInstant>,
+    entries: HashMap<TicketKey, TicketEntry>,
+    withdrawn: HashMap<TicketKey, BootInstant>,
     /// When expired entries of `withdrawn` are removed next.
     sweep_at: BootInstant,
     /// The number of the latest create.
@@ -59,19 +75,19 @@ impl NodeRegistry {
     }
 
     /// The connection on which the ticket has sent a create.
-    pub(crate) fn connection(&self, owner: &OwnerId) -> Option<Arc<Connection>> {
+    pub(crate) fn connection(&self, ticket: &Ticket) -> Option<Arc<Connection>> {
         let inner = self.lock();
         inner
             .entries
-            .get(owner)
+            .get(&TicketKey::of(ticket))
             .map(|entry| Arc::clone(&entry.connection))
     }
 
     /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn.
-    pub(crate) fn node_position(&self, owner: &OwnerId, session: i64) -> Result<NodePosition> {
+    pub(crate) fn node_position(&self, ticket: &Ticket, session: i64) -> Result<NodePosition> {
         let inner = self.lock();
-        inner.refuse_withdrawn(owner)?;
-        Ok(match inner.entries.get(owner) {
+        inner.refuse_withdrawn(ticket)?;
+        Ok(match inner.entries.get(&TicketKey::of(ticket)) {
             Some(entry) if entry.session == session => match &entry.node {
                 Some(node) => NodePosition::At(node.clone()),
                 None => NodePosition::Unknown(entry.create),
@@ -91,8 +107,8 @@ impl NodeRegistry {
         send: impl FnOnce() -> T,
     ) -> Result<Option<(u64, T)>> {
         let mut inner = self.lock();
-        inner.refuse_withdrawn(&ticket.owner)?;
-        let known = inner.entries.get(&ticket.owner);
+        inner.refuse_withdrawn(ticket)?;
+        let known = inner.entries.get(&TicketKey::of(ticket));
         if known.is_some_and(|entry| entry.session == session) {
             return Ok(None);
         }
@@ -112,46 +128,46 @@ impl NodeRegistry {
         };
         // We register the ticket and send the create under one lock. Otherwise a withdrawal between the two would
         // miss the node.
-        inner.entries.insert(ticket.owner.clone(), entry);
+        inner.entries.insert(TicketKey::of(ticket), entry);
         let request = send();
         self.look_by(inner, ends);
         Ok(Some((create, request)))
     }
 
     /// Records that the create has succeeded.
-    pub(crate) fn created(&self, owner: &OwnerId, create: u64, node: QueueNode) {
-        if let Some(entry) = self.lock().of_create(owner, create) {
+    pub(crate) fn created(&self, ticket: &Ticket, create: u64, node: QueueNode) {
+        if let Some(entry) = self.lock().of_create(ticket, create) {
             entry.node = Some(node);
         }
     }
 
     /// Records that the create has made no node, or that its node was deleted.
-    pub(crate) fn gone(&self, owner: &OwnerId, create: u64) {
+    pub(crate) fn gone(&self, ticket: &Ticket, create: u64) {
         let mut inner = self.lock();
-        if inner.of_create(owner, create).is_some() {
-            inner.entries.remove(owner);
+        if inner.of_create(ticket, create).is_some() {
+            inner.entries.remove(&TicketKey::of(ticket));
         }
     }
 
     /// Records that the node has gone.
-    pub(crate) fn lost(&self, owner: &OwnerId, node: &QueueNode) {
+    pub(crate) fn lost(&self, ticket: &Ticket, node: &QueueNode) {
         let mut inner = self.lock();
-        let known = inner.entries.get(owner);
+        let known = inner.entries.get(&TicketKey::of(ticket));
         if known.is_some_and(|entry| entry.node.as_ref() == Some(node)) {
-            inner.entries.remove(owner);
+            inner.entries.remove(&TicketKey::of(ticket));
         }
     }
 
     /// Records that the ticket waits with that node. False: it has lost the node meanwhile.
     pub(crate) fn waits(
         &self,
-        owner: &OwnerId,
+        ticket: &Ticket,
         node: &QueueNode,
         ends: BootInstant,
         watch: Option<WatchTask>,
     ) -> bool {
         let mut inner = self.lock();
-        let Some(entry) = inner.at(owner, node) else {
+        let Some(entry) = inner.at(ticket, node) else {
             return false;
         };
         entry.ends = entry.ends.max(ends);
@@ -162,8 +178,8 @@ impl NodeRegistry {
     }
 
     /// Records that a delay node is about to be written for that node.
-    pub(crate) fn marks(&self, owner: &OwnerId, node: &QueueNode) {
-        if let Some(entry) = self.lock().at(owner, node) {
+    pub(crate) fn marks(&self, ticket: &Ticket, node: &QueueNode) {
+        if let Some(entry) = self.lock().at(ticket, node) {
             entry.marked = true;
         }
     }
@@ -172,16 +188,16 @@ impl NodeRegistry {
     /// False: the ticket was withdrawn or has lost the node meanwhile.
     pub(crate) fn grant(
         &self,
-        owner: &OwnerId,
+        ticket: &Ticket,
         node: &QueueNode,
         ends: BootInstant,
         keep_alive_due: BootInstant,
     ) -> bool {
         let mut inner = self.lock();
-        if inner.withdrawn.contains_key(owner) {
+        if inner.withdrawn.contains_key(&TicketKey::of(ticket)) {
             return false;
         }
-        let Some(entry) = inner.at(owner, node) else {
+        let Some(entry) = inner.at(ticket, node) else {
             return false;
         };
         // The time limit of a waiting node may be longer than the lease.
@@ -199,18 +215,22 @@ impl NodeRegistry {
     }
 
     /// The node that holds the ticket's lock in that session, and its path.
-    pub(crate) fn held(&self, owner: &OwnerId, session: i64) -> Option<(QueueNode, String)> {
+    pub(crate) fn held(&self, ticket: &Ticket, session: i64) -> Option<(QueueNode, String)> {
         let inner = self.lock();
-        let entry = inner.entries.get(owner)?;
+        let entry = inner.entries.get(&TicketKey::of(ticket))?;
         let node = entry.node.as_ref();
         let node = node.filter(|_| entry.granted && entry.session == session)?;
         Some((node.clone(), entry.place.path(node)))
     }
 
-    /// The node that holds the ticket's lock, in whichever session.
-    pub(crate) fn holder(&self, owner: &OwnerId) -> Option<QueueNode> {
+    /// The node that holds this owner's lock of that name, in whichever session.
+    pub(crate) fn holder(&self, name: &Name, owner: &OwnerId) -> Option<QueueNode> {
         let inner = self.lock();
-        let entry = inner.entries.get(owner).filter(|entry| entry.granted)?;
+        let key = TicketKey {
+            owner: owner.clone(),
+            name: name.clone(),
+        };
+        let entry = inner.entries.get(&key).filter(|entry| entry.granted)?;
         entry.node.clone()
     }
 
@@ -229,13 +249,13 @@ impl NodeRegistry {
     /// Extends a hold. False: the node no longer holds the lock.
     pub(crate) fn extend(
         &self,
-        owner: &OwnerId,
+        ticket: &Ticket,
         node: &QueueNode,
         ends: BootInstant,
         keep_alive_due: BootInstant,
     ) -> bool {
         let mut inner = self.lock();
-        match inner.at(owner, node) {
+        match inner.at(ticket, node) {
             Some(entry) if entry.granted => {
                 entry.ends = entry.ends.max(ends);
                 self.look_by(inner, keep_alive_due);
@@ -248,15 +268,15 @@ impl NodeRegistry {
     /// What the ticket has in the store. If it is `withdrawn`, no attempt of it takes effect from now on.
     pub(crate) fn leave(
         &self,
-        owner: &OwnerId,
+        ticket: &Ticket,
         now: BootInstant,
         withdrawn: bool,
     ) -> Option<Leftovers> {
         let mut inner = self.lock();
         if withdrawn {
-            inner.withdraw(owner, now);
+            inner.withdraw(ticket, now);
         }
-        let entry = inner.entries.get_mut(owner)?;
+        let entry = inner.entries.get_mut(&TicketKey::of(ticket))?;
         let watch = entry.watch.take();
         let left = Leftovers {
             place: entry.place.clone(),
@@ -279,16 +299,16 @@ impl NodeRegistry {
         mut remove: impl FnMut(&ZooKeeperSession, &str) -> T,
     ) -> Vec<Ended<T>> {
         let mut inner = self.lock();
-        let due: Vec<OwnerId> = inner
+        let due: Vec<TicketKey> = inner
             .entries
             .iter()
             .filter(|(_, entry)| entry.ends <= now)
-            .map(|(owner, _)| owner.clone())
+            .map(|(key, _)| key.clone())
             .collect();
         let mut ended = Vec::new();
         let mut watches = Vec::new();
-        for owner in due {
-            let Some(entry) = inner.entries.get_mut(&owner) else {
+        for key in due {
+            let Some(entry) = inner.entries.get_mut(&key) else {
                 continue;
             };
             let (ticket, session) = (entry.ticket.clone(), entry.session());
@@ -304,7 +324,7 @@ impl NodeRegistry {
             if matches!(how, EndCause::Unknown) {
                 entry.ends = BootInstant::FAR; // a withdrawal settles this ticket
             } else {
-                watches.extend(inner.entries.remove(&owner).and_then(|entry| entry.watch));
+                watches.extend(inner.entries.remove(&key).and_then(|entry| entry.watch));
             }
             ended.push(Ended { ticket, how });
         }
@@ -358,8 +378,8 @@ impl NodeRegistry {
 }
 
 impl NodeRegistryState {
-    fn refuse_withdrawn(&self, owner: &OwnerId) -> Result<()> {
-        if self.withdrawn.contains_key(owner) {
+    fn refuse_withdrawn(&self, ticket: &Ticket) -> Result<()> {
+        if self.withdrawn.contains_key(&TicketKey::of(ticket)) {
             return Err(
                 Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
             );
@@ -367,21 +387,22 @@ impl NodeRegistryState {
         Ok(())
     }
 
-    fn withdraw(&mut self, owner: &OwnerId, now: BootInstant) {
+    fn withdraw(&mut self, ticket: &Ticket, now: BootInstant) {
         if now >= self.sweep_at {
             self.withdrawn.retain(|_, until| *until > now);
             self.sweep_at = now + WITHDRAWN_TTL / 4;
         }
-        self.withdrawn.insert(owner.clone(), now + WITHDRAWN_TTL);
+        self.withdrawn
+            .insert(TicketKey::of(ticket), now + WITHDRAWN_TTL);
     }
 
-    fn of_create(&mut self, owner: &OwnerId, create: u64) -> Option<&mut TicketEntry> {
-        let entry = self.entries.get_mut(owner)?;
+    fn of_create(&mut self, ticket: &Ticket, create: u64) -> Option<&mut TicketEntry> {
+        let entry = self.entries.get_mut(&TicketKey::of(ticket))?;
         (entry.create == create).then_some(entry)
     }
 
-    fn at(&mut self, owner: &OwnerId, node: &QueueNode) -> Option<&mut TicketEntry> {
-        let entry = self.entries.get_mut(owner)?;
+    fn at(&mut self, ticket: &Ticket, node: &QueueNode) -> Option<&mut TicketEntry> {
+        let entry = self.entries.get_mut(&TicketKey::of(ticket))?;
         (entry.node.as_ref() == Some(node)).then_some(entry)
     }
 }

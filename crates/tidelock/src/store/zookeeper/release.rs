@@ -12,7 +12,7 @@ use crate::store::{BootInstant, Released, Ticket};
 /// Deletes the ticket's node. A ticket that never sent a create costs no round trip.
 pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
     let now = shared.timers.now();
-    let Some(left) = shared.registry.leave(&ticket.owner, now, withdrawn) else {
+    let Some(left) = shared.registry.leave(ticket, now, withdrawn) else {
         return Ok(Released::NotHeld);
     };
     let deadline = shared.connection.deadline();
@@ -31,7 +31,7 @@ pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
     };
     // We forget the ticket only after the delete is confirmed. Otherwise a repeated release would find nothing to
     // delete.
-    shared.registry.gone(&ticket.owner, left.create);
+    shared.registry.gone(ticket, left.create);
     Ok(if removed && left.granted {
         Released::Freed
     } else {

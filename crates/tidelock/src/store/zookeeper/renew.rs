@@ -22,7 +22,7 @@ pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
     let mut parts: Vec<(Arc<Connection>, Vec<usize>)> = Vec::new();
     for (at, renewal) in batch.iter().enumerate() {
         // A ticket without a node has lost its lock; no request is needed.
-        let Some(connection) = shared.registry.connection(&renewal.ticket.owner) else {
+        let Some(connection) = shared.registry.connection(&renewal.ticket) else {
             continue;
         };
         match parts
@@ -74,7 +74,7 @@ async fn renew_on(
     let asked: Vec<_> = batch
         .iter()
         .map(|renewal| {
-            let held = shared.registry.held(&renewal.ticket.owner, session.id());
+            let held = shared.registry.held(&renewal.ticket, session.id());
             let (node, path) = held?;
             let stat = session.client.check_stat(&path);
             Some((node, stat))
@@ -101,10 +101,10 @@ async fn renew_on(
     session.confirmed(sent);
     let each = batch.iter().zip(answers).map(|(renewal, node)| {
         node.is_some_and(|node| {
-            let (owner, ends) = (&renewal.ticket.owner, sent + renewal.lease);
+            let (ticket, ends) = (&renewal.ticket, sent + renewal.lease);
             shared
                 .registry
-                .extend(owner, &node, ends, session.next_keep_alive(ends))
+                .extend(ticket, &node, ends, session.next_keep_alive(ends))
         })
     });
     Ok(each.collect())
@@ -185,7 +185,7 @@ fn end_due(shared: &Arc<Shared>) {
 /// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
 pub(crate) async fn withdraw(shared: &Shared, ticket: &Ticket) {
     while let Err(error) = leave(shared, ticket, true).await {
-        let connection = shared.registry.connection(&ticket.owner);
+        let connection = shared.registry.connection(ticket);
         if !error.is_retryable()
             || connection.is_none_or(|connection| connection.current().is_none())
         {

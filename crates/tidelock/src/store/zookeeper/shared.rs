@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// The session for this ticket: the one that created its node, otherwise the shortest one that serves its lease.
     pub(crate) fn connection_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Connection> {
-        if let Some(connection) = self.registry.connection(&ticket.owner) {
+        if let Some(connection) = self.registry.connection(ticket) {
             return connection;
         }
         let fits = |connection: &&Arc<Connection>| lease <= connection.lease();
