@@ -14,6 +14,8 @@ mod scratch;
 
 use std::path::{Path, PathBuf};
 
+pub use scratch::scratch;
+
 use anyhow::{Result, ensure};
 
 /// The root of the workspace, independent of the current directory.

@@ -15,7 +15,10 @@ const MEMORY: &str = "/dev/shm";
 const ENOUGH: u64 = 4 << 30;
 
 /// A new directory. It is removed with the value, or at the latest with the process.
-pub(crate) fn scratch() -> Result<TempDir> {
+///
+/// # Errors
+/// Fails when it cannot be made.
+pub fn scratch() -> Result<TempDir> {
     let mut name = tempfile::Builder::new();
     name.prefix("tidelock-");
     let dir = if is_large(Path::new(MEMORY)) {
