@@ -58,6 +58,8 @@ enum Task {
     Schedules(schedules::Args),
     /// Runs mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
+    /// Uses every kind of lock on every store for a long time, while processes of two builds take each other's places
+    SoakEverywhere(soak::EverywhereArgs),
     /// Runs the tests beside real Redisson, and writes docs/compatibility.md
     Compatibility(compatibility::Args),
     /// Causes every fault of the catalogue on every store
@@ -84,6 +86,7 @@ fn main() -> Result<()> {
         Task::Mutants(args) => mutants::run(&args),
         Task::Schedules(args) => schedules::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::SoakEverywhere(args) => soak::everywhere(&args),
         Task::Compatibility(args) => compatibility::run(&args),
         Task::Faults(args) => faults::run(&args),
         Task::Partitions(args) => partitions::run(&args),

@@ -13,6 +13,7 @@ use testkit::servers::RedisServer;
 
 use crate::agenda::Agenda;
 use crate::forgotten::Watch;
+use crate::machine;
 use crate::page::Page;
 use crate::plan::{Broken, FAST, FAST_THREADS, Java, LEASE, SLOW, SLOW_THREADS, Soak};
 use crate::samples::Samples;
@@ -54,7 +55,7 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
     println!("seed {seed}, {} minutes", plan.minutes);
     let mut crew = Crew::gather(plan, seed, length)?;
-    let machine = crate::machine::describe(&crew.server)?;
+    let machine = machine::describe(machine::version(&crew.server)?)?;
     let begun = Instant::now();
     let course = crew.live(begun + length, plan.acquisitions);
     // After an error we still report everything seen until then.

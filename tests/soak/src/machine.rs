@@ -5,16 +5,24 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use testkit::servers::RedisServer;
 
-/// Rows of (label, value).
+/// The name and version of a server.
 ///
 /// # Errors
 /// Fails if the server does not answer.
-pub(crate) fn describe(server: &RedisServer) -> Result<Vec<(&'static str, String)>> {
+pub(crate) fn version(server: &RedisServer) -> Result<String> {
     let info: String = server.query(&["INFO", "server"])?;
     let version = info
         .lines()
         .find_map(|line| line.strip_prefix("redis_version:"))
         .context("no version in INFO")?;
+    Ok(format!("{} {version}", server.flavour().name()))
+}
+
+/// Rows of (label, value).
+///
+/// # Errors
+/// Fails if the machine does not say how many cores it has.
+pub(crate) fn describe(servers: String) -> Result<Vec<(&'static str, String)>> {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu
         .lines()
@@ -24,7 +32,7 @@ pub(crate) fn describe(server: &RedisServer) -> Result<Vec<(&'static str, String
     Ok(vec![
         ("machine", format!("{cores} cores, {model}")),
         ("kernel", said("uname", &["-sr"])),
-        ("server", format!("{} {version}", server.flavour().name())),
+        ("server", servers),
         ("compiler", said("rustc", &["--version"])),
         ("commit", said("git", &["describe", "--always", "--dirty"])),
         ("date", said("date", &["-u", "+%F"])),

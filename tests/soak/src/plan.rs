@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::everywhere::Everywhere;
+
 /// The lease of every lock, and Redisson's watchdog timeout. It is short, so that faults often last longer.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 
@@ -97,6 +99,8 @@ pub(crate) enum Command {
     /// Runs one of the tidelock processes
     #[command(hide = true)]
     Worker(Job),
+    /// Uses every kind of lock on every store, while processes of two builds take each other's places
+    Everywhere(Everywhere),
 }
 
 /// The arguments of one tidelock process.

@@ -11,7 +11,7 @@ use crate::plan::VETERANS;
 
 /// Counts the keys by kind: locks, keys without a time to live, what tidelock stores of its clients, its
 /// tombstones, and other keys with a time to live.
-const KEYS: &str = "
+pub(crate) const KEYS: &str = "
 local locks, endless, details, marks, others = 0, 0, 0, 0, 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('PTTL', key) == -1 then endless = endless + 1
@@ -61,12 +61,21 @@ impl Samples {
         self.values.clear();
     }
 
-    fn note(&mut self, who: &str, what: &'static str, value: f64) {
+    /// True if a sample is due. The next one is due after the interval.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = Instant::now() >= self.next;
+        if due {
+            self.next = Instant::now() + self.every;
+        }
+        due
+    }
+
+    pub(crate) fn note(&mut self, who: &str, what: &'static str, value: f64) {
         let series = self.values.entry((who.to_owned(), what)).or_default();
         series.push((self.begun.elapsed(), value));
     }
 
-    fn process(&mut self, who: &str, pid: u32) {
+    pub(crate) fn process(&mut self, who: &str, pid: u32) {
         // A process that is just being replaced has no figures.
         if let (Ok(memory), Ok(descriptors), Ok(threads)) =
             (rss_bytes(pid), open_fds(pid), threads(pid))
@@ -79,7 +88,7 @@ impl Samples {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn number(value: u64) -> f64 {
+pub(crate) fn number(value: u64) -> f64 {
     value as f64
 }
 
@@ -92,10 +101,9 @@ pub(crate) fn worker(slot: usize) -> String {
 impl Crew {
     /// Takes a sample if one is due.
     pub(crate) fn look(&mut self) -> Result<()> {
-        if Instant::now() < self.samples.next {
+        if !self.samples.is_due() {
             return Ok(());
         }
-        self.samples.next = Instant::now() + self.samples.every;
         let tasks = self.witness.numbers("tasks")?;
         for (slot, worker_process) in self.workers.iter().enumerate() {
             let (who, pid) = (worker(slot), worker_process.pid());

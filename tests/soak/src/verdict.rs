@@ -9,7 +9,7 @@ use crate::agenda::Freeze;
 use crate::crew::{Crew, Redisson};
 use crate::plan::{LEASE, names};
 use crate::samples::worker;
-use crate::thirds::{Row, compare};
+use crate::thirds::{Row, compare_all, steep};
 use crate::witness::Witness;
 
 /// The limit for the rounds in progress when the faults end. It is long because several waiters may be queued behind a
@@ -56,7 +56,7 @@ impl Verdict {
             commands: crew.commands,
             forgotten: crew.forgotten,
             left_after: Duration::ZERO,
-            rows: compare(&crew.samples, length),
+            rows: compare_all(&crew.samples, length),
             problems: std::mem::take(&mut crew.problems),
         };
         let end = verdict.end(&mut crew);
@@ -173,17 +173,7 @@ impl Verdict {
         }
         let watched = self.rows.iter().any(|row| row.who == worker(0));
         ensure!(watched, "there are no figures to compare");
-        let steep = self.rows.iter().filter(|row| !row.is_flat());
-        self.problems.extend(steep.map(|row| {
-            let Row {
-                who,
-                what,
-                first,
-                last,
-                ..
-            } = row;
-            format!("not flat: {what} of {who}, from {first:.1} to {last:.1}")
-        }));
+        self.problems.extend(steep(&self.rows));
         Ok(())
     }
 
