@@ -14,8 +14,8 @@ use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
 use crate::storm;
 use crate::test::{
-    self, Outcome, PARTS, Tally, features_of_the_command, perform, ten_thousand_stories,
-    tests_with, whole_family,
+    self, Outcome, PARTS, Tally, features_of_the_command, perform, stories, tests_with,
+    whole_family,
 };
 
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,18 @@ const FLEETS: [&str; 5] = [
 
 /// The long tests that use millions of names.
 const NAMES: &str = "names_leave_nothing_for";
+
+/// The stories of the simulator, and how many of each: eight minutes at most on two cores. Those of elections take ten times as
+/// long as those of jobs.
+const STORIES: [(&str, u32); 7] = [
+    ("locks", 100_000),
+    ("elections", 10_000),
+    ("jobs", 100_000),
+    ("permits", 100_000),
+    ("sides", 100_000),
+    ("barriers", 100_000),
+    ("counts", 100_000),
+];
 
 /// Bounds a run of the fleets.
 const LONGEST_FLEETS: Duration = Duration::from_secs(3 * 3600);
@@ -92,16 +104,9 @@ fn parts(minutes: u32) -> Vec<(String, Run)> {
     parts.push(("compatibility".to_owned(), run));
     let run: Run = Box::new(|_| schedules::all());
     parts.push(("a million schedules".to_owned(), run));
-    for only in [
-        "elections",
-        "jobs",
-        "permits",
-        "sides",
-        "barriers",
-        "counts",
-    ] {
-        let run: Run = Box::new(move |_| ten_thousand_stories(&["--only", only]));
-        parts.push((format!("ten thousand stories of {only}"), run));
+    for (subject, number) in STORIES {
+        let run: Run = Box::new(move |_| stories(number, &["--only", subject]));
+        parts.push((format!("{number} stories of {subject}"), run));
     }
     let run: Run = Box::new(|_| partitions::many());
     parts.push(("partitions".to_owned(), run));

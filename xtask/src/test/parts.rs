@@ -316,12 +316,14 @@ fn simulation(tally: &mut Tally) -> Result<()> {
     // It does not wait for stores, so it is built to run fast.
     let fast = ["--profile", "bench", "-p", "simulation"];
     tests(tally, &[fast.as_slice(), &["--tests"]].concat())?;
-    ten_thousand_stories(&[])
+    stories(10_000, &[])
 }
 
-pub(crate) fn ten_thousand_stories(flags: &[&str]) -> Result<()> {
+/// Plays that many stories in the simulator.
+pub(crate) fn stories(number: u32, flags: &[&str]) -> Result<()> {
     let run = ["run", "--quiet", "--profile", "bench", "-p", "simulation"];
-    let seeds = ["--", "--seeds", "10000"];
+    let number = number.to_string();
+    let seeds = ["--", "--seeds", &number];
     sh::run(cargo(&[run.as_slice(), &seeds, flags].concat()))
 }
 
