@@ -11,6 +11,7 @@ mod flames;
 mod full;
 mod fuzz;
 mod house;
+mod miri;
 mod mutants;
 mod page;
 mod partitions;
@@ -50,6 +51,8 @@ enum Task {
     Features(features::Args),
     /// Counts how easily a stranger finds things in the library, and writes docs/house.md
     House(house::Args),
+    /// Runs the tests of the engine's concurrent parts under Miri, and writes a part of docs/schedules.md
+    Miri(miri::Args),
     /// Counts the lines of the library that its tests reach, and writes docs/coverage.md
     Coverage(coverage::Args),
     /// Changes one expression of the library at a time, looks which tests notice, and writes docs/mutants.md
@@ -82,6 +85,7 @@ fn main() -> Result<()> {
         Task::Dist(args) => dist::run(&args),
         Task::Features(args) => features::run(&args),
         Task::House(args) => house::run(&args),
+        Task::Miri(args) => miri::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Schedules(args) => schedules::run(&args),

@@ -47,6 +47,12 @@ pub(crate) fn cargo_llvm_cov() -> Result<PathBuf> {
     tool("cargo-llvm-cov", "cargo-llvm-cov")
 }
 
+/// Interprets a program, and finds races and undefined behaviour. Only nightly has it.
+pub(crate) fn miri() -> Result<()> {
+    component("miri", &["--toolchain", "nightly"])?;
+    component("rust-src", &["--toolchain", "nightly"])
+}
+
 /// Adds a part of the compiler, unless it is there.
 fn component(name: &str, toolchain: &[&str]) -> Result<()> {
     let mut add = sh::command("rustup", &["component", "add", name]);

@@ -50,6 +50,10 @@ impl Tally {
         self.time += Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
     }
 
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
+    }
+
     /// Whether any test has run.
     pub(crate) fn ran(&self) -> bool {
         self.passed + self.failed > 0

@@ -104,3 +104,6 @@ impl ClientInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

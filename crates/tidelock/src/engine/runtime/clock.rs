@@ -82,14 +82,15 @@ fn simulated_now() -> BootInstant {
     )
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn boot_now() -> BootInstant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     // `unsigned_abs` changes nothing: seconds since boot and nanoseconds below 1e9 are never negative.
     BootInstant(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-#[cfg(not(target_os = "linux"))]
+/// Also under Miri, which has no `CLOCK_BOOTTIME`.
+#[cfg(any(not(target_os = "linux"), miri))]
 fn boot_now() -> BootInstant {
     use std::sync::LazyLock;
     use std::time::Instant;

@@ -1,0 +1,96 @@
+//! `cargo xtask miri`: runs the tests of the engine's concurrent parts under Miri, and writes a part of docs/schedules.md.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::sh::{command, first_line, root, show, tee_within};
+use crate::test::Tally;
+use crate::{page, schedules, tools};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many seeds. Each chooses other switches between threads, and other values where the memory model allows several
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    seeds: u32,
+    /// Only these tests, whose path begins so; writes no page
+    #[arg(long, value_name = "PATH")]
+    only: Option<String>,
+}
+
+/// The parts of the engine that several threads use, and what of them the page says.
+const PARTS: [(&str, &str); 5] = [
+    ("engine::tests", "three threads use one client"),
+    ("engine::local_queue", "local queue, hand-off, leader terms"),
+    ("engine::lease", "lease table, hold, steward"),
+    (
+        "engine::runtime",
+        "signals, events, timers, counter of operations in flight",
+    ),
+    ("engine::waiting_calls", "the acquisitions that wait"),
+];
+
+/// Bounds one part with one seed.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    tools::miri()?;
+    let chosen = PARTS.iter().filter(|(part, _)| {
+        let only = args.only.as_deref().unwrap_or_default();
+        part.starts_with(only) || only.starts_with(part)
+    });
+    let mut table = String::from(
+        "| part | what it is | tests | seeds | seconds | failed |\n| --- | --- | ---: | ---: | ---: | ---: |\n",
+    );
+    for (part, about) in chosen {
+        let (start, mut tally) = (Instant::now(), Tally::default());
+        for seed in 0..args.seeds {
+            one(args.only.as_deref().unwrap_or(part), seed, &mut tally)?;
+        }
+        ensure!(tally.ran(), "{part} has no tests");
+        let (passed, seconds) = (
+            tally.passed() / u64::from(args.seeds),
+            start.elapsed().as_secs(),
+        );
+        // A failure would have ended the command.
+        let _ = writeln!(
+            table,
+            "| `{part}` | {about} | {passed} | {} | {seconds} | 0 |",
+            args.seeds
+        );
+    }
+    print!("{table}");
+    if args.only.is_some() {
+        return Ok(());
+    }
+    let written = format!(
+        "Written by `cargo xtask miri`, {}, {}.",
+        page::today()?,
+        first_line("rustc", &["+nightly", "--version"])
+    );
+    page::rewrite(schedules::PAGE, "Miri", &format!("{written}\n\n{table}"))
+}
+
+/// Runs the tests of one part with one seed.
+fn one(part: &str, seed: u32, tally: &mut Tally) -> Result<()> {
+    let mut test = command(
+        "cargo",
+        &["miri", "test", "--quiet", "-p", "tidelock", "--lib"],
+    );
+    // Without the features of stores, whose drivers are large and are not used here.
+    test.args(["--no-default-features", "--", part])
+        // The clock of leases is that of the machine.
+        .env(
+            "MIRIFLAGS",
+            format!("-Zmiri-disable-isolation -Zmiri-seed={seed}"),
+        )
+        .env("RUSTUP_TOOLCHAIN", "nightly")
+        .env("CARGO_TARGET_DIR", root().join("target/miri"));
+    let shown = show(&test);
+    let passed = tee_within(LONGEST, test, |line| tally.read(line)).context("cargo miri")?;
+    if !passed {
+        bail!("seed {seed}: {shown} failed");
+    }
+    Ok(())
+}
