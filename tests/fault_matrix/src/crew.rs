@@ -16,7 +16,7 @@ use testkit::process::{FakeClock, Spawned};
 use crate::acquisition::Histories;
 use crate::history::{Line, Reader, What};
 use crate::role::Role;
-use crate::worker::{Manner, Plan};
+use crate::worker::{Library, Manner, Plan};
 
 /// The limit of one process start, generous enough for a busy machine.
 const START: Duration = Duration::from_secs(40);
@@ -83,7 +83,7 @@ impl Crew {
         // Killed members stay in the list, so numbers are unique and the checkers still see their histories.
         let number = u32::try_from(self.members.len())? + 1;
         let file = self.dir.path().join(format!("history-{number}"));
-        let mut command = if self.plan.redisson {
+        let mut command = if self.plan.library == Library::Redisson {
             self.redisson(number, &file)?
         } else {
             self.worker(number, &file)?

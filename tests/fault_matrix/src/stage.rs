@@ -18,7 +18,7 @@ use crate::notes::{Harm, Notes, Outage, Span};
 use crate::partitions::Seen;
 use crate::role::Role;
 use crate::store::Store;
-use crate::worker::{Lie, Plan};
+use crate::worker::{Library, Lie, Plan};
 use crate::world::{On, Spread, World};
 
 use self::remains::{files_left, left_over, open_files};
@@ -54,8 +54,8 @@ pub(crate) struct Story {
     pub(crate) restart_guard: bool,
     /// Whether the tasks that hold for long ask for a lock in short waits.
     pub(crate) eager: bool,
-    /// Whether the processes are Redisson clients. Nothing is promised of them.
-    pub(crate) redisson: bool,
+    /// The library that takes the locks. Nothing is promised of another than ours.
+    pub(crate) library: Library,
     /// The promise that the processes break on purpose.
     pub(crate) lie: Lie,
 }
@@ -74,7 +74,7 @@ impl Story {
             all_replicas: false,
             restart_guard: false,
             eager: false,
-            redisson: false,
+            library: Library::Tidelock,
             lie: Lie::None,
         }
     }
@@ -164,7 +164,7 @@ pub(crate) struct Stage<'a> {
     base: String,
     pub(crate) lie: Lie,
     is_storm: bool,
-    /// When the servers were well again after a partition, and the elections that they had had by then.
+    /// When the servers were well, at the begin and again after a partition, and the elections that they had had by then.
     pub(crate) well: Option<(Duration, u64)>,
 }
 
@@ -198,12 +198,12 @@ impl<'a> Stage<'a> {
         self.holder(Role::Relay)
     }
 
-    /// Servers that chose a new leader although nothing was cut had no processor for a second. That is an outage.
-    fn note_elections(&mut self) -> Result<()> {
+    /// Servers that chose a new leader until now although nothing was cut had no processor for a second. That is an outage.
+    pub(crate) fn note_elections(&mut self) -> Result<()> {
         if let Some((from, elections)) = self.well
             && self.spread()?.elections()? > elections
         {
-            let to = self.notes.ended;
+            let to = boot_time();
             let when = Span { from, to };
             self.notes.outages.push(Outage { when, mute: false });
             self.notes.disturbed = true;
@@ -397,13 +397,13 @@ pub(crate) fn play_run(
         name: base.clone(),
         seed,
         // Redisson has neither elections nor jobs that run once.
-        no_tokens: !store.has_tokens() || story.redisson,
+        no_tokens: !store.has_tokens() || story.library == Library::Redisson,
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
         holders: run.holders,
         all_replicas: story.all_replicas,
         restart_guard: story.restart_guard,
-        redisson: story.redisson,
+        library: story.library,
         lie: story.lie,
     };
     let hosts = world.spread().map_or(&[][..], Spread::clients);
@@ -421,6 +421,9 @@ pub(crate) fn play_run(
         is_storm: run.holders > 0,
         well: None,
     };
+    if let Some(net) = world.spread() {
+        stage.well = Some((boot_time(), net.elections()?));
+    }
     let played = perform(&mut stage, run);
     let stage_notes = &stage.notes;
     let histories = stage.crew.histories();
@@ -434,7 +437,7 @@ pub(crate) fn play_run(
             how: format!("the run did not come to its end: {error:#}"),
         }),
     }
-    let wrong = !breaches.is_empty() && !story.redisson;
+    let wrong = !breaches.is_empty() && story.library == Library::Tidelock;
     Ok(Outcome {
         breaches,
         grants,

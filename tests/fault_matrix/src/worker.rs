@@ -57,9 +57,9 @@ pub(crate) struct Plan {
     /// A server of a majority votes only after it has been up for a lease
     #[arg(long)]
     pub(crate) restart_guard: bool,
-    /// The process is a Redisson client; see `testkit::java::redisson_worker`.
+    /// The library that takes the locks. A worker process of ours does not need to be told.
     #[arg(skip)]
-    pub(crate) redisson: bool,
+    pub(crate) library: Library,
     /// The promise that this process breaks
     #[arg(long, default_value_t = Lie::None)]
     pub(crate) lie: Lie,
@@ -74,6 +74,15 @@ impl Plan {
     pub(crate) fn is_storm(&self) -> bool {
         self.holders > 0
     }
+}
+
+/// The library that takes the locks of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Library {
+    #[default]
+    Tidelock,
+    /// See `testkit::java::redisson_worker`.
+    Redisson,
 }
 
 /// A worker that breaks a promise on purpose. It shows that the checkers find the breach.

@@ -64,7 +64,7 @@ impl Shown {
     fn gained(&mut self) -> Result<f64> {
         let wall = Self::ask(&mut self.child)?;
         let at = process::boot_time();
-        let gained = wall - self.wall - (at - self.at).as_secs_f64();
+        let gained = wall - self.wall - at.saturating_sub(self.at).as_secs_f64();
         (self.wall, self.at) = (wall, at);
         Ok(gained)
     }
@@ -83,11 +83,11 @@ fn clocks_are_changed(command: Command) -> Result<()> {
     process::shift_wall_clock(pid, -100)?;
     close(shown.gained()?, -100.0);
     process::run_clocks(pid, 2.0)?;
-    std::thread::sleep(Duration::from_millis(1000));
+    std::thread::sleep(Duration::from_secs(1));
     close(shown.gained()?, 1.0);
     process::run_clocks(pid, 0.5)?;
     close(shown.gained()?, 0.0);
-    std::thread::sleep(Duration::from_millis(1000));
+    std::thread::sleep(Duration::from_secs(1));
     close(shown.gained()?, -0.5);
     process::right_clocks(pid)?;
     close(shown.gained()?, 99.5);

@@ -76,3 +76,44 @@ fn excused(both: &Overlap<'_>, notes: &Notes, terms: &Terms, slack: Duration) ->
     };
     notes.harms.iter().any(|harm| told(&harm)) || notes.early.iter().any(early)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Promise;
+    use super::super::tests::{caught, granted, story, terms};
+    use super::check;
+    use crate::history::What;
+    use crate::notes::{Early, Notes, Span};
+
+    /// The first holder acts for 0.2 s after the second has got the lock. The lease of `process` ended too early, by that
+    /// much.
+    fn ended_early(process: u32, by: f64) -> Vec<super::Breach> {
+        let history = story(&[
+            (1.0, "1.1.1", What::Asked),
+            (1.0, "1.1.1", granted(1, 1.6)),
+            (1.2, "2.1.1", What::Asked),
+            (1.4, "2.1.1", granted(2, 2.0)),
+            (1.6, "1.1.1", What::Left),
+            (1.7, "2.1.1", What::Left),
+        ]);
+        let (from, to) = (Duration::from_secs(1), Duration::from_secs(2));
+        let notes = Notes {
+            early: vec![Early {
+                process,
+                when: Span { from, to },
+                by: Duration::from_secs_f64(by),
+            }],
+            ..Notes::default()
+        };
+        check(&history, &notes, &terms(), Duration::ZERO)
+    }
+
+    #[test]
+    fn a_lease_that_ended_early_excuses_its_holder_for_that_time() {
+        assert!(ended_early(1, 0.25).is_empty());
+        caught(&ended_early(1, 0.15), Promise::Exclusion);
+        caught(&ended_early(2, 0.25), Promise::Exclusion);
+    }
+}

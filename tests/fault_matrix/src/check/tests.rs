@@ -14,7 +14,7 @@ use crate::acquisition::Histories;
 use crate::broken::{Flaw, with};
 use crate::history::{Line, Reader, Recorder, What};
 use crate::notes::{Harm, Notes, Outage, Span};
-use crate::worker::{Lie, Manner, Plan, tasks};
+use crate::worker::{Library, Lie, Manner, Plan, tasks};
 
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -116,6 +116,7 @@ fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
         holders: 0,
         all_replicas: false,
         restart_guard: false,
+        library: Library::Tidelock,
         lie: Lie::None,
     }
 }

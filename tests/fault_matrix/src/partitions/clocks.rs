@@ -47,7 +47,7 @@ pub(super) const NEXT_AHEAD: Story =
         } else {
             counted_there(stage, net, &name)?
         };
-        let begun = Begun::now(net)?;
+        let begun = Begun::now(stage, net)?;
         let changed = set_all(&net.next_clocks(&name)?, STEP)?;
         net.network
             .cut(&Partition::between(&leaders, &net.all_but(&leaders)))?;
@@ -75,7 +75,7 @@ pub(super) const FAST_WITHIN: Story = eager(Story::new(
 pub(super) const FAST_BEYOND: Story = eager(Story::new(
     "leader's clock fast beyond the drift, client isolated",
     |stage| {
-        let early = stage.lease - stage.lease.div_f64(FAST);
+        let early = stage.lease.saturating_sub(stage.lease.div_f64(FAST));
         race(stage, FAST, early)
     },
 ));
@@ -90,7 +90,7 @@ pub(super) const CLIENT_SET: Story = Story::new("client's clock set", |stage| {
     moment(stage, Manner::Long)?;
     let net = stage.spread()?;
     let victim = stage.victim()?;
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     let pid = stage.crew.by_number(victim)?.process.pid();
     let changed = Changed(vec![pid]);
     for ahead in [HOUR, -HOUR] {
@@ -164,7 +164,7 @@ fn set(stage: &mut Stage, seconds: i64) -> Result<()> {
     let net = stage.spread()?;
     let name = stage.name(Role::Relay);
     let locks = counted_there(stage, net, &name)?;
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     let changed = set_all(&net.clocks(&name)?, seconds)?;
     let moved = boot_time();
     let time = some_leases(stage);
@@ -205,7 +205,7 @@ fn race(stage: &mut Stage, rate: f64, early: Duration) -> Result<()> {
     let net = stage.spread()?;
     let name = stage.name(Role::Relay);
     let locks = counted_there(stage, net, &name)?;
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     let clocks = net.clocks(&name)?;
     let changed = Changed(clocks.clone());
     for pid in &clocks {

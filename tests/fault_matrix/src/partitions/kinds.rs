@@ -162,7 +162,8 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    pub(super) fn now(net: &Spread) -> Result<Self> {
+    pub(super) fn now(stage: &mut Stage, net: &Spread) -> Result<Self> {
+        stage.note_elections()?;
         let (failovers, elections) = (net.failovers()?, net.elections()?);
         let at = boot_time();
         Ok(Self {
@@ -204,7 +205,7 @@ fn part(stage: &mut Stage, plan: impl FnOnce(&mut Stage, &Spread) -> Result<Cut>
     moment(stage, Manner::Long)?;
     let time = some_leases(stage);
     let cut = plan(stage, net)?;
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     net.network.cut(&cut.partition)?;
     let complete = boot_time();
     stage.pass(time);
@@ -222,7 +223,7 @@ fn vanish(stage: &mut Stage) -> Result<()> {
     moment(stage, Manner::Long)?;
     let victim = stage.victim()?;
     let side = [host(stage, victim)?];
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     net.network
         .cut(&Partition::between(&side, &net.all_but(&side)))?;
     let member = stage.crew.by_number(victim)?;
@@ -241,7 +242,7 @@ fn flapping(stage: &mut Stage) -> Result<()> {
     let net = stage.spread()?;
     let leaders = net.leaders(&stage.name(Role::Relay))?;
     let partition = Partition::between(&leaders, &net.all_but(&leaders));
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     while boot_time() < begun.at + stage.lease * 3 {
         net.network.cut(&partition)?;
         let cut = stage.between(20, 900);
@@ -258,7 +259,7 @@ fn slow(stage: &mut Stage) -> Result<()> {
     moment(stage, Manner::Long)?;
     let net = stage.spread()?;
     let by = stage.between(50, 400);
-    let begun = Begun::now(net)?;
+    let begun = Begun::now(stage, net)?;
     for leader in net.leaders(&stage.name(Role::Relay))? {
         net.network.slow_down(&leader, by)?;
     }

@@ -20,7 +20,7 @@ use testkit::hosts::Network;
 
 use crate::check::{Breach, Promise};
 use crate::stage::{self, Outcome, Story};
-use crate::worker::Lie;
+use crate::worker::{Library, Lie};
 use crate::world::{Spread, Topology, World};
 
 use self::kinds::{KINDS, WITH_FOLLOWER};
@@ -92,7 +92,7 @@ impl Scenario {
         };
         let each = (0..).zip(kinds).map(|(seed, kind)| {
             let mut story = *kind;
-            story.redisson = true;
+            story.library = Library::Redisson;
             Self {
                 seed,
                 topology,
@@ -100,6 +100,10 @@ impl Scenario {
             }
         });
         each.collect()
+    }
+
+    fn is_redisson(&self) -> bool {
+        self.story.library == Library::Redisson
     }
 
     /// As many consecutive seeds as there are pairs of topology and kind meet each of them.
@@ -208,7 +212,7 @@ fn play(scenarios: &[Scenario], results: &Mutex<Results>, end: Option<Instant>) 
         }
         println!("{}", line(scenario, &outcome));
         let mut results = lock(results);
-        if scenario.story.redisson {
+        if scenario.is_redisson() {
             results.beside.push((*scenario, outcome));
         } else {
             results.played.push((*scenario, outcome));
@@ -236,7 +240,7 @@ fn attempt(
         name if name == clocks::NEXT_AHEAD.name => LEASE,
         _ => BRIEFLY,
     };
-    if both > longest && !scenario.story.redisson {
+    if both > longest && !scenario.is_redisson() {
         let how = format!("two held a lock for {both:?}, longer than {longest:?}");
         let promise = Promise::Exclusion;
         outcome.breaches.push(Breach { promise, how });
@@ -246,7 +250,7 @@ fn attempt(
 
 fn line(scenario: &Scenario, outcome: &Outcome) -> String {
     let (seen, breaches) = (outcome.seen, &outcome.breaches);
-    let redisson = scenario.story.redisson;
+    let redisson = scenario.is_redisson();
     let verdict = match (redisson, breaches.is_empty()) {
         (true, _) => "Redisson:",
         (false, true) => "ok ",

@@ -120,7 +120,7 @@ impl Warp {
 impl Clock {
     /// From now on it counts how far it has come ahead, so that another rate can begin without a jump.
     pub(super) fn settle(&mut self, now: i64, faster: i64) {
-        let gained = i128::from(now - self.since) * i128::from(faster) >> 32;
+        let gained = (i128::from(now - self.since) * i128::from(faster)) >> 32;
         // A clock gains less than it runs.
         self.ahead += i64::try_from(gained).unwrap_or_default();
         self.since = now;
