@@ -75,7 +75,7 @@ are the turns of the others.
 ";
 
 const BESIDE: &str = "
-*Redisson*: *two at once*, *nobody* and *again* in one run of the same scenario with three Redisson clients in place of ours, which take the same locks with a
+*Redisson*: *two at once*, holds that had been lost when `unlock` was called, *nobody* and *again* in one run of the same scenario with three Redisson clients in place of ours, which take the same locks with a
 `lockWatchdogTimeout` of 2 s and Redisson's defaults otherwise. By default a grant must reach one replica, as with `any`; there is no `all`. In RedLock it is
 `RedissonRedLock`. Redisson tells nobody of a loss, so a holder believes in its lock from the return of `tryLock` until it calls `unlock`. It promises
 nothing of all this, and is not judged.
@@ -220,7 +220,8 @@ fn cell(run: &Outcome) -> String {
         _ => format!("not within {} s", RECOVERY.as_secs()),
     };
     let nobody = seconds(seen.without);
-    format!("{}; {nobody}; {again}", overlaps(&seen))
+    let over = seen.over_at_unlock;
+    format!("{}; {over}; {nobody}; {again}", overlaps(&seen))
 }
 
 fn seconds(time: Duration) -> String {

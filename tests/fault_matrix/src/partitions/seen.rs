@@ -14,6 +14,8 @@ pub(crate) struct Seen {
     /// Losses, and those of them that were told after the next grant of the lock.
     pub(crate) losses: usize,
     pub(crate) told_late: usize,
+    /// Holds of Redisson that its `unlock` found to be over.
+    pub(crate) over_at_unlock: usize,
     /// The longest time, from the partition on, in which nobody had a lock that several wanted.
     pub(crate) without: Duration,
     /// How long after the end of the partition every process had its locks again.
@@ -34,6 +36,7 @@ impl Seen {
             longest_overlap: longest.unwrap_or_default(),
             losses,
             told_late,
+            over_at_unlock: over_at_unlock(history),
             without: without(history, notes),
             served_after: notes.served_after.unwrap_or_default(),
             unserved: usize::from(notes.parted.is_some() && notes.served_after.is_none()),
@@ -48,6 +51,7 @@ impl Seen {
             longest_overlap: self.longest_overlap.max(other.longest_overlap),
             losses: self.losses + other.losses,
             told_late: self.told_late + other.told_late,
+            over_at_unlock: self.over_at_unlock + other.over_at_unlock,
             without: self.without.max(other.without),
             served_after: self.served_after.max(other.served_after),
             unserved: self.unserved + other.unserved,
@@ -70,6 +74,14 @@ fn losses(history: &Histories) -> (usize, usize) {
         }
     }
     (losses, late)
+}
+
+fn over_at_unlock(history: &Histories) -> usize {
+    let over = history.granted().filter(|one| {
+        let unreleased = one.unreleased.as_ref();
+        unreleased.is_some_and(|(_, kind)| kind == "IllegalMonitorStateException")
+    });
+    over.count()
 }
 
 fn without(history: &Histories, notes: &Notes) -> Duration {
