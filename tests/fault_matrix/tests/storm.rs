@@ -35,11 +35,7 @@ fn every_loss_of_a_storm_is_told() -> Result<()> {
     let output = storm(&[])?;
     let told = told(&output);
     assert!(output.status.success(), "{told}");
-    for store in ["memcached", "redis"] {
-        let mut lines = told.lines();
-        let line = lines.find(|line| line.starts_with(&format!("ok  {store}")));
-        assert!(line.is_some_and(|line| !line.contains(" 0 lost")), "{told}");
-    }
+    assert!(!told.contains(" and 0 losses"), "{told}");
     Ok(())
 }
 
@@ -49,9 +45,6 @@ fn a_storm_finds_holders_that_ignore_their_losses() -> Result<()> {
     let output = storm(&["--lie", "ignores-losses"])?;
     let told = told(&output);
     assert!(!output.status.success(), "{told}");
-    for store in ["memcached", "redis"] {
-        assert!(told.contains(&format!("RED {store}")), "{told}");
-    }
     assert!(told.contains("Exclusion: "), "{told}");
     Ok(())
 }

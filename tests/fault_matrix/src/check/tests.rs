@@ -217,8 +217,8 @@ pub(super) fn story(events: &[(f64, &str, What)]) -> Histories {
         let own = |line: &&Line| line.id.starts_with(&process.to_string());
         lines.iter().filter(own).cloned().collect::<Vec<_>>()
     };
-    let (one, two) = (of(1), of(2));
-    Histories::of([(1, &*one), (2, &*two)])
+    let (one, two, three) = (of(1), of(2), of(3));
+    Histories::of([(1, &*one), (2, &*two), (3, &*three)])
 }
 
 pub(super) fn granted(token: u64, until: f64) -> What {
@@ -415,7 +415,7 @@ fn a_waiter_that_was_killed_may_hold_the_lock_for_a_lease() {
     caught(&all(&history(5.5), &notes, &terms), Promise::Wake);
 }
 
-/// The first is killed at 1.2, so its lease ends at 1.8; the second is killed at 1.75, while it waits.
+/// The first is killed at 1.2, so its lease ends at 1.8; the second is killed at 1.65, while it waits.
 #[test]
 fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
     let found = |queues, taken| {
@@ -429,7 +429,7 @@ fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
             (taken + 0.1, "3.1.1", What::Left),
             (taken + 0.1, "3.1.1", What::Released),
         ]);
-        let killed = [(1, 1.2), (2, 1.75)];
+        let killed = [(1, 1.2), (2, 1.65)];
         let notes = Notes {
             killed: killed
                 .map(|(process, at)| (process, Duration::from_secs_f64(at)))
@@ -447,6 +447,39 @@ fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
     assert!(found(true, 3.2).is_empty(), "{:?}", found(true, 3.2));
     caught(&found(true, 3.6), Promise::Wake);
     caught(&found(false, 3.2), Promise::Wake);
+}
+
+/// The lease of the first is proved until 1.7, and ends at 1.8. The second is killed in between: it may have been granted the lock.
+#[test]
+fn a_waiter_that_was_killed_when_a_lease_ended_may_hold_the_lock() {
+    let found = |killed, taken| {
+        let history = story(&[
+            (1.0, "1.1.1", What::Asked),
+            (1.0, "1.1.1", granted(1, 1.5)),
+            (1.1, "2.1.1", What::Asked),
+            (1.15, "3.1.1", What::Asked),
+            (1.2, "1.1.1", step(1.7)),
+            (taken, "3.1.1", granted(2, taken + 0.5)),
+            (taken + 0.1, "3.1.1", What::Left),
+            (taken + 0.1, "3.1.1", What::Released),
+        ]);
+        let killed = [(1, 1.2), (2, killed)];
+        let notes = Notes {
+            killed: killed
+                .map(|(process, at)| (process, Duration::from_secs_f64(at)))
+                .into(),
+            ended: Duration::from_secs(9),
+            ..Notes::default()
+        };
+        let terms = Terms {
+            typical_wake: None,
+            ..terms()
+        };
+        all(&history, &notes, &terms)
+    };
+    assert!(found(1.75, 3.2).is_empty(), "{:?}", found(1.75, 3.2));
+    caught(&found(1.75, 3.6), Promise::Wake);
+    caught(&found(1.65, 3.2), Promise::Wake);
 }
 
 #[test]

@@ -90,7 +90,13 @@ fn gap(
     };
     // A process that was killed while it waited may have been granted the lock at that moment, without noting it. If it died
     // in a queue, the lock may come to it later.
-    let from = if terms.queues { before.asked } else { free };
+    let proved = before.steps.last().map_or(free, |(_, until)| *until);
+    let from = match before.released {
+        _ if terms.queues => before.asked,
+        // The lease may end as soon as it is no longer proved.
+        None => free.min(proved),
+        Some(_) => free,
+    };
     let killed = notes.killed.iter().filter(|(process, at)| {
         (from..taken).contains(at)
             && history.acquisitions.iter().any(|one| {

@@ -48,7 +48,10 @@ impl Gauge {
         let within = seen
             .iter()
             .filter(|(end, length)| *end >= from && end.saturating_sub(*length) <= to);
-        within.map(|(_, length)| *length).max().unwrap_or_default()
+        let complete = within.map(|(_, length)| *length).max().unwrap_or_default();
+        // The measurement that is under way.
+        let begun = seen.last().map_or(to, |(end, _)| *end);
+        complete.max(to.saturating_sub(begun + PAUSE))
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Vec<(Duration, Duration)>> {

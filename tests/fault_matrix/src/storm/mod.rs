@@ -182,13 +182,13 @@ fn attempt(
     shared: &Shared,
 ) -> Result<Outcome> {
     let on = round.all.on;
-    let (_, world) = match open.take().filter(|(before, _)| *before == on) {
-        Some(well) => open.insert(well),
-        None => {
-            // One after the other: each of them needs a core for seconds.
-            let _turn = lock(&shared.turn);
-            open.insert((on, world::open(store, on)?))
-        }
+    let well = open.take().filter(|(before, _)| *before == on);
+    let (_, world) = if let Some(well) = well {
+        open.insert(well)
+    } else {
+        // One after the other: each of them needs a core for seconds.
+        let _turn = lock(&shared.turn);
+        open.insert((on, world::open(store, on)?))
     };
     let version = world.version()?;
     lock(&shared.results)

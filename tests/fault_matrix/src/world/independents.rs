@@ -49,10 +49,7 @@ impl World for Five {
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
-        self.servers
-            .nodes()
-            .iter()
-            .try_for_each(RedisServer::restart_empty)
+        redis::empty(self.servers.nodes())
     }
 
     fn freeze_some(&self, count: usize) -> Result<()> {

@@ -179,7 +179,7 @@ pub(crate) fn held(urls: &[String], secret: Option<&PathBuf>, base: &str) -> Res
     runtime.enable_all().build()?.block_on(async {
         let mut held = Vec::new();
         for url in urls {
-            let client = builder(secret.cloned()).connect(url).await?;
+            let client = patiently(|| builder(secret.cloned()).connect(url)).await?;
             held.extend(client.list(&format!("{base}*")).limit(100).await?);
             client.close(Duration::ZERO).await;
         }
@@ -206,7 +206,7 @@ pub(crate) fn force(url: &str, names: &[&str]) -> Result<()> {
     runtime.enable_all().build()?.block_on(async {
         let client = patiently(|| Client::connect(url)).await?;
         for name in names {
-            client.lock(*name).force_release().await?;
+            client.lock(name).force_release().await?;
         }
         client.close(Duration::ZERO).await;
         Ok(())

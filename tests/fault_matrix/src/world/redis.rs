@@ -43,6 +43,13 @@ pub(super) fn version(server: &RedisServer) -> Result<String> {
     Ok(program.trim().to_owned())
 }
 
+/// Restarts all these servers without their data. All are down before the first of them is back: on a busy machine the
+/// others could bring it the locks again, by a renewal or as its primary, and nothing would be forgotten.
+pub(super) fn empty(servers: &[RedisServer]) -> Result<()> {
+    servers.iter().try_for_each(|server| server.kill())?;
+    servers.iter().try_for_each(RedisServer::restart_empty)
+}
+
 /// The operator's actions that any Redis server supports.
 pub(super) fn operate(server: &RedisServer, deed: Deed) -> Result<()> {
     let words: &[&str] = match deed {

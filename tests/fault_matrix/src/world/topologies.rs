@@ -136,10 +136,7 @@ impl World for Watched {
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
-        self.0
-            .nodes()
-            .iter()
-            .try_for_each(RedisServer::restart_empty)?;
+        redis::empty(self.0.nodes())?;
         self.0.await_ok()
     }
 
@@ -217,10 +214,7 @@ impl World for Sharded {
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
-        self.0
-            .nodes()
-            .iter()
-            .try_for_each(RedisServer::restart_empty)?;
+        redis::empty(self.0.nodes())?;
         self.0.await_ok()
     }
 
