@@ -72,9 +72,9 @@ async fn the_rights_of_the_page_are_enough() {
     next.await.unwrap().unwrap().release().await.unwrap();
     let reader = a.read_write_lock("prices").read().acquire().await;
     reader.unwrap().release().await.unwrap();
-    let lanes = a.semaphore("lanes");
-    lanes.set_permits_if_new(2).await.unwrap();
-    let permit = lanes.acquire().await.unwrap();
+    let semaphore = a.semaphore("lanes");
+    semaphore.set_permits_if_new(2).await.unwrap();
+    let permit = semaphore.acquire().await.unwrap();
     assert_eq!(a.list("lanes").limit(10).await.unwrap(), ["lanes"]);
     permit.release().await.unwrap();
     real_servers::runs_once(&a, "report").await.unwrap();
