@@ -78,7 +78,7 @@ const BESIDE: &str = "
 *Redisson*: *two at once*, holds that had been lost when `unlock` was called, *nobody* and *again* in one run of the same scenario with three Redisson clients in place of ours, which take the same locks with a
 `lockWatchdogTimeout` of 2 s and Redisson's defaults otherwise. By default a grant must reach one replica, as with `any`; there is no `all`. In RedLock it is
 `RedissonRedLock`. Redisson tells nobody of a loss, so a holder believes in its lock from the return of `tryLock` until it calls `unlock`. It promises
-nothing of all this, and is not judged.
+nothing of all this, and is not judged. A dot: not run.
 ";
 
 pub(super) fn page(results: &Results, took: Duration) -> String {
