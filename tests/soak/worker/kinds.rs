@@ -12,7 +12,7 @@ use tidelock::{Client, ErrorKind, Lock};
 
 use crate::World;
 use crate::hold::{Held, acquire, briefly, part_with};
-use crate::record::{Kind, Mode, PERMITS, Record, What};
+use crate::record::{Kind, MARKS_STAY, Mode, PERMITS, Record, What};
 
 /// How many tasks of a process do each of them.
 pub(crate) const TASKS: [(Kind, u64); 16] = [
@@ -36,7 +36,7 @@ pub(crate) const TASKS: [(Kind, u64); 16] = [
 
 /// The length of a job's slot, and for how long its mark is kept.
 const SLOT: Duration = Duration::from_millis(200);
-const KEEP: Duration = Duration::from_secs(30);
+const KEEP: Duration = Duration::from_secs(MARKS_STAY);
 
 /// The interval at which a long hold tells that it still stands.
 const LOOK: Duration = Duration::from_millis(200);

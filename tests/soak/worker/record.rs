@@ -196,6 +196,9 @@ pub(crate) const PERMITS: u32 = 5;
 pub(crate) const MEMBERS: u32 = 2;
 pub(crate) const COUNT: u32 = 3;
 
+/// How long the mark of a job's slot is kept, in seconds. A call that comes so late finds no mark and runs its slot again.
+pub(crate) const MARKS_STAY: u64 = 300;
+
 /// One record. Fields that do not apply are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {

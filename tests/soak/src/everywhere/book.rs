@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::record::{COUNT, Kind, MEMBERS, Mode, PERMITS, Record, What};
+use crate::record::{COUNT, Kind, MARKS_STAY, MEMBERS, Mode, PERMITS, Record, What};
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +29,7 @@ pub(super) enum Finding {
 pub(super) const TOKENS: &str = "tokens, each larger than all before";
 pub(super) const LATE: &str = "late holders refused by their token";
 pub(super) const RAN_OUT: &str = "claims that had run out when the next holder came";
+pub(super) const TOO_LATE: &str = "job slots that were called so late that their mark had ended";
 pub(super) const AGAIN: &str = "job slots that were run again after a failure";
 
 #[derive(Debug)]
@@ -99,6 +100,8 @@ impl Book {
             What::Sets => self.set(),
             What::Succeeds => self.succeed(record),
             What::Fails => {
+                // The library drops a job whose lock is lost, so the job itself may not have told that it left.
+                self.claims.retain(|claim| !same(claim, record));
                 self.runs.retain(|_, run| !same(&run.record, record));
                 Vec::new()
             }
@@ -256,7 +259,10 @@ impl Book {
             }
             return None;
         };
-        Some(if before.succeeded {
+        let ended = before.record.from + MARKS_STAY * 1_000_000;
+        Some(if before.succeeded && record.from >= ended {
+            Finding::Note(TOO_LATE)
+        } else if before.succeeded {
             Finding::Broken(format!(
                 "a slot was run twice: {}; after {}",
                 shown(record),

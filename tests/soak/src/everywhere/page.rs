@@ -33,6 +33,9 @@ impl Page<'_> {
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         self.result(&mut out);
+        for problem in &self.verdict.problems {
+            line!(out, "\n**Broken:** {problem}");
+        }
         self.kinds(&mut out);
         self.stores(&mut out);
         self.changes(&mut out);
