@@ -28,7 +28,7 @@ Left out are faults that need a server of another kind: a small disk, a clock of
 
 const COLUMNS: &str = "
 *lost*: holds that were lost; each is judged: was it told, and in time. *told late*: those of them that were told after the next grant of the lock, as when the store
-forgot it, or the holder was frozen. *two at once*: how often two processes acted on one lock at the same time, and for how long at most: only after the store forgot it. *stall*: the longest
+forgot it, or the holder was frozen. *two at once*: how often two processes acted on one lock at the same time, and for how long at most: only after the store forgot it, or somebody freed it by force. *stall*: the longest
 time for which a process that nobody had frozen did not get to run, because the machine was busy. *disturbed*: rounds in which the machine was too busy to judge the bounds on waits.
 
 ";
