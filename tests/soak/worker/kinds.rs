@@ -53,16 +53,19 @@ pub(crate) async fn prepare(world: &World) -> Result<()> {
     };
     for number in 0..Kind::Permits.names() {
         let semaphore = client.semaphore(&name(Kind::Permits, number));
-        allow_unsupported(semaphore.set_permits_if_new(PERMITS).await.map(drop))?;
+        allow_failure(semaphore.set_permits_if_new(PERMITS).await.map(drop))?;
     }
     let counted = client.counting_semaphore(&name(Kind::Counted, 0));
-    allow_unsupported(counted.set_permits_if_new(PERMITS).await.map(drop))
+    allow_failure(counted.set_permits_if_new(PERMITS).await.map(drop))
 }
 
-fn allow_unsupported(done: tidelock::Result<()>) -> Result<()> {
+fn allow_failure(done: tidelock::Result<()>) -> Result<()> {
     match done {
-        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error.into()),
-        _ => Ok(()),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+        // The store is late. Other processes of it ask for the same.
+        Err(error) if error.is_retryable() || error.outcome_unknown() => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -77,7 +77,7 @@ impl Store {
         for url in &job.urls {
             let builder = Client::builder()
                 .lease(lease)
-                .connect_within(Duration::from_secs(30));
+                .connect_within(Duration::from_secs(300));
             clients.push(builder.connect(url).await?);
         }
         if clients.len() > 1 {
