@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::chaos::Chaos;
 use super::faults::Faults;
 use super::party::Party;
-use super::recast::{FAIR, PERMIT, SPIN, WRITER};
+use super::recast::{FAIR, PERMIT, Recast, SPIN, WRITER};
 use super::twist::Twisted;
 use crate::builder::ClientBuilder;
 use crate::client::Client;
@@ -42,6 +42,8 @@ pub struct Fixture {
     kept: Option<Arc<dyn Any + Send + Sync>>,
     leftovers: Option<LookForLeftovers>,
     odd_braces: bool,
+    /// Its locks may be parts of a set.
+    sets: bool,
     clock: Clock,
     /// How the store shows an owner.
     shows: fn(OwnerId) -> String,
@@ -82,6 +84,7 @@ impl Fixture {
             leftovers: None,
             shows: |owner| owner.to_string(),
             odd_braces: true,
+            sets: true,
             clock: Clock::Boot,
             #[cfg(feature = "blocking")]
             blocking: false,
@@ -151,22 +154,30 @@ impl Fixture {
         }
     }
 
+    /// Makes each lock one of another kind, which may not be a part of a set.
+    fn recast(self, kind: Recast) -> Self {
+        Self {
+            sets: false,
+            ..self.wrapped(move |_, store| Twisted::wrap(store, kind))
+        }
+    }
+
     /// Makes each lock the write side of a read-write lock. It passes the tests of any lock.
     #[must_use]
     pub fn as_writer(self) -> Self {
-        self.wrapped(|_, store| Twisted::wrap(store, WRITER))
+        self.recast(WRITER)
     }
 
     /// Makes each lock a fair lock. It passes the tests of any lock.
     #[must_use]
     pub fn as_fair(self) -> Self {
-        self.wrapped(|_, store| Twisted::wrap(store, FAIR))
+        self.recast(FAIR)
     }
 
     /// Makes each lock a spin lock. It passes the tests of any lock.
     #[must_use]
     pub fn as_spin(self) -> Self {
-        self.wrapped(|_, store| Twisted::wrap(store, SPIN))
+        self.recast(SPIN)
     }
 
     /// Makes each lock a semaphore with one permit. It passes the tests of any lock.
@@ -174,7 +185,7 @@ impl Fixture {
     pub fn as_permit(self) -> Self {
         Self {
             shows: |owner| owner.permit_id(0),
-            ..self.wrapped(|_, store| Twisted::wrap(store, PERMIT))
+            ..self.recast(PERMIT)
         }
     }
 
@@ -258,6 +269,11 @@ impl Fixture {
     /// True if the store accepts names with braces that form no hash tag.
     pub fn takes_odd_braces(&self) -> bool {
         self.odd_braces
+    }
+
+    /// True if its locks may be parts of a set: only plain locks may.
+    pub fn has_sets(&self) -> bool {
+        self.sets
     }
 
     /// The lease of the clients.

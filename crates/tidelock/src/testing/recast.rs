@@ -8,7 +8,7 @@ use crate::store::{
 };
 
 /// Replaces the kind of every ticket by another kind.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Recast(fn(LockKind) -> LockKind);
 
 /// Every lock is the write side of a read-write lock.

@@ -194,7 +194,7 @@ impl Crew {
                 told = Instant::now();
                 println!("{acquired} acquisitions");
             }
-            self.look()?;
+            self.look();
             for at in 0..self.places.len() {
                 self.attend(at)?;
             }
@@ -297,9 +297,9 @@ impl Crew {
         }
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn look(&mut self) {
         if !self.samples.is_due() {
-            return Ok(());
+            return;
         }
         // A process that stops has ever fewer tasks, and is no measure.
         let working = |place: &&Place| place.stopping.is_none();
@@ -319,7 +319,6 @@ impl Crew {
                 *self.blind.entry(running.store).or_default() += 1;
             }
         }
-        Ok(())
     }
 
     /// Lets every process finish its rounds.

@@ -35,7 +35,7 @@ pub(crate) fn run(plan: &Everywhere) -> Result<ExitCode> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
     println!("seed {seed}, at most {} minutes", plan.minutes);
     let mut crew = Crew::gather(plan, seed)?;
-    let versions = crew.running.iter().map(|running| running.version());
+    let versions = crew.running.iter().map(stores::Running::version);
     let versions = versions.collect::<Result<Vec<_>>>()?.join("; ");
     let machine = machine::describe(versions)?;
     let begun = Instant::now();

@@ -153,10 +153,8 @@ fn tolerance(who: &str, what: &str, first: f64, length: Duration) -> Option<f64>
         // The threads that work for a database in a file come and go.
         THREADS if who.starts_with("sqlite") => Some(8.0),
         THREADS => Some(1.0),
-        DESCRIPTORS | TASKS => Some(8.0),
-        CONNECTIONS => Some(8.0),
+        DESCRIPTORS | TASKS | CONNECTIONS | ENDLESS => Some(8.0),
         LOCKS => Some(24.0),
-        ENDLESS => Some(8.0),
         CHANNELS => Some(64.0),
         ROWS | NODES | ITEMS if settled => Some(200.0 + first / 2.0),
         FILES if settled => Some(8.0 + first / 2.0),

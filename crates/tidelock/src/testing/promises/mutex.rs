@@ -87,6 +87,9 @@ pub async fn a_release_is_done_when_it_returns(fixture: &Fixture) {
 
 /// The parts of a multi lock have one owner in one store. Each is held, renewed and released, and waits for its own holder.
 pub async fn each_part_of_a_multi_lock_is_held_and_released(fixture: &Fixture) {
+    if !fixture.has_sets() {
+        return;
+    }
     let names = [unique("from"), unique("to")];
     let (a, b) = (fixture.party().await, fixture.party().await);
     let both = || {
@@ -97,25 +100,22 @@ pub async fn each_part_of_a_multi_lock_is_held_and_released(fixture: &Fixture) {
     tokio::time::sleep(fixture.lease() * 4 / 3).await;
     assert!(held.is_held(), "each part is renewed");
     for name in &names {
-        let other = b.lock(name).try_acquire().await.expect("answered");
-        assert!(other.is_none(), "{name}");
+        assert!(b.lock(name).is_locked().await, "{name}");
     }
     held.release().await.expect("held");
     for name in &names {
-        let other = b.lock(name).try_acquire().await.expect("answered");
-        let other = other.expect("released with the others");
+        let other = b.lock(name);
+        let other = within("a part", fixture.soon(), other.acquire()).await;
         let waiter = tokio::spawn(both().acquire());
         let waits = async || a.client().stats().waiting == 1;
         eventually("the set waits", fixture.soon(), waits).await;
-        other.release().await.expect("held");
+        other.expect("it waits").release().await.expect("held");
         let held = within("the set", fixture.soon(), waiter).await;
         let held = held.expect("no panic").expect("it waits");
         held.release().await.expect("held");
     }
     for name in &names {
-        let other = b.lock(name).try_acquire().await.expect("answered");
-        let other = other.expect("released with the others");
-        other.release().await.expect("held");
+        assert!(!b.lock(name).is_locked().await, "{name}");
     }
 }
 
