@@ -62,13 +62,11 @@ pub(crate) async fn acquire<G: LockGuard>(
     let asked = Instant::now();
     if rng.u8(..50) == 0 {
         let moment = Duration::from_micros(rng.u64(..20_000));
-        return match tokio::time::timeout(moment, lock.acquire()).await {
-            Ok(result) => Ok(Some(result?)),
-            Err(_) => {
-                world.bench.tell(Record::new(What::Drops, kind))?;
-                Ok(None)
-            }
-        };
+        if let Ok(result) = tokio::time::timeout(moment, lock.acquire()).await {
+            return Ok(Some(result?));
+        }
+        world.bench.tell(Record::new(What::Drops, kind))?;
+        return Ok(None);
     }
     let guard = lock.acquire().await?;
     world.bench.waited(asked);

@@ -33,6 +33,10 @@ type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send +
 
 /// Creates clients that share one store. The tests use their own lock names, so the store need not be empty.
 #[derive(Clone)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "they have nothing to do with each other"
+)]
 pub struct Fixture {
     open: Open,
     lease: Duration,

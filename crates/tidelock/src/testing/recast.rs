@@ -32,7 +32,7 @@ pub(super) const SPIN: Recast = Recast(|kind| match kind {
 pub(super) const PERMIT: Recast = Recast(|_| LockKind::Permits(1));
 
 impl Recast {
-    fn of(&self, ticket: &Ticket) -> Ticket {
+    fn of(self, ticket: &Ticket) -> Ticket {
         Ticket {
             kind: (self.0)(ticket.kind),
             ..ticket.clone()

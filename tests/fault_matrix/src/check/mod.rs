@@ -55,6 +55,10 @@ fn breach(promise: Promise, how: String) -> Breach {
 
 /// The promises of one run.
 #[derive(Debug, Clone, Copy)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "they have nothing to do with each other"
+)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
     /// How long after the lease of a vanished holder the store may take to grant the lock again.
