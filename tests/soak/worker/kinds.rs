@@ -53,19 +53,23 @@ pub(crate) async fn prepare(world: &World) -> Result<()> {
     };
     for number in 0..Kind::Permits.names() {
         let semaphore = client.semaphore(&name(Kind::Permits, number));
-        allow_failure(semaphore.set_permits_if_new(PERMITS).await.map(drop))?;
+        until_set(|| semaphore.set_permits_if_new(PERMITS)).await?;
     }
     let counted = client.counting_semaphore(&name(Kind::Counted, 0));
-    allow_failure(counted.set_permits_if_new(PERMITS).await.map(drop))
+    until_set(|| counted.set_permits_if_new(PERMITS)).await
 }
 
-fn allow_failure(done: tidelock::Result<()>) -> Result<()> {
-    match done {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
-        // The store is late. Other processes of it ask for the same.
-        Err(error) if error.is_retryable() || error.outcome_unknown() => Ok(()),
-        Err(error) => Err(error.into()),
+/// Repeats the call while the store is late: without a number, those who want permits wait without end.
+async fn until_set<F: Future<Output = tidelock::Result<bool>>>(set: impl Fn() -> F) -> Result<()> {
+    loop {
+        match set().await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(error) if error.is_retryable() || error.outcome_unknown() => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
