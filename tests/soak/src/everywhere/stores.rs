@@ -377,6 +377,9 @@ fn redis_class(key: &str, left: i64) -> &'static str {
         "token counters"
     } else if key.starts_with("permits-") || key.starts_with("counted-") {
         "numbers of permits"
+    } else if key.starts_with("redisson_lock_queue:") || key.starts_with("redisson_lock_timeout:") {
+        // The next user of the lock removes waiters that are dead. Here nobody comes any more.
+        "waiters of fair locks that were killed"
     } else if left >= 0 && key.starts_with("tidelock:") {
         "records that end"
     } else if left == -2 {
