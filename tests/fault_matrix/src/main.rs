@@ -16,6 +16,7 @@ mod notes;
 mod partitions;
 mod report;
 mod role;
+mod shared;
 mod stage;
 mod store;
 mod stories;

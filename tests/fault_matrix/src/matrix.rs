@@ -1,10 +1,9 @@
 //! Runs the chosen part of the matrix, several stores in parallel.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +13,7 @@ use crate::Args;
 use crate::catalogue::{Answer, Row, rows};
 use crate::named::{Index, Test};
 use crate::report;
+use crate::shared::lock;
 use crate::stage::{self, Outcome, Story};
 use crate::store::Store;
 use crate::world::{self, On, World};
@@ -253,15 +253,6 @@ fn line(store: Store, story: &Story, outcome: &Outcome) -> String {
         outcome.grants,
         outcome.losses
     );
-    for breach in outcome.breaches.iter().take(4) {
-        let _ = write!(text, "\n      {breach}");
-    }
-    if let Some(files) = &outcome.files {
-        let _ = write!(text, "\n      histories: {}", files.display());
-    }
+    text.push_str(&outcome.details(4));
     text
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -134,6 +134,15 @@ impl Outcome {
         }
     }
 
+    /// At most so many breaches, and where the histories are kept, each on a line of its own.
+    pub(crate) fn details(&self, most: usize) -> String {
+        let breaches = self.breaches.iter().take(most);
+        let breaches = breaches.map(|breach| format!("\n      {breach}"));
+        let files = self.files.iter();
+        let files = files.map(|files| format!("\n      histories: {}", files.display()));
+        breaches.chain(files).collect()
+    }
+
     /// The result of a run that did not begin.
     pub(crate) fn broken(error: &anyhow::Error) -> Self {
         Self {

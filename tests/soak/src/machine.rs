@@ -1,5 +1,6 @@
 //! Describes the machine and the server of a measurement.
 
+use std::fmt::Write as _;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -37,6 +38,16 @@ pub(crate) fn describe(servers: String) -> Result<Vec<(&'static str, String)>> {
         ("commit", said("git", &["describe", "--always", "--dirty"])),
         ("date", said("date", &["-u", "+%F"])),
     ])
+}
+
+/// The same as the last table of a page.
+pub(crate) fn table(rows: &[(&'static str, String)]) -> String {
+    let mut table = String::from("\n\n| measured on | |\n| --- | --- |\n");
+    for (what, is) in rows {
+        // Writing to a string does not fail.
+        let _ = writeln!(table, "| {what} | {is} |");
+    }
+    table
 }
 
 fn said(program: &str, args: &[&str]) -> String {

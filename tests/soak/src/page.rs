@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::faults;
+use crate::machine;
 use crate::plan::{FAST, LEASE, SLOW, Soak};
+use crate::thirds;
 use crate::verdict::Verdict;
 
 #[derive(Debug)]
@@ -27,7 +29,7 @@ impl Page<'_> {
         self.checks(&mut out);
         self.holds(&mut out);
         self.faults(&mut out);
-        self.thirds(&mut out);
+        out.push_str(&thirds::table("of", &self.verdict.rows));
         out.trim_end().to_owned()
     }
 
@@ -134,28 +136,6 @@ impl Page<'_> {
         }
     }
 
-    fn thirds(&self, out: &mut String) {
-        line!(
-            out,
-            "\n| of | median of | first third | last third | may be more by |"
-        );
-        line!(out, "| --- | --- | ---: | ---: | ---: |");
-        for row in &self.verdict.rows {
-            let more = row
-                .more
-                .map_or_else(|| "not judged".to_owned(), |more| format!("{more:.1}"));
-            let mark = if row.is_flat() { "" } else { " **!**" };
-            line!(
-                out,
-                "| {} | {} | {:.1} | {:.1}{mark} | {more} |",
-                row.who,
-                row.what,
-                row.first,
-                row.last
-            );
-        }
-    }
-
     /// The full text of `docs/soak.md`.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
@@ -174,11 +154,7 @@ impl Page<'_> {
         ));
         out.push('\n');
         out.push_str(&self.table());
-        line!(out, "\n\n| measured on | |");
-        line!(out, "| --- | --- |");
-        for (what, is) in self.machine {
-            line!(out, "| {what} | {is} |");
-        }
+        out.push_str(&machine::table(self.machine));
         out
     }
 }

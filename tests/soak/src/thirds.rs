@@ -1,5 +1,6 @@
 //! Leak check: compares the medians of the last third of a run with those of the first.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::plan::names;
@@ -33,6 +34,32 @@ impl Row {
     pub(crate) fn is_flat(&self) -> bool {
         self.more.is_none_or(|more| self.last <= self.first + more)
     }
+}
+
+/// The rows as a table. `of` is the title of the first column.
+pub(crate) fn table<'a>(of: &str, rows: impl IntoIterator<Item = &'a Row>) -> String {
+    let mut table = format!(
+        "\n| {of} | median of | first third | last third | may be more by |\n| --- | --- | ---: | ---: | ---: |\n"
+    );
+    for row in rows {
+        let more = row
+            .more
+            .map_or_else(|| "not judged".to_owned(), |more| format!("{more:.1}"));
+        let mark = if row.is_flat() { "" } else { " **!**" };
+        let Row {
+            who,
+            what,
+            first,
+            last,
+            ..
+        } = row;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            table,
+            "| {who} | {what} | {first:.1} | {last:.1}{mark} | {more} |"
+        );
+    }
+    table
 }
 
 /// What grew by more than it may, as lines of the report.

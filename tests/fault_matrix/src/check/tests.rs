@@ -415,71 +415,50 @@ fn a_waiter_that_was_killed_may_hold_the_lock_for_a_lease() {
     caught(&all(&history(5.5), &notes, &terms), Promise::Wake);
 }
 
-/// The first is killed at 1.2, so its lease ends at 1.8; the second is killed at 1.65, while it waits.
-#[test]
-fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
-    let found = |queues, taken| {
-        let history = story(&[
-            (1.0, "1.1.1", What::Asked),
-            (1.0, "1.1.1", granted(1, 1.5)),
-            (1.1, "2.1.1", What::Asked),
-            (1.15, "3.1.1", What::Asked),
-            (1.2, "1.1.1", step(1.7)),
-            (taken, "3.1.1", granted(2, taken + 0.5)),
-            (taken + 0.1, "3.1.1", What::Left),
-            (taken + 0.1, "3.1.1", What::Released),
-        ]);
-        let killed = [(1, 1.2), (2, 1.65)];
-        let notes = Notes {
-            killed: killed
-                .map(|(process, at)| (process, Duration::from_secs_f64(at)))
-                .into(),
-            ended: Duration::from_secs(9),
-            ..Notes::default()
-        };
-        let terms = Terms {
-            queues,
-            typical_wake: None,
-            ..terms()
-        };
-        all(&history, &notes, &terms)
+/// The first holds the lock and is killed at 1.2: its lease is proved until 1.7, and ends at 1.8. The second is killed while it
+/// waits. The third is granted the lock at `taken`.
+fn two_are_killed(second: f64, taken: f64, queues: bool) -> Vec<Breach> {
+    let history = story(&[
+        (1.0, "1.1.1", What::Asked),
+        (1.0, "1.1.1", granted(1, 1.5)),
+        (1.1, "2.1.1", What::Asked),
+        (1.15, "3.1.1", What::Asked),
+        (1.2, "1.1.1", step(1.7)),
+        (taken, "3.1.1", granted(2, taken + 0.5)),
+        (taken + 0.1, "3.1.1", What::Left),
+        (taken + 0.1, "3.1.1", What::Released),
+    ]);
+    let killed = [(1, 1.2), (2, second)];
+    let notes = Notes {
+        killed: killed
+            .map(|(process, at)| (process, Duration::from_secs_f64(at)))
+            .into(),
+        ended: Duration::from_secs(9),
+        ..Notes::default()
     };
-    assert!(found(true, 3.2).is_empty(), "{:?}", found(true, 3.2));
-    caught(&found(true, 3.6), Promise::Wake);
-    caught(&found(false, 3.2), Promise::Wake);
+    let terms = Terms {
+        queues,
+        typical_wake: None,
+        ..terms()
+    };
+    all(&history, &notes, &terms)
 }
 
-/// The lease of the first is proved until 1.7, and ends at 1.8. The second is killed in between: it may have been granted the lock.
+#[test]
+fn a_waiter_that_was_killed_stays_in_a_queue_for_a_lease() {
+    let early = two_are_killed(1.65, 3.2, true);
+    assert!(early.is_empty(), "{early:?}");
+    caught(&two_are_killed(1.65, 3.6, true), Promise::Wake);
+    caught(&two_are_killed(1.65, 3.2, false), Promise::Wake);
+}
+
+/// It is killed in the time in which the lease may have ended.
 #[test]
 fn a_waiter_that_was_killed_when_a_lease_ended_may_hold_the_lock() {
-    let found = |killed, taken| {
-        let history = story(&[
-            (1.0, "1.1.1", What::Asked),
-            (1.0, "1.1.1", granted(1, 1.5)),
-            (1.1, "2.1.1", What::Asked),
-            (1.15, "3.1.1", What::Asked),
-            (1.2, "1.1.1", step(1.7)),
-            (taken, "3.1.1", granted(2, taken + 0.5)),
-            (taken + 0.1, "3.1.1", What::Left),
-            (taken + 0.1, "3.1.1", What::Released),
-        ]);
-        let killed = [(1, 1.2), (2, killed)];
-        let notes = Notes {
-            killed: killed
-                .map(|(process, at)| (process, Duration::from_secs_f64(at)))
-                .into(),
-            ended: Duration::from_secs(9),
-            ..Notes::default()
-        };
-        let terms = Terms {
-            typical_wake: None,
-            ..terms()
-        };
-        all(&history, &notes, &terms)
-    };
-    assert!(found(1.75, 3.2).is_empty(), "{:?}", found(1.75, 3.2));
-    caught(&found(1.75, 3.6), Promise::Wake);
-    caught(&found(1.65, 3.2), Promise::Wake);
+    let early = two_are_killed(1.75, 3.2, false);
+    assert!(early.is_empty(), "{early:?}");
+    caught(&two_are_killed(1.75, 3.6, false), Promise::Wake);
+    caught(&two_are_killed(1.65, 3.2, false), Promise::Wake);
 }
 
 #[test]

@@ -7,11 +7,10 @@ mod page;
 mod seen;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use testkit::hosts::Network;
 
 use crate::check::{Breach, Promise};
+use crate::shared::lock;
 use crate::stage::{self, Outcome, Story};
 use crate::worker::{Library, Lie};
 use crate::world::{Spread, Topology, World};
@@ -276,18 +276,8 @@ fn line(scenario: &Scenario, outcome: &Outcome) -> String {
     }
     // Of Redisson only whether a run came to its end is of interest.
     let shown = if redisson { 0 } else { 4 };
-    for breach in breaches.iter().take(shown) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n      {breach}");
-    }
-    if let Some(files) = &outcome.files {
-        let _ = write!(text, "\n      histories: {}", files.display());
-    }
+    text.push_str(&outcome.details(shown));
     text
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@ mod page;
 mod round;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +20,7 @@ use testkit::process::boot_time;
 use self::gauge::Gauge;
 use self::round::Round;
 use crate::partitions::Seen;
+use crate::shared::lock;
 use crate::stage::{self, Outcome, Run};
 use crate::store::Store;
 use crate::worker::Lie;
@@ -251,16 +251,6 @@ fn line(store: Store, seed: u64, faults: &[&str], outcome: &Outcome, work: Durat
     if seen.disturbed > 0 {
         text.push_str(" (disturbed)");
     }
-    for breach in breaches.iter().take(4) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n      {breach}");
-    }
-    if let Some(files) = &outcome.files {
-        let _ = write!(text, "\n      histories: {}", files.display());
-    }
+    text.push_str(&outcome.details(4));
     text
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,9 +8,10 @@ use super::judge::Build;
 use super::plan::Everywhere;
 use super::stores::Store;
 use super::verdict::Verdict;
+use crate::machine;
 use crate::record::Kind;
 use crate::samples::{DESCRIPTORS, MEMORY, TASKS, THREADS};
-use crate::thirds::Row;
+use crate::thirds::{self, Row};
 
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
@@ -197,25 +198,8 @@ impl Page<'_> {
     }
 
     fn servers(&self, out: &mut String) {
-        line!(
-            out,
-            "\n| server | median of | first third | last third | may be more by |"
-        );
-        line!(out, "| --- | --- | ---: | ---: | ---: |");
-        for row in self.verdict.rows.iter().filter(|row| !is_process(row)) {
-            let more = row
-                .more
-                .map_or_else(|| "not judged".to_owned(), |more| format!("{more:.1}"));
-            let mark = if row.is_flat() { "" } else { " **!**" };
-            line!(
-                out,
-                "| {} | {} | {:.1} | {:.1}{mark} | {more} |",
-                row.who,
-                row.what,
-                row.first,
-                row.last
-            );
-        }
+        let servers = self.verdict.rows.iter().filter(|row| !is_process(row));
+        out.push_str(&thirds::table("server", servers));
     }
 
     /// The full text of `docs/soak-everywhere.md`.
@@ -232,11 +216,7 @@ impl Page<'_> {
         out.push_str(&format!(include_str!("page.md"), lease = self.plan.lease));
         out.push('\n');
         out.push_str(&self.table());
-        line!(out, "\n\n| measured on | |");
-        line!(out, "| --- | --- |");
-        for (what, is) in self.machine {
-            line!(out, "| {what} | {is} |");
-        }
+        out.push_str(&machine::table(self.machine));
         out
     }
 }
