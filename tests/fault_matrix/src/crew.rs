@@ -111,7 +111,7 @@ impl Crew {
             lease: plan.lease(),
             seed: plan.seed,
         };
-        // A worker opens its file anew and finds whatever was there.
+        // `create_new` fails if the file exists. Otherwise the lines of an earlier worker would count as those of this one.
         File::create_new(file)?;
         redisson_worker(self.host(number), &worker)
     }

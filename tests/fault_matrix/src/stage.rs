@@ -354,7 +354,7 @@ impl<'a> Stage<'a> {
 
 /// What happens in a run.
 pub(crate) struct Run<'a> {
-    /// What is said of the run as a whole.
+    /// The settings of the whole run: what may be lost, and how its processes behave.
     pub(crate) story: &'a Story,
     /// Its faults, one after the other.
     pub(crate) faults: &'a [Story],

@@ -383,7 +383,7 @@ async fn a_wait_ends_after_an_outage_of_a_lease_and_a_try_after_a_response_timeo
     assert!(tried >= second && tried < second * 2, "{tried:?}");
 }
 
-/// Whoever waited in vain hears of the outage only while it lasts. After it, the lock was held.
+/// A wait that times out reports an outage only if the outage still lasts. If it is over, the error says that the lock is held.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_outlasts_an_outage_says_that_the_lock_was_held() {
     let (second, plug) = (Duration::from_secs(1), Plug::new());

@@ -1,4 +1,4 @@
-//! What is known of one name: who claims it, and which rules that breaks.
+//! The claims of one name, and the rules that they break.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -273,7 +273,7 @@ impl Book {
         })
     }
 
-    /// Whoever has run the slot since this run began did so although it succeeded.
+    /// If another process has begun to run the slot since this run began, the slot was run twice.
     fn succeed(&mut self, record: &Record) -> Vec<Finding> {
         match self.runs.get_mut(&record.mark) {
             Some(run) if same(&run.record, record) => {

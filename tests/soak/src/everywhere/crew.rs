@@ -31,7 +31,7 @@ struct Place {
     generation: u32,
     build: Build,
     process: Spawned,
-    /// When the process is to be replaced, if this is the place that changes hands.
+    /// When the process in this place is replaced. `None`: it stays for the whole run.
     due: Option<Instant>,
     stopping: Option<Instant>,
 }

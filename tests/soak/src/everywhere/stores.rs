@@ -265,7 +265,7 @@ impl Running {
         Ok(())
     }
 
-    /// What is left in the store when nobody uses it any more: a text for the page, and what should not be there.
+    /// What the store keeps after all processes have ended: a text for the page, and the keys that must not be there.
     pub(crate) fn left(&self) -> Result<(String, Vec<String>)> {
         Ok(match &self.servers {
             Servers::None => (

@@ -21,7 +21,7 @@ fn next(record: &Record, what: What, at: u64) -> Record {
     }
 }
 
-/// What is broken by these records, in their order.
+/// The rules that these records break, in the order of the records.
 fn broken(records: &[Record]) -> Vec<String> {
     let mut book = Book::default();
     let found = records.iter().flat_map(|record| book.take(record, false));
