@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::sqlite::byte_locks::ByteLocks;
@@ -102,9 +103,9 @@ impl ProcessQueue {
 
     /// True if this process is behind others in the queue and no process shows that it holds the lock. The processes
     /// ahead may be frozen.
-    pub(crate) fn is_overdue(&self, name: &str) -> bool {
+    pub(crate) fn is_overdue(&self, name: &str, now: Instant) -> bool {
         let spots = self.lock();
-        spots.get(name).is_some_and(|spot| spot.is_overdue())
+        spots.get(name).is_some_and(|spot| spot.is_overdue(now))
     }
 
     /// Counts the other processes that are known to wait for the lock: zero, one or two.
@@ -149,7 +150,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use crate::store::sqlite::holder_bytes::HolderBytes;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 
@@ -254,12 +255,15 @@ mod tests {
     fn those_behind_are_overdue_when_nobody_shows_that_it_holds_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let (holder, [first, _, third]) = three(folder.path());
-        assert!(!third.0.is_overdue("a"), "it is held");
+        // One instant for all calls: the pause until the next check is as short as this test.
+        let now = Instant::now();
+        let is_overdue = |stands: &Stands| stands.0.is_overdue("a", now);
+        assert!(!is_overdue(&third), "it is held");
         holder.hide("a");
-        assert!(!third.0.is_overdue("a"), "only just");
-        assert!(third.0.is_overdue("a"));
-        assert!(!third.0.is_overdue("a"), "not again at once");
-        assert!(!first.0.is_overdue("a"), "it looks by itself");
+        assert!(!is_overdue(&third), "only just");
+        assert!(is_overdue(&third));
+        assert!(!is_overdue(&third), "not again at once");
+        assert!(!is_overdue(&first), "it looks by itself");
     }
 
     #[test]

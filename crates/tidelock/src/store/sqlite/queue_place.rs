@@ -130,8 +130,8 @@ impl QueuePlace {
     /// See [`Queue::is_overdue`](crate::store::sqlite::queue::Queue::is_overdue). Returns true only if two checks in a row find the
     /// byte free: between two holders no process has locked it. After that, it returns false until the process has
     /// waited half as long again, because a thousand processes may do the same.
-    pub(crate) fn is_overdue(&self) -> bool {
-        let (mut state, now) = (self.lock(), Instant::now());
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        let mut state = self.lock();
         let free = state.rank == QueueRank::Behind && !self.ranges.is_taken(self.bytes.held);
         let overdue = std::mem::replace(&mut state.was_free, free) && free && now >= state.ask_at;
         if overdue {

@@ -197,7 +197,7 @@ impl FileWatch {
             return;
         };
         for name in self.names() {
-            if queue.is_overdue(&name) {
+            if queue.is_overdue(&name, std::time::Instant::now()) {
                 self.wake(&name);
             }
         }
