@@ -51,6 +51,7 @@ pub(crate) mod set;
 pub(crate) mod side_order;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+pub(crate) mod ticket_key;
 #[cfg(any(
     feature = "etcd",
     feature = "mysql",

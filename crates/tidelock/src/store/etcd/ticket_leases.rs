@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::ticket_key::TicketKey;
 use crate::store::{BootInstant, Name, OwnerId, Ticket, Timers};
 
 /// Bounds how long a ticket is remembered after its last use and the length of its lease. A withdrawn ticket is refused
@@ -39,7 +40,7 @@ pub(crate) struct TicketLeases {
 
 #[derive(Debug, Default)]
 struct TicketLeasesState {
-    tickets: HashMap<(OwnerId, Name), TicketRecord>,
+    tickets: HashMap<TicketKey, TicketRecord>,
     /// The number of tickets at which expired ones are removed next.
     crowded: usize,
     /// Leases without a key, each with the instant until which a reuse makes sense.
@@ -158,14 +159,14 @@ impl TicketLeases {
 
     /// Counts that request as done: it was answered, or it certainly had no effect.
     pub(crate) fn answered(&self, ticket: &Ticket) {
-        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+        if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
             entry.unanswered = entry.unanswered.saturating_sub(1);
         }
     }
 
     /// An answer showed that its key does not exist. A request in flight may still write it.
     pub(crate) fn absent(&self, ticket: &Ticket) {
-        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+        if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
             entry.may_exist = entry.unanswered > 0;
         }
     }
@@ -188,7 +189,7 @@ impl TicketLeases {
 
     /// Forgets a lease that no longer exists at the server, or that is about to be revoked.
     pub(crate) fn ended(&self, ticket: &Ticket, id: i64) {
-        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+        if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
             entry.leases.retain(|lease| lease.id != id);
             entry.markers.retain(|lease| lease.id != id);
         }
@@ -203,7 +204,7 @@ impl TicketLeases {
     /// How long its marker outlives its key. Zero: it has no marker.
     pub(crate) fn delay(&self, ticket: &Ticket) -> Duration {
         let known = self.lock();
-        let entry = known.tickets.get(&key(ticket));
+        let entry = known.tickets.get(&TicketKey::of(ticket));
         entry.map_or(Duration::ZERO, |entry| entry.delay)
     }
 
@@ -219,7 +220,7 @@ impl TicketLeases {
     /// The leases of its marker, newest last.
     pub(crate) fn markers(&self, ticket: &Ticket) -> Vec<i64> {
         let known = self.lock();
-        let entry = known.tickets.get(&key(ticket));
+        let entry = known.tickets.get(&TicketKey::of(ticket));
         entry.map_or_else(Vec::new, |entry| ids(&entry.markers))
     }
 
@@ -233,13 +234,13 @@ impl TicketLeases {
     /// The leases of its marker to revoke now: all of them, unless the hold ended without a release.
     pub(crate) fn needless(&self, ticket: &Ticket, released: bool) -> Vec<i64> {
         let known = self.lock();
-        let entry = known.tickets.get(&key(ticket));
+        let entry = known.tickets.get(&TicketKey::of(ticket));
         entry.map_or_else(Vec::new, |entry| entry.needless(released))
     }
 
     /// Records the lease its key is under. It is not the newest lease if moving the key to that one has failed.
     pub(crate) fn record_key_lease(&self, ticket: &Ticket, id: i64) {
-        if let Some(entry) = self.lock().tickets.get_mut(&key(ticket)) {
+        if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
             entry.leases.sort_by_key(|lease| lease.id == id);
         }
     }
@@ -250,18 +251,25 @@ impl TicketLeases {
     }
 
     pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {
-        self.lock().tickets.get(&key(ticket))?.revision
+        self.lock().tickets.get(&TicketKey::of(ticket))?.revision
     }
 
     /// Records that a reader takes over the place of a writer, before anything is sent. `None`: the writer does not hold
     /// the lock, as far as this client knows. An error: the reader's ticket has been withdrawn.
     pub(crate) fn join(&self, reader: &Ticket, writer: &OwnerId) -> Result<Option<TakenPlace>> {
         let mut known = self.lock();
-        if let Some(joined) = known.tickets.get(&key(reader)).and_then(|own| own.joined) {
+        if let Some(joined) = known
+            .tickets
+            .get(&TicketKey::of(reader))
+            .and_then(|own| own.joined)
+        {
             self.at(&mut known, reader).refuse_if_withdrawn()?;
             return Ok(Some(joined));
         }
-        let of_writer = (writer.clone(), reader.name.clone());
+        let of_writer = TicketKey {
+            owner: writer.clone(),
+            name: reader.name.clone(),
+        };
         let held = known.tickets.get_mut(&of_writer);
         let Some(held) = held.filter(|held| held.granted && held.stage == TicketStage::Open) else {
             return Ok(None);
@@ -279,19 +287,19 @@ impl TicketLeases {
 
     /// What this reader has of a writer. `None`: it joined none.
     pub(crate) fn joined(&self, ticket: &Ticket) -> Option<TakenPlace> {
-        self.lock().tickets.get(&key(ticket))?.joined
+        self.lock().tickets.get(&TicketKey::of(ticket))?.joined
     }
 
     /// Whether a reader may have taken over the place of this writer.
     pub(crate) fn is_followed(&self, ticket: &Ticket) -> bool {
         let known = self.lock();
-        let entry = known.tickets.get(&key(ticket));
+        let entry = known.tickets.get(&TicketKey::of(ticket));
         entry.is_some_and(|entry| entry.followed)
     }
 
     /// The lease id that names its key. `None`: no request can have created a key.
     pub(crate) fn id(&self, ticket: &Ticket) -> Option<i64> {
-        self.lock().tickets.get(&key(ticket))?.id
+        self.lock().tickets.get(&TicketKey::of(ticket))?.id
     }
 
     /// Withdraws a ticket: no more requests are sent for it. Returns the work that is left.
@@ -315,7 +323,7 @@ impl TicketLeases {
     pub(crate) fn settle(&self, ticket: &Ticket, lives: bool) -> Vec<i64> {
         let now = self.timers.now();
         let mut known = self.lock();
-        let Some(entry) = known.tickets.get_mut(&key(ticket)) else {
+        let Some(entry) = known.tickets.get_mut(&TicketKey::of(ticket)) else {
             return Vec::new();
         };
         entry.may_exist = false;
@@ -327,7 +335,7 @@ impl TicketLeases {
         let mut leases = std::mem::take(&mut entry.leases);
         // A withdrawn ticket stays, so that its late attempts are still refused.
         if entry.stage == TicketStage::Open {
-            known.tickets.remove(&key(ticket));
+            known.tickets.remove(&TicketKey::of(ticket));
         }
         if lives
             && clear
@@ -347,7 +355,7 @@ impl TicketLeases {
             known.tickets.retain(|_, entry| entry.until > now);
             known.crowded = known.tickets.len() * 2;
         }
-        let entry = known.tickets.entry(key(ticket));
+        let entry = known.tickets.entry(TicketKey::of(ticket));
         let entry = entry.or_insert_with(|| TicketRecord {
             id: None,
             leases: Vec::new(),
@@ -373,11 +381,6 @@ impl TicketLeases {
     fn lock(&self) -> MutexGuard<'_, TicketLeasesState> {
         self.known.lock()
     }
-}
-
-/// Includes the name, because all locks of a set have the same owner.
-fn key(ticket: &Ticket) -> (OwnerId, Name) {
-    (ticket.owner.clone(), ticket.name.clone())
 }
 
 fn ids(leases: &[Lease]) -> Vec<i64> {

@@ -35,7 +35,7 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
         }
         let now = set.timers.now();
         let spent = now.since(begun);
-        let doubt = set.in_doubt_log.in_doubt(&ask.ticket.owner);
+        let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
         let comes_back = in_vain && !ask.patience.is_zero();
         if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
             wait.wake = wait.wake.map(|wake| wake.of_part(part));

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
-use crate::store::{BootInstant, OwnerId};
+use crate::store::ticket_key::TicketKey;
+use crate::store::{BootInstant, Ticket};
 
 /// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
 const ENTRY_TTL: Duration = Duration::from_secs(600);
 
 /// Entries by ticket.
 #[derive(Debug, Default)]
-pub(crate) struct InDoubtLog(Mutex<HashMap<OwnerId, InDoubtEntry>>);
+pub(crate) struct InDoubtLog(Mutex<HashMap<TicketKey, InDoubtEntry>>);
 
 #[derive(Debug)]
 struct InDoubtEntry {
@@ -69,34 +70,34 @@ impl InDoubtEntry {
 
 impl InDoubtLog {
     /// Records that a request of the ticket got no answer from a member.
-    pub(crate) fn doubt(&self, owner: &OwnerId, part: usize, parts: usize, now: BootInstant) {
+    pub(crate) fn doubt(&self, ticket: &Ticket, part: usize, parts: usize, now: BootInstant) {
         let mut in_doubt_log = self.lock();
-        note(&mut in_doubt_log, owner, parts, now).marks[part].doubt = true;
+        note(&mut in_doubt_log, ticket, parts, now).marks[part].doubt = true;
     }
 
     /// Whether a request of the ticket may still take effect at a member.
-    pub(crate) fn in_doubt(&self, owner: &OwnerId) -> bool {
+    pub(crate) fn in_doubt(&self, ticket: &Ticket) -> bool {
         self.lock()
-            .get(owner)
+            .get(&TicketKey::of(ticket))
             .is_some_and(InDoubtEntry::is_in_doubt)
     }
 
     /// Records that a release or withdrawal begins, and returns the state of the ticket at each member.
     pub(crate) fn begin_end(
         &self,
-        owner: &OwnerId,
+        ticket: &Ticket,
         parts: usize,
         now: BootInstant,
     ) -> Vec<MemberDoubt> {
         let mut in_doubt_log = self.lock();
-        let note = note(&mut in_doubt_log, owner, parts, now);
+        let note = note(&mut in_doubt_log, ticket, parts, now);
         note.ending = true;
         note.marks.clone()
     }
 
     /// Records the state after an attempt to release or withdraw.
-    pub(crate) fn end(&self, owner: &OwnerId, marks: &[MemberDoubt], done: bool) {
-        self.change(owner, |note| {
+    pub(crate) fn end(&self, ticket: &Ticket, marks: &[MemberDoubt], done: bool) {
+        self.change(ticket, |note| {
             note.marks.copy_from_slice(marks);
             note.done = done;
         });
@@ -104,21 +105,21 @@ impl InDoubtLog {
 
     /// Records that a renewal is in flight. Its entry stays until it ends, so that the renewal sees a release that
     /// begins meanwhile.
-    pub(crate) fn begin_renewal(&self, owner: &OwnerId, parts: usize, now: BootInstant) {
-        note(&mut self.lock(), owner, parts, now).renewals += 1;
+    pub(crate) fn begin_renewal(&self, ticket: &Ticket, parts: usize, now: BootInstant) {
+        note(&mut self.lock(), ticket, parts, now).renewals += 1;
     }
 
     /// Records that a renewal has ended.
-    pub(crate) fn end_renewal(&self, owner: &OwnerId) {
-        self.change(owner, |note| {
+    pub(crate) fn end_renewal(&self, ticket: &Ticket) {
+        self.change(ticket, |note| {
             note.renewals = note.renewals.saturating_sub(1);
         });
     }
 
     /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there from
     /// now on.
-    pub(crate) fn may_mend(&self, owner: &OwnerId, part: usize) -> bool {
-        match self.lock().get_mut(owner) {
+    pub(crate) fn may_mend(&self, ticket: &Ticket, part: usize) -> bool {
+        match self.lock().get_mut(&TicketKey::of(ticket)) {
             Some(note) if !note.ending => {
                 note.marks[part].doubt = true;
                 true
@@ -128,32 +129,33 @@ impl InDoubtLog {
     }
 
     /// Records that the request that restores the lock was answered.
-    pub(crate) fn repaired(&self, owner: &OwnerId, part: usize) {
-        self.change(owner, |note| {
+    pub(crate) fn repaired(&self, ticket: &Ticket, part: usize) {
+        self.change(ticket, |note| {
             if !note.ending {
                 note.marks[part].doubt = false;
             }
         });
     }
 
-    fn change(&self, owner: &OwnerId, change: impl FnOnce(&mut InDoubtEntry)) {
+    fn change(&self, ticket: &Ticket, change: impl FnOnce(&mut InDoubtEntry)) {
         let mut in_doubt_log = self.lock();
-        if let Some(note) = in_doubt_log.get_mut(owner) {
+        let key = TicketKey::of(ticket);
+        if let Some(note) = in_doubt_log.get_mut(&key) {
             change(note);
             if note.is_void() {
-                in_doubt_log.remove(owner);
+                in_doubt_log.remove(&key);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, InDoubtEntry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TicketKey, InDoubtEntry>> {
         self.0.lock()
     }
 }
 
 fn note<'a>(
-    in_doubt_log: &'a mut HashMap<OwnerId, InDoubtEntry>,
-    owner: &OwnerId,
+    in_doubt_log: &'a mut HashMap<TicketKey, InDoubtEntry>,
+    ticket: &Ticket,
     parts: usize,
     now: BootInstant,
 ) -> &'a mut InDoubtEntry {
@@ -163,16 +165,25 @@ fn note<'a>(
         in_doubt_log.retain(|_, note| now.since(note.since) < ENTRY_TTL || note.renewals > 0);
     }
     in_doubt_log
-        .entry(owner.clone())
+        .entry(TicketKey::of(ticket))
         .or_insert_with(|| InDoubtEntry::new(now, parts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::OwnerMint;
+    use crate::store::Name;
+    use crate::types::{LockKind, OwnerMint};
 
     const PARTS: usize = 3;
+
+    fn ticket(mint: &OwnerMint) -> Ticket {
+        Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("stock").unwrap(),
+            owner: mint.fresh(),
+        }
+    }
 
     fn at(seconds: u64) -> BootInstant {
         BootInstant::from_nanos(1) + Duration::from_secs(seconds)
@@ -180,61 +191,87 @@ mod tests {
 
     #[test]
     fn a_ticket_is_in_doubt_until_its_release_was_answered() {
-        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
-        assert!(!log.in_doubt(&owner));
-        log.doubt(&owner, 1, PARTS, at(0));
-        assert!(log.in_doubt(&owner));
-        let mut marks = log.begin_end(&owner, PARTS, at(1));
+        let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
+        assert!(!log.in_doubt(&ticket));
+        log.doubt(&ticket, 1, PARTS, at(0));
+        assert!(log.in_doubt(&ticket));
+        let mut marks = log.begin_end(&ticket, PARTS, at(1));
         assert_eq!(
             [0, 1, 2].map(|part| marks[part].doubt),
             [false, true, false]
         );
         marks[1].over = true;
-        log.end(&owner, &marks, false);
-        assert!(!log.in_doubt(&owner));
+        log.end(&ticket, &marks, false);
+        assert!(!log.in_doubt(&ticket));
         assert_eq!(log.lock().len(), 1, "other members are asked again");
-        log.end(&owner, &marks, true);
+        log.end(&ticket, &marks, true);
         assert_eq!(log.lock().len(), 0);
+    }
+
+    /// The parts of a multi lock have one owner. What is known of one part says nothing about the other.
+    #[test]
+    fn each_part_of_a_multi_lock_has_an_entry() {
+        let (log, from) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
+        let to = Ticket {
+            name: Name::new("money").unwrap(),
+            ..from.clone()
+        };
+        log.doubt(&from, 1, PARTS, at(0));
+        assert!(log.in_doubt(&from) && !log.in_doubt(&to));
+        let (mut left, mut freed) = (
+            log.begin_end(&from, PARTS, at(1)),
+            log.begin_end(&to, PARTS, at(1)),
+        );
+        left[0].over = true;
+        freed.iter_mut().for_each(|mark| mark.over = true);
+        log.end(&from, &left, false);
+        log.end(&to, &freed, true);
+        let known = log.begin_end(&from, PARTS, at(2));
+        assert_eq!([0, 1, 2].map(|part| known[part].over), [true, false, false]);
+        assert_eq!(
+            [0, 1, 2].map(|part| known[part].doubt),
+            [false, true, false]
+        );
     }
 
     #[test]
     fn an_entry_stays_until_the_last_renewal_has_ended() {
-        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
-        log.begin_renewal(&owner, PARTS, at(0));
-        log.begin_renewal(&owner, PARTS, at(0));
-        log.end_renewal(&owner);
+        let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
+        log.begin_renewal(&ticket, PARTS, at(0));
+        log.begin_renewal(&ticket, PARTS, at(0));
+        log.end_renewal(&ticket);
         assert_eq!(log.lock().len(), 1);
-        log.end_renewal(&owner);
+        log.end_renewal(&ticket);
         assert_eq!(log.lock().len(), 0);
     }
 
     /// The restore of a lock that arrives after its release would leave it held by nobody.
     #[test]
     fn no_renewal_restores_a_lock_whose_release_has_begun() {
-        let (log, owner) = (InDoubtLog::default(), OwnerMint::new().fresh());
-        assert!(!log.may_mend(&owner, 0), "nothing is known of it");
-        log.begin_renewal(&owner, PARTS, at(0));
-        assert!(log.may_mend(&owner, 0));
-        assert!(log.in_doubt(&owner), "it is under way");
-        log.repaired(&owner, 0);
-        assert!(!log.in_doubt(&owner));
-        assert!(log.may_mend(&owner, 2));
-        let marks = log.begin_end(&owner, PARTS, at(1));
+        let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
+        assert!(!log.may_mend(&ticket, 0), "nothing is known of it");
+        log.begin_renewal(&ticket, PARTS, at(0));
+        assert!(log.may_mend(&ticket, 0));
+        assert!(log.in_doubt(&ticket), "it is under way");
+        log.repaired(&ticket, 0);
+        assert!(!log.in_doubt(&ticket));
+        assert!(log.may_mend(&ticket, 2));
+        let marks = log.begin_end(&ticket, PARTS, at(1));
         assert!(marks[2].doubt && !marks[0].doubt);
-        assert!(!log.may_mend(&owner, 1));
-        log.repaired(&owner, 2);
-        assert!(log.in_doubt(&owner), "the release decides what is left");
+        assert!(!log.may_mend(&ticket, 1));
+        log.repaired(&ticket, 2);
+        assert!(log.in_doubt(&ticket), "the release decides what is left");
     }
 
     /// A log in which that many tickets were in doubt since the start, and one more was renewed. Returns how many entries
     /// are left after a new one at that instant.
     fn left_of(in_doubt: usize, now: BootInstant) -> usize {
         let (log, mint) = (InDoubtLog::default(), OwnerMint::new());
-        log.begin_renewal(&mint.fresh(), PARTS, at(0));
+        log.begin_renewal(&ticket(&mint), PARTS, at(0));
         for _ in 0..in_doubt {
-            log.doubt(&mint.fresh(), 0, PARTS, at(0));
+            log.doubt(&ticket(&mint), 0, PARTS, at(0));
         }
-        log.doubt(&mint.fresh(), 0, PARTS, now);
+        log.doubt(&ticket(&mint), 0, PARTS, now);
         log.lock().len()
     }
 

@@ -43,7 +43,7 @@ pub(crate) async fn attempt(
         // With votes for us, perhaps nobody has the lock. Then no release will wake us, so we must retry ourselves.
         let split = !votes.for_us.is_empty();
         let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
-        let doubt = set.in_doubt_log.in_doubt(&ask.ticket.owner);
+        let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
         let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
         if !split || doubt || over {
             return Ok(Attempt::Held(votes.wait(ask)));

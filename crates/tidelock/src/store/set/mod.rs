@@ -77,7 +77,7 @@ impl Set {
         };
         AttemptReply {
             outcome,
-            in_doubt: set.in_doubt_log.in_doubt(&ask.ticket.owner),
+            in_doubt: set.in_doubt_log.in_doubt(&ask.ticket),
         }
     }
 }

@@ -17,9 +17,7 @@ pub(crate) async fn end(
     withdraw: bool,
 ) -> Result<Released> {
     let parts = set.members.len();
-    let mut marks = set
-        .in_doubt_log
-        .begin_end(&ticket.owner, parts, set.timers.now());
+    let mut marks = set.in_doubt_log.begin_end(ticket, parts, set.timers.now());
     // A member that answered every request gets a plain release. Only a member with an unanswered request needs a
     // withdrawal, whose tombstone stops the late request. If no doubt is recorded, a withdrawal goes to every member.
     let doubts_known = marks.iter().any(|mark| mark.doubt);
@@ -42,8 +40,7 @@ pub(crate) async fn end(
         Rule::All => all(set, &marks, failed, withdraw),
         Rule::Majority(_) => majority(set, ticket, &marks, failed),
     };
-    set.in_doubt_log
-        .end(&ticket.owner, &marks, is_done(&outcome));
+    set.in_doubt_log.end(ticket, &marks, is_done(&outcome));
     outcome
 }
 
@@ -67,7 +64,7 @@ pub(crate) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
 /// Records that a request of the ticket may still take effect at that member.
 pub(crate) fn doubt(set: &Shared, ticket: &Ticket, part: usize) {
     let (parts, now) = (set.members.len(), set.timers.now());
-    set.in_doubt_log.doubt(&ticket.owner, part, parts, now);
+    set.in_doubt_log.doubt(ticket, part, parts, now);
 }
 
 async fn ask_one(

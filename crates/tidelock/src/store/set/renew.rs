@@ -21,8 +21,7 @@ pub(crate) async fn renew(
     // restore.
     if mends {
         for renewal in batch {
-            let owner = &renewal.ticket.owner;
-            set.in_doubt_log.begin_renewal(owner, parts, now);
+            set.in_doubt_log.begin_renewal(&renewal.ticket, parts, now);
         }
     }
     let asked = (0..parts)
@@ -50,7 +49,7 @@ pub(crate) async fn renew(
     let verdicts = verdicts.collect();
     if mends {
         for renewal in batch {
-            set.in_doubt_log.end_renewal(&renewal.ticket.owner);
+            set.in_doubt_log.end_renewal(&renewal.ticket);
         }
     }
     Ok(verdicts)
@@ -134,8 +133,8 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
 /// Restores a lock at a server that has lost it, while a majority holds it. The server counts again from the next
 /// renewal on. This runs in the background, because nothing depends on it now.
 fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
-    let owner = renewal.ticket.owner.clone();
-    if !set.in_doubt_log.may_mend(&owner, part) {
+    let whole = renewal.ticket.clone();
+    if !set.in_doubt_log.may_mend(&whole, part) {
         return;
     }
     let ticket = set.members[part].ticket(&renewal.ticket);
@@ -150,7 +149,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
                 tracing::debug!(lock = %ask.ticket.name, %error, "cannot acquire the lock of this member again");
             }
             _ if reply.in_doubt => {}
-            _ => set.in_doubt_log.repaired(&owner, part),
+            _ => set.in_doubt_log.repaired(&whole, part),
         }
     });
 }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::ticket_key::TicketKey;
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{
     EndCause, Ended, Leftovers, NodePlace, NodePosition, QueueNode, TicketEntry, WatchTask,
@@ -27,22 +28,6 @@ pub(crate) struct NodeRegistry {
     inner: Mutex<NodeRegistryState>,
     /// Notified when a node ends before the lease task would wake.
     pub(crate) notify: Arc<Notify>,
-}
-
-/// What tells a ticket from all others. Its owner alone does not: the parts of a multi lock have one owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct TicketKey {
-    owner: OwnerId,
-    name: Name,
-}
-
-impl TicketKey {
-    fn of(ticket: &Ticket) -> Self {
-        Self {
-            owner: ticket.owner.clone(),
-            name: ticket.name.clone(),
-        }
-    }
 }
 
 #[derive(Debug)]
