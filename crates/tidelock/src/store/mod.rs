@@ -175,6 +175,23 @@ pub struct Env {
     pub create: bool,
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Env {
+    /// All limits are this long, and nothing else is set.
+    pub(crate) fn of_limits(timers: Timers, background: Background, limit: Duration) -> Self {
+        Self {
+            timers,
+            background,
+            response_timeout: limit,
+            lease: limit,
+            acknowledge_within: limit,
+            credentials: None,
+            tls: TlsFiles::default(),
+            create: true,
+        }
+    }
+}
+
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Env")

@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::store::set;
 use crate::store::set::{Member, Quorum, Rule};
 use crate::store::{
-    Backend, Background, BoxFuture, Capabilities, Clock, Env, OwnerId, Store, Timers, TlsFiles,
-    ready, registry,
+    Backend, Background, BoxFuture, Capabilities, Clock, Env, OwnerId, Store, Timers, ready,
+    registry,
 };
 use crate::test_util::Plug;
 
@@ -381,14 +381,8 @@ impl Fixture {
         let timers = Timers::new(clock);
         background.spawn(timers.clone().drive());
         let env = Env {
-            timers,
-            background,
             response_timeout: self.lease * 2,
-            lease: self.lease,
-            acknowledge_within: self.lease,
-            credentials: None,
-            tls: TlsFiles::default(),
-            create: true,
+            ..Env::of_limits(timers, background, self.lease)
         };
         let store = (self.open)(&env).await.expect("the store opens");
         Bare { store, _stop: stop }

@@ -275,7 +275,7 @@ const MORE_THAN_THE_BUDGET: u32 = 1024;
 #[derive(Debug)]
 pub(crate) struct Alarm {
     clock: Clock,
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     boot: Option<boot::BootAlarm>,
 }
 
@@ -283,7 +283,7 @@ impl Alarm {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            #[cfg(target_os = "linux")]
+            #[cfg(all(target_os = "linux", not(miri)))]
             boot: if matches!(clock, Clock::Boot) {
                 boot::BootAlarm::new()
             } else {
@@ -304,7 +304,7 @@ impl Alarm {
         if at == BootInstant::FAR {
             return std::future::pending().await;
         }
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         if let Some(boot) = &mut self.boot {
             return boot.until(at).await;
         }
@@ -320,7 +320,8 @@ impl Alarm {
     }
 }
 
-#[cfg(target_os = "linux")]
+/// Not under Miri, which has no timerfd.
+#[cfg(all(target_os = "linux", not(miri)))]
 mod boot {
     use std::os::fd::OwnedFd;
 

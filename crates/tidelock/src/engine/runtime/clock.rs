@@ -57,6 +57,11 @@ impl Clock {
     }
 }
 
+/// What a clock shows that counts from its first use: 36 years. An earlier instant exists then too: the start of a lease that
+/// ends now, or the clock of another runtime that is behind.
+#[cfg(any(not(target_os = "linux"), miri, not(schedules = "shuttle")))]
+const AT_ORIGIN: BootInstant = BootInstant(1 << 60);
+
 #[cfg(schedules = "shuttle")]
 fn simulated_now() -> BootInstant {
     BootInstant(crate::engine::runtime::scheduled::now())
@@ -70,8 +75,6 @@ fn simulated_now() -> BootInstant {
 
     use tokio::time::Instant;
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    /// What a clock shows at the origin: 36 years. The clock of another runtime may be behind it.
-    const AT_ORIGIN: BootInstant = BootInstant(1 << 60);
     let now = Instant::now();
     let origin = *ORIGIN.get_or_init(|| now);
     let behind = BootInstant(0) + origin.saturating_duration_since(now);
@@ -95,5 +98,5 @@ fn boot_now() -> BootInstant {
     use std::sync::LazyLock;
     use std::time::Instant;
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    BootInstant(1) + ORIGIN.elapsed()
+    AT_ORIGIN + ORIGIN.elapsed()
 }

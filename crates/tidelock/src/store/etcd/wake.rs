@@ -305,7 +305,7 @@ mod tests {
     use crate::store::connect_once::ConnectionRuntime;
     use crate::store::etcd::address::Address;
     use crate::store::etcd::connection::Endpoint;
-    use crate::store::{Background, Clock, Env, Timers, TlsFiles};
+    use crate::store::{Background, Clock, Env, Timers};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -313,16 +313,7 @@ mod tests {
     fn watcher_of(mute: &TcpListener, background: &Background) -> Arc<Watcher> {
         let timers = Timers::new(Clock::Boot);
         background.spawn(timers.clone().drive());
-        let env = Env {
-            timers: timers.clone(),
-            background: background.clone(),
-            response_timeout: LONG,
-            lease: LONG,
-            acknowledge_within: LONG,
-            credentials: None,
-            tls: TlsFiles::default(),
-            create: true,
-        };
+        let env = Env::of_limits(timers.clone(), background.clone(), LONG);
         let url = format!("etcd://{}", mute.local_addr().unwrap());
         let places = Address::parse(&url).unwrap().places;
         let home = ConnectionRuntime::Background(background.clone());

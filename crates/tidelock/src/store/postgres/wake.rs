@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::store::postgres::address::Address;
-    use crate::store::{Background, Clock, Timers, TlsFiles};
+    use crate::store::{Background, Clock, Timers};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -241,16 +241,7 @@ mod tests {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         let timers = Timers::new(Clock::Boot);
         background.spawn(timers.clone().drive());
-        let env = Env {
-            timers,
-            background,
-            response_timeout: LONG,
-            lease: LONG,
-            acknowledge_within: LONG,
-            credentials: None,
-            tls: TlsFiles::default(),
-            create: true,
-        };
+        let env = Env::of_limits(timers, background, LONG);
         let url = format!(
             "postgres://me@{}?sslmode=disable",
             mute.local_addr().unwrap()

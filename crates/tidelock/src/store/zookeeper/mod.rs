@@ -46,6 +46,7 @@ mod unreachable;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use crate::engine::runtime::sync::Mutex;
@@ -60,7 +61,7 @@ use crate::store::zookeeper::shared::Shared;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Extensions,
     LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, TlsFiles,
-    VerifySequencers, WakeChannels, certain, ready,
+    VerifySequencers, WakeChannels, ready,
 };
 use crate::types::FencingToken;
 
@@ -162,9 +163,12 @@ impl Backend for ZooKeeper {
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        let reply = |outcome| self.0.registry.reply(&ask.ticket, outcome);
         match ask.ticket.kind {
-            LockKind::Permits(permits) => certain(permits::attempt(&self.0, ask, permits)),
-            _ => certain(acquire::attempt(&self.0, ask)),
+            LockKind::Permits(permits) => {
+                Box::pin(permits::attempt(&self.0, ask, permits).map(reply))
+            }
+            _ => Box::pin(acquire::attempt(&self.0, ask).map(reply)),
         }
     }
 

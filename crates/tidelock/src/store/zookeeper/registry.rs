@@ -17,7 +17,7 @@ use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{
     EndCause, Ended, Leftovers, NodePlace, NodePosition, QueueNode, TicketEntry, WatchTask,
 };
-use crate::store::{BootInstant, Name, OwnerId, Ticket};
+use crate::store::{Attempt, AttemptReply, BootInstant, Name, OwnerId, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered. Its late attempts run in this process; only the scheduler delays
 /// them.
@@ -30,10 +30,19 @@ pub(crate) struct NodeRegistry {
     pub(crate) notify: Arc<Notify>,
 }
 
+/// Who withdrew a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WithdrawnBy {
+    Caller,
+    /// The lease task: the create had no answer for so long that its node has run out of time.
+    LeaseTask,
+}
+
 #[derive(Debug)]
 struct NodeRegistryState {
     entries: HashMap<TicketKey, TicketEntry>,
-    withdrawn: HashMap<TicketKey, BootInstant>,
+    /// Each with the instant until which it is remembered.
+    withdrawn: HashMap<TicketKey, (WithdrawnBy, BootInstant)>,
     /// When expired entries of `withdrawn` are removed next.
     sweep_at: BootInstant,
     /// The number of the latest create.
@@ -68,7 +77,8 @@ impl NodeRegistry {
             .map(|entry| Arc::clone(&entry.connection))
     }
 
-    /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn.
+    /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn, and with
+    /// `OutcomeUnknown` if the [lease task](Self::end) has withdrawn it.
     pub(crate) fn node_position(&self, ticket: &Ticket, session: i64) -> Result<NodePosition> {
         let inner = self.lock();
         inner.refuse_withdrawn(ticket)?;
@@ -259,7 +269,7 @@ impl NodeRegistry {
     ) -> Option<Leftovers> {
         let mut inner = self.lock();
         if withdrawn {
-            inner.withdraw(ticket, now);
+            inner.withdraw(ticket, WithdrawnBy::Caller, now);
         }
         let entry = inner.entries.get_mut(&TicketKey::of(ticket))?;
         let watch = entry.watch.take();
@@ -278,6 +288,9 @@ impl NodeRegistry {
 
     /// Forgets every node that has run out of time, and sends the request that deletes it under the same lock. So an
     /// attempt that is sent later finds the node gone.
+    ///
+    /// If the name of the node is unknown, the lease task finds and deletes it later. We withdraw the ticket right here;
+    /// otherwise an attempt could find the node first, and the delete would take the lock from its holder.
     pub(crate) fn end<T>(
         &self,
         now: BootInstant,
@@ -307,7 +320,8 @@ impl NodeRegistry {
                 (None, _) => EndCause::Unknown,
             };
             if matches!(how, EndCause::Unknown) {
-                entry.ends = BootInstant::FAR; // a withdrawal settles this ticket
+                entry.ends = BootInstant::FAR; // the delete settles this ticket
+                inner.withdraw(&ticket, WithdrawnBy::LeaseTask, now);
             } else {
                 watches.extend(inner.entries.remove(&key).and_then(|entry| entry.watch));
             }
@@ -315,6 +329,19 @@ impl NodeRegistry {
         }
         drop(inner);
         ended
+    }
+
+    /// The reply to an attempt of the ticket. If the lease task has withdrawn the ticket meanwhile, only a fresh one can be
+    /// granted the lock, and a wake that came with a refusal would never arrive.
+    pub(crate) fn reply(&self, ticket: &Ticket, outcome: Result<Attempt>) -> AttemptReply {
+        let is_grant = matches!(outcome, Ok(Attempt::Acquired(_)));
+        if is_grant || self.lock().withdrawal(ticket) != Some(WithdrawnBy::LeaseTask) {
+            return outcome.into();
+        }
+        AttemptReply {
+            outcome: Err(given_up()),
+            in_doubt: true,
+        }
     }
 
     /// When the lease task must wake next: when the first node ends, or when a session needs a keep-alive.
@@ -363,22 +390,29 @@ impl NodeRegistry {
 }
 
 impl NodeRegistryState {
-    fn refuse_withdrawn(&self, ticket: &Ticket) -> Result<()> {
-        if self.withdrawn.contains_key(&TicketKey::of(ticket)) {
-            return Err(
-                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
-            );
-        }
-        Ok(())
+    fn withdrawal(&self, ticket: &Ticket) -> Option<WithdrawnBy> {
+        let (by, _) = self.withdrawn.get(&TicketKey::of(ticket))?;
+        Some(*by)
     }
 
-    fn withdraw(&mut self, ticket: &Ticket, now: BootInstant) {
+    fn refuse_withdrawn(&self, ticket: &Ticket) -> Result<()> {
+        Err(match self.withdrawal(ticket) {
+            None => return Ok(()),
+            Some(WithdrawnBy::Caller) => {
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            }
+            Some(WithdrawnBy::LeaseTask) => given_up(),
+        })
+    }
+
+    fn withdraw(&mut self, ticket: &Ticket, by: WithdrawnBy, now: BootInstant) {
         if now >= self.sweep_at {
-            self.withdrawn.retain(|_, until| *until > now);
+            self.withdrawn.retain(|_, (_, until)| *until > now);
             self.sweep_at = now + WITHDRAWN_TTL / 4;
         }
-        self.withdrawn
-            .insert(TicketKey::of(ticket), now + WITHDRAWN_TTL);
+        // Who came first stays: the sweep after the lease task's withdrawal is a withdrawal too.
+        let known = self.withdrawn.entry(TicketKey::of(ticket));
+        known.or_insert((by, now)).1 = now + WITHDRAWN_TTL;
     }
 
     fn of_create(&mut self, ticket: &Ticket, create: u64) -> Option<&mut TicketEntry> {
@@ -389,5 +423,100 @@ impl NodeRegistryState {
     fn at(&mut self, ticket: &Ticket, node: &QueueNode) -> Option<&mut TicketEntry> {
         let entry = self.entries.get_mut(&TicketKey::of(ticket))?;
         (entry.node.as_ref() == Some(node)).then_some(entry)
+    }
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::OutcomeUnknown)
+        .because("the server did not answer for two leases; the request was withdrawn")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::runtime::background::Background;
+    use crate::store::zookeeper::address::Address;
+    use crate::store::{Clock, Env, LockKind, Timers};
+    use crate::types::OwnerMint;
+
+    const SESSION: i64 = 7;
+    const LEASE: Duration = Duration::from_secs(9);
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(1) + Duration::from_secs(seconds)
+    }
+
+    /// A connection that connects to nothing.
+    fn connection() -> Arc<Connection> {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let env = Env::of_limits(Timers::new(Clock::Boot), background, LEASE);
+        let address = Address::parse("zookeeper://127.0.0.1:1").unwrap();
+        Arc::new(Connection::new(&env, address, LEASE))
+    }
+
+    /// A ticket whose create was sent and has no answer. Its node ends at the second second.
+    fn unanswered() -> (NodeRegistry, Ticket, u64) {
+        let registry = NodeRegistry::default();
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("stock").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let place = NodePlace {
+            parent: "/tidelock/stock".to_owned(),
+            prefix: "x".to_owned(),
+        };
+        let sent = registry.create(&ticket, (&connection(), SESSION), &place, at(2), || ());
+        let (create, ()) = sent.unwrap().expect("the first create");
+        (registry, ticket, create)
+    }
+
+    fn ended_at(registry: &NodeRegistry, now: BootInstant) -> usize {
+        registry
+            .end(now, |_, _| panic!("the node has no name"))
+            .len()
+    }
+
+    /// Nobody has cancelled it. With `Cancelled` the caller would not ask again.
+    #[test]
+    fn a_ticket_that_the_lease_task_gives_up_is_in_doubt_and_not_cancelled() {
+        let (registry, ticket, _) = unanswered();
+        assert_eq!(ended_at(&registry, at(1)), 0);
+        registry.node_position(&ticket, SESSION).unwrap();
+        assert_eq!(ended_at(&registry, at(2)), 1);
+        let error = registry.node_position(&ticket, SESSION).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        let refused = || Ok(Attempt::held(None, LEASE));
+        for outcome in [Err(error), refused()] {
+            let reply = registry.reply(&ticket, outcome);
+            assert!(reply.in_doubt && reply.outcome.is_err_and(|error| error.is_retryable()));
+        }
+        assert_eq!(ended_at(&registry, at(3)), 0, "its node is deleted once");
+        registry
+            .leave(&ticket, at(3), true)
+            .expect("the node is not deleted yet");
+        assert!(registry.reply(&ticket, refused()).in_doubt);
+    }
+
+    #[test]
+    fn a_ticket_that_its_caller_withdraws_is_cancelled() {
+        let (registry, ticket, _) = unanswered();
+        registry.leave(&ticket, at(1), true).unwrap();
+        let error = registry.node_position(&ticket, SESSION).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert!(!registry.reply(&ticket, Err(error)).in_doubt);
+    }
+
+    /// Its node is about to be deleted, and others would get the lock while this ticket holds it.
+    #[test]
+    fn a_node_that_is_found_too_late_is_not_granted() {
+        let (registry, ticket, create) = unanswered();
+        assert_eq!(ended_at(&registry, at(2)), 1);
+        let node = QueueNode {
+            name: "x1".to_owned(),
+            zxid: 3,
+        };
+        registry.created(&ticket, create, node.clone());
+        assert!(!registry.grant(&ticket, &node, at(9), at(9)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use crate::engine::lease::process_info::*;
 use crate::engine::runtime::background::{Background, Stop};
 use crate::engine::store_health::StoreHealth;
-use crate::store::{Clock, Env, TlsFiles, memory};
+use crate::store::{Clock, Env, memory};
 
 const KEEP: Duration = Duration::from_secs(30);
 
@@ -15,16 +15,7 @@ fn parts() -> (Arc<StoreHandle>, Arc<ProcessInfo>, Timers, Stop) {
     let (background, stop) = Background::start(clock).unwrap();
     let timers = Timers::new(clock);
     background.spawn(timers.clone().drive());
-    let env = Env {
-        timers: timers.clone(),
-        background,
-        response_timeout: Duration::from_secs(1),
-        lease: KEEP,
-        acknowledge_within: Duration::from_secs(1),
-        credentials: None,
-        tls: TlsFiles::default(),
-        create: true,
-    };
+    let env = Env::of_limits(timers.clone(), background, KEEP);
     let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
     let health = Arc::new(StoreHealth::new(clock, None));
     let store = StoreHandle::new(store, None, None, health);

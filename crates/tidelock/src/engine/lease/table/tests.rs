@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::lease::table::*;
-use crate::store::{Background, Bond, Clock, Env, Timers, TlsFiles, memory};
+use crate::engine::store_health::StoreHealth;
+use crate::store::{Background, Bond, Clock, Env, Timers, memory};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -15,25 +16,10 @@ const EXACT: Drift = Drift {
 
 fn store(background: &Background) -> Arc<StoreHandle> {
     let clock = Clock::Boot;
-    let env = Env {
-        timers: Timers::new(clock),
-        background: background.clone(),
-        response_timeout: Duration::from_secs(1),
-        lease: LEASE,
-        acknowledge_within: Duration::from_secs(1),
-        credentials: None,
-        tls: TlsFiles::default(),
-        create: true,
-    };
-    {
-        let health = crate::engine::store_health::StoreHealth::new(env.timers.clock(), None);
-        StoreHandle::new(
-            memory::open("", memory::CAPABILITIES, None, &env).unwrap(),
-            None,
-            None,
-            Arc::new(health),
-        )
-    }
+    let env = Env::of_limits(Timers::new(clock), background.clone(), LEASE);
+    let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
+    let health = Arc::new(StoreHealth::new(clock, None));
+    StoreHandle::new(store, None, None, health)
 }
 
 fn granted() -> GrantedTicket {
