@@ -118,6 +118,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "one thread and very many steps")]
     fn only_the_share_of_the_jitter_is_random() {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {

@@ -106,6 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[cfg_attr(miri, ignore = "bounds a time, and Miri is slow")]
     async fn the_first_try_is_not_cut_short_and_the_next_ones_are() {
         let (timers, _stop) = timers();
         let limit = Duration::from_millis(100);

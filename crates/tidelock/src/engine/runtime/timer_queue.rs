@@ -173,6 +173,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "one thread and very many steps")]
     fn a_crowd_that_has_gone_keeps_no_memory() {
         let mut queue = TimerQueue::default();
         let cx = Context::from_waker(Waker::noop());

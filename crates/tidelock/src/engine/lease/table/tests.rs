@@ -90,6 +90,7 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
 
 /// Locks that were acquired one millisecond apart, and a server that answers after four seconds.
 #[test]
+#[cfg_attr(miri, ignore = "one thread and very many steps")]
 fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
     const LOCKS: u64 = 1_050;
     const BATCHES: usize = 11;
@@ -142,6 +143,7 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
 /// A lock of another store, alone in its batch, must not make entries join that are due later: from then on they would
 /// all be renewed together.
 #[test]
+#[cfg_attr(miri, ignore = "one thread and very many steps")]
 fn a_batch_with_room_takes_nothing_of_another_lane() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
