@@ -28,6 +28,7 @@ use results::{Finding, Results, Through};
 use trial::Outcome;
 
 use crate::rooms::{OWN_TESTS, ROOMS, server_tests};
+use crate::test::SERVER_PACKAGES;
 
 pub(crate) use touched::touched;
 
@@ -76,22 +77,11 @@ const OWN: Suite = Suite {
     tests: OWN_TESTS,
 };
 
-/// The packages of the part `server-tests`.
-const SERVER_PACKAGES: &[&str] = &[
-    "testkit",
-    "real_servers",
-    "fault_matrix",
-    "soak",
-    "load",
-    "bench",
-    "xtask",
-];
-
 /// The tests on real servers that are tried on the survivors of a room.
 fn servers(room: &str) -> Option<Suite> {
     let tests = server_tests(room);
     (!tests.is_empty()).then_some(Suite {
-        packages: SERVER_PACKAGES,
+        packages: &SERVER_PACKAGES,
         lib: false,
         tests,
     })

@@ -39,7 +39,7 @@ pub(crate) const OWN_TESTS: &[&str] = &["it"];
 /// The test binaries of `real_servers` that test a room. None for the rooms that have no server.
 pub(crate) fn server_tests(room: &str) -> &'static [&'static str] {
     match room {
-        "engine" => &["redis"],
+        "engine" => &["redis", "sets"],
         "redis" => &[
             "redis",
             "redis_plain",

@@ -42,7 +42,7 @@ pub(crate) const PARTS: [Part; 20] = [
     },
     Part {
         name: "tests",
-        about: "library and command, without servers",
+        about: "library and command without servers, and the unit tests of all packages",
         run: tests_without_servers,
     },
     Part {
@@ -201,7 +201,8 @@ pub(crate) fn feature_names(manifest: &str) -> Vec<&str> {
 
 /// The default build of the command has neither the screen nor the page, so their tests need another one.
 fn tests_without_servers(tally: &mut Tally) -> Result<()> {
-    let default = tests(tally, &["--lib", "--bins", "--tests"]);
+    let programs = test_programs(&OWN_PACKAGES)?;
+    let default = tests(tally, &of_all_packages(&programs, &["--lib", "--bins"]));
     let build = ["-p", "tidelock-cli", "--features", "screen,web", "--bins"];
     let viewers = ["--test", "cli", "--", "screen", "top", "unlock", "web"];
     tests(tally, &[build.as_slice(), &viewers].concat())?;
@@ -228,29 +229,49 @@ pub(crate) fn tests_with(tally: &mut Tally, args: &[&str], flavour: Option<&str>
     Ok(())
 }
 
+/// The packages whose tests need no server.
+const OWN_PACKAGES: [&str; 2] = ["tidelock", "tidelock-cli"];
+
+/// The packages whose tests need servers.
+pub(crate) const SERVER_PACKAGES: [&str; 7] = [
+    "testkit",
+    "real_servers",
+    "fault_matrix",
+    "soak",
+    "load",
+    "bench",
+    "xtask",
+];
+
+/// These programs of tests, built with all packages. With fewer packages fewer features may be needed, and cargo would
+/// build the library and its dependencies once more.
+fn of_all_packages<'a>(programs: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
+    let packages = OWN_PACKAGES.iter().chain(&SERVER_PACKAGES);
+    let packages = packages.flat_map(|name| ["-p", name]);
+    let programs = programs.iter().flat_map(|name| ["--test", name]);
+    packages
+        .chain(programs)
+        .chain(rest.iter().copied())
+        .collect()
+}
+
 fn server_tests(tally: &mut Tally) -> Result<()> {
-    tests(
-        tally,
-        &[
-            "-p",
-            "testkit",
-            "-p",
-            "real_servers",
-            "-p",
-            "fault_matrix",
-            "-p",
-            "soak",
-            "-p",
-            "load",
-            "-p",
-            "bench",
-            "-p",
-            "xtask",
-            "--lib",
-            "--bins",
-            "--tests",
-        ],
-    )
+    let programs = test_programs(&SERVER_PACKAGES)?;
+    tests(tally, &of_all_packages(&programs, &[]))
+}
+
+/// The programs of tests of these packages.
+fn test_programs(packages: &[&str]) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for package in packages {
+        for home in ["crates", "tests"] {
+            let folder = format!("{home}/{package}/tests");
+            if root().join(&folder).exists() {
+                names.extend(names_in(&folder)?);
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// Tests that another server of the Redis family cannot change: they run on other servers, or count what the client does.
@@ -276,7 +297,8 @@ fn valkey(tally: &mut Tally) -> Result<()> {
         "round_trips",
         "sentinel",
         "cluster",
-    ];
+    ]
+    .map(str::to_owned);
     family(tally, "valkey9", &own, &["--skip", "promises::"])
 }
 
@@ -302,13 +324,11 @@ fn names_in(folder: &str) -> Result<Vec<String>> {
 pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
     let mut tests = binaries()?;
     tests.retain(|name| !OF_NO_FAMILY.contains(&name.as_str()));
-    let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
     family(tally, flavour, &tests, &[])
 }
 
-fn family(tally: &mut Tally, flavour: &str, tests: &[&str], rest: &[&str]) -> Result<()> {
-    let chosen: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
-    let args = [["-p", "real_servers"].as_slice(), &chosen, &["--"], rest].concat();
+fn family(tally: &mut Tally, flavour: &str, programs: &[String], rest: &[&str]) -> Result<()> {
+    let args = of_all_packages(programs, &[&["--"], rest].concat());
     tests_with(tally, &args, Some(flavour))
 }
 
