@@ -1,5 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets, which cover all code that reads bytes from outside.
 
+mod corpus;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
@@ -35,6 +37,9 @@ Written by `cargo xtask fuzz`: each thing that reads bytes from outside, given n
 sanitizer. Not only must nothing panic: what each target asserts is in `crates/tidelock/src/fuzz.rs` and in the `fuzz.rs` of
 each store. The same functions run on some thousand inputs with every `cargo test` (`crates/tidelock/tests/it/properties.rs`).
 What was found is in [bugs.md](bugs.md).
+
+A run begins with the corpus of the last one, which `fuzz/kept` has: inputs that reach different code. The column counts
+those that were left after the run, without the ones that reach nothing new.
 
 | target | date | executions | seconds | corpus | crashes |
 | --- | --- | ---: | ---: | ---: | ---: |
@@ -126,6 +131,7 @@ struct Row {
 }
 
 fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
+    corpus::unpack(target)?;
     let log = root().join("fuzz/target").join(format!("{target}.log"));
     let file = fs::File::create(&log)?;
     let seconds = format!("-max_total_time={:.0}", minutes * 60.0);
@@ -141,6 +147,9 @@ fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
     let mut fuzz = cargo_fuzz(tool, &words);
     fuzz.stdout(Stdio::null()).stderr(file);
     let good = fuzz.status()?.success();
+    if good {
+        corpus::pack(tool, target)?;
+    }
     let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     let row = Row {
         runs: stat(&said, "stat::number_of_executed_units:").unwrap_or(0),
