@@ -1,5 +1,7 @@
 //! Tests of the state of a hold: when it is unsure.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::engine::lease::status::*;
 use crate::store::Name;
 
@@ -48,21 +50,32 @@ fn a_renewed_hold_is_unsure_half_a_lease_after_its_last_proof() {
     );
 }
 
-/// One of the two must see what the other has written, although neither waits for the other. On the processors that most
+/// One of the two must see what the other has written, although neither waits for the other's writes. On the processors that most
 /// tests run on it nearly always does, also without the fences; Miri shows the runs in which it does not.
 #[test]
 fn a_loss_does_not_miss_a_listener_that_comes_at_the_same_moment() {
+    const YIELDS: u32 = 20;
     for _ in 0..20 {
         let status = Arc::new(status(Clock::Boot.now()));
+        // Relaxed, as what follows must not be in order because of this.
+        let begun = Arc::new(AtomicBool::new(false));
         let listens = std::thread::spawn({
-            let status = Arc::clone(&status);
+            let (status, begun) = (Arc::clone(&status), Arc::clone(&begun));
             move || {
-                let event = status.loss_event();
                 let runtime = tokio::runtime::Builder::new_current_thread().build();
+                begun.store(true, Ordering::Relaxed);
+                let event = status.loss_event();
                 let told = event.until_some(|| status.signal());
                 runtime.unwrap().block_on(told)
             }
         });
+        // Gives the listener the time to look once and sleep. Nothing that this thread reads tells it when that is: it would
+        // then see all that the listener has written.
+        let mut left = YIELDS;
+        while left > 0 {
+            std::thread::yield_now();
+            left -= u32::from(begun.load(Ordering::Relaxed));
+        }
         status.lose(LostReason::Taken);
         assert_eq!(listens.join().unwrap(), LostReason::Taken);
     }
