@@ -104,3 +104,67 @@ impl WaitState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::store::{Clock, Timers};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn wakes() -> WakeChannels {
+        WakeChannels::new(Timers::new(Clock::Boot), |_| {})
+    }
+
+    fn is_woken(wake: &mut Wake) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(wake.woken()).poll(&mut cx).is_ready()
+    }
+
+    fn waiting(wakes: &WakeChannels) -> WaitState {
+        let mut waiting = WaitState::default();
+        waiting.set_wake(Some(wakes.arm("a")));
+        waiting
+    }
+
+    /// The next leader need not ask the store to arm another.
+    #[test]
+    fn a_leader_gives_its_wake_to_the_next() {
+        let mut former = waiting(&wakes());
+        assert!(former.armed().is_some());
+        let mut next = WaitState::default();
+        assert!(next.armed().is_none());
+        next.set_wake(former.give_up_wake());
+        assert!(next.armed().is_some() && former.armed().is_none());
+    }
+
+    /// The attempt comes after the release that the wake tells of. With the wake the loop would ask twice.
+    #[test]
+    fn an_attempt_uses_up_a_wake_that_came_before_it() {
+        let wakes = wakes();
+        let mut waiting = waiting(&wakes);
+        wakes.wake_one("a");
+        waiting.asking();
+        assert!(!is_woken(waiting.sleep(LONG).unwrap()));
+        wakes.wake_one("a");
+        assert!(is_woken(waiting.sleep(LONG).unwrap()));
+    }
+
+    #[test]
+    fn a_waiter_passes_its_wake_on_unless_the_store_has_answered() {
+        for answered in [false, true] {
+            let wakes = wakes();
+            let (mut waiting, mut next) = (waiting(&wakes), wakes.arm("a"));
+            wakes.wake_one("a");
+            waiting.asking();
+            if answered {
+                waiting.answered();
+            }
+            drop(waiting);
+            assert_eq!(is_woken(&mut next), !answered);
+        }
+    }
+}

@@ -34,7 +34,7 @@ pub(crate) struct Exported {
     groups: Vec<SharedString>,
     /// For each kind of lock and group.
     series: Vec<LockSeries>,
-    requests: Handles<Histogram, 64>,
+    requests: Handles<Histogram, { 4 * ANSWERS }>,
 }
 
 /// The handles for one kind of lock and one group. Each is registered when it is first used.
@@ -60,8 +60,8 @@ impl<H, const N: usize> Default for Handles<H, N> {
     }
 }
 
-/// Bounds the number of kinds of errors, for the numbers of handles.
-const KINDS_OF_ERROR: usize = 15;
+/// The numbers of handles that each request to the store has: the first for an answer, the others for the kinds of errors.
+const ANSWERS: usize = 16;
 
 /// The kinds of lock, in the order of their numbers.
 const KINDS: usize = LockKind::ALL.len();
@@ -266,8 +266,7 @@ impl Exported {
         if self.series.is_empty() {
             return;
         }
-        let number = request as usize * (1 + KINDS_OF_ERROR)
-            + error.map_or(0, |error| 1 + error as usize % KINDS_OF_ERROR);
+        let number = request as usize * ANSWERS + error.map_or(0, |error| 1 + error as usize);
         self.requests
             .get(number, || {
                 let mut labels = vec![

@@ -28,6 +28,25 @@ async fn a_hand_off_makes_no_trip() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dropped_guard_is_handed_on_as_well() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..5 {
+        let lock = lock.clone();
+        tasks.spawn(async move { drop(lock.acquire().await.unwrap()) });
+        settled().await;
+    }
+    drop(held);
+    tasks.join_all().await;
+    settled().await;
+    // As with releases: the first hold reserved no tokens.
+    assert_eq!(plug.requests(), 2 + 2);
+    assert!(client.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn switched_off_every_turn_is_the_stores() {
     let (client, plug) = counted(builder().hand_off(HandOff::OFF), &store()).await;
     let lock = client.lock("a");
@@ -359,22 +378,31 @@ async fn a_client_that_has_released_lets_other_processes_ask_first() {
         })
         .await
         .unwrap();
-    let lock = client.lock("a");
-    lock.acquire().await.unwrap().release().await.unwrap();
-    let pause = async |name| {
+    let hold = async |name, time| {
         let begun = Instant::now();
-        client
-            .lock(name)
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
-        begun.elapsed()
+        let guard = client.lock(name).acquire().await.unwrap();
+        let paused = begun.elapsed();
+        sleep(time).await;
+        guard.release().await.unwrap();
+        paused
     };
-    assert_eq!(pause("b").await, Duration::ZERO, "of another name");
-    let paused = pause("a").await;
+    let (short, long) = (Duration::ZERO, SECOND / 10);
+    assert_eq!(hold("a", short).await, Duration::ZERO, "the first");
+    assert_eq!(hold("b", short).await, Duration::ZERO, "of another name");
+    let paused = hold("a", short).await;
     assert!(paused >= Duration::from_micros(300), "{paused:?}");
     assert!(paused <= Duration::from_millis(20), "{paused:?}");
+    // Each time the others do not come, the pause grows, up to a share of the time for which the lock was held.
+    let after = async |time| {
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            longest = longest.max(hold("a", time).await);
+        }
+        longest
+    };
+    let (short, long) = (after(short).await, after(long).await);
+    assert!(
+        long > short,
+        "{long:?} after long holds, {short:?} after short ones"
+    );
 }

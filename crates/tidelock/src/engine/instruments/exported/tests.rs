@@ -95,6 +95,30 @@ fn every_combination_of_labels_has_a_handle_of_its_own() {
     });
 }
 
+/// A scrape says what each metric is.
+#[test]
+fn every_metric_is_described() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let exported = Exported::new("redis", &[]);
+        everything(&exported, LockKind::Mutex, &Name::new("a").unwrap());
+        exported.hold_ended(
+            LockKind::Mutex,
+            &Name::new("a").unwrap(),
+            HoldOutcome::Released,
+            SHORT,
+        );
+        let scrape = recorder.handle().render();
+        let metrics = |start: &str| {
+            let lines = scrape.lines().filter_map(|line| line.strip_prefix(start));
+            let names = lines.filter_map(|line| line.split(' ').next());
+            names.map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        assert!(metrics("# TYPE ").len() >= 9);
+        assert_eq!(metrics("# HELP "), metrics("# TYPE "));
+    });
+}
+
 /// The number of each series of that metric. For a histogram, how many durations it counted.
 fn numbers(scrape: &str, metric: &str) -> Vec<u64> {
     let starts = ["", "_count"].map(|end| format!("{metric}{end}{{"));
