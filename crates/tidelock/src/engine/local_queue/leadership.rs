@@ -77,8 +77,6 @@ impl LeaderQueues for LocalQueues {
         } = granted;
         let now = self.timers.now();
         let mut inner = self.lock();
-        inner.next += 1;
-        let number = inner.next;
         let reached = |least| tokens.is_some_and(|(next, _)| next > least);
         if inner.raised.get(name).copied().is_some_and(reached) {
             inner.raised.remove(name);
@@ -93,8 +91,9 @@ impl LeaderQueues for LocalQueues {
             return None;
         };
         queue.moves(now);
+        // The number of the leader is that of the term: a leader begins at most one.
         queue.term = Some(TermLimits {
-            number,
+            number: leader,
             terms,
             since: now,
             left: if terms.renewed { self.rules.times } else { 0 },
@@ -104,7 +103,7 @@ impl LeaderQueues for LocalQueues {
         let unused = queue.pass_wake(wake);
         drop(inner);
         drop(unused);
-        Some(LeaderTerm::new(self, name.clone(), number))
+        Some(LeaderTerm::new(self, name.clone(), leader))
     }
 
     fn leave(&self, name: &Name, leader: u64, wake: Option<Wake>) {

@@ -27,8 +27,9 @@
 //! 1. A queue exists exactly while it has a leader: a task (`term` is `None`) or a hold. A task that was called to
 //!    lead counts from the call on; if it leaves without taking the notification, the drop of the notification calls
 //!    the next waiter.
-//! 2. No two leaders and no two terms have the same number. A leader or a term whose number is not current any more
-//!    changes nothing: its `begin` starts no term, its hold is not handed off, and its drop calls no waiter.
+//! 2. No two leaders have the same number, and a leader begins at most one term, which has its number. A leader or a
+//!    term whose number is not current any more changes nothing: its `begin` starts no term, its hold is not handed off,
+//!    and its drop calls no waiter.
 //! 3. Waiters are served in the order of their numbers. A waiter that joins again keeps its number. A hold goes only to
 //!    the first waiter, and only if that waiter asked for the same terms; otherwise it is released in the store.
 //! 4. A waiter is removed from the queue before it is called, so no waiter is called twice for one place.
@@ -98,7 +99,7 @@ pub(crate) struct LocalQueuesState {
     pub(crate) raised: HashMap<Name, FencingToken>,
     /// The fairness delays, for names that other processes wait for.
     pub(crate) fairness_delays: FairnessDelays,
-    /// The last number given to a waiter, a leader or a term. No number is used for two leaders or two terms.
+    /// The last number given to a waiter or a leader. No number is used for two leaders.
     pub(crate) next: u64,
     /// When the steward looks for queues without progress. `FAR` only if no queue has a waiter.
     pub(crate) check_at: BootInstant,
