@@ -223,7 +223,9 @@ mod tests {
             log.begin_end(&to, PARTS, at(1)),
         );
         left[0].over = true;
-        freed.iter_mut().for_each(|mark| mark.over = true);
+        for mark in &mut freed {
+            mark.over = true;
+        }
         log.end(&from, &left, false);
         log.end(&to, &freed, true);
         let known = log.begin_end(&from, PARTS, at(2));

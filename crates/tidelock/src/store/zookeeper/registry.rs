@@ -30,19 +30,19 @@ pub(crate) struct NodeRegistry {
     pub(crate) notify: Arc<Notify>,
 }
 
-/// Who withdrew a ticket.
+/// Why a ticket was withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WithdrawnBy {
-    Caller,
-    /// The lease task: the create had no answer for so long that its node has run out of time.
-    LeaseTask,
+enum WithdrawalCause {
+    ByCaller,
+    /// The lease task did it, because the create had no answer for so long that its node has run out of time.
+    Overdue,
 }
 
 #[derive(Debug)]
 struct NodeRegistryState {
     entries: HashMap<TicketKey, TicketEntry>,
     /// Each with the instant until which it is remembered.
-    withdrawn: HashMap<TicketKey, (WithdrawnBy, BootInstant)>,
+    withdrawn: HashMap<TicketKey, (WithdrawalCause, BootInstant)>,
     /// When expired entries of `withdrawn` are removed next.
     sweep_at: BootInstant,
     /// The number of the latest create.
@@ -269,7 +269,7 @@ impl NodeRegistry {
     ) -> Option<Leftovers> {
         let mut inner = self.lock();
         if withdrawn {
-            inner.withdraw(ticket, WithdrawnBy::Caller, now);
+            inner.withdraw(ticket, WithdrawalCause::ByCaller, now);
         }
         let entry = inner.entries.get_mut(&TicketKey::of(ticket))?;
         let watch = entry.watch.take();
@@ -321,7 +321,7 @@ impl NodeRegistry {
             };
             if matches!(how, EndCause::Unknown) {
                 entry.ends = BootInstant::FAR; // the delete settles this ticket
-                inner.withdraw(&ticket, WithdrawnBy::LeaseTask, now);
+                inner.withdraw(&ticket, WithdrawalCause::Overdue, now);
             } else {
                 watches.extend(inner.entries.remove(&key).and_then(|entry| entry.watch));
             }
@@ -335,7 +335,7 @@ impl NodeRegistry {
     /// granted the lock, and a wake that came with a refusal would never arrive.
     pub(crate) fn reply(&self, ticket: &Ticket, outcome: Result<Attempt>) -> AttemptReply {
         let is_grant = matches!(outcome, Ok(Attempt::Acquired(_)));
-        if is_grant || self.lock().withdrawal(ticket) != Some(WithdrawnBy::LeaseTask) {
+        if is_grant || self.lock().withdrawal(ticket) != Some(WithdrawalCause::Overdue) {
             return outcome.into();
         }
         AttemptReply {
@@ -390,29 +390,29 @@ impl NodeRegistry {
 }
 
 impl NodeRegistryState {
-    fn withdrawal(&self, ticket: &Ticket) -> Option<WithdrawnBy> {
-        let (by, _) = self.withdrawn.get(&TicketKey::of(ticket))?;
-        Some(*by)
+    fn withdrawal(&self, ticket: &Ticket) -> Option<WithdrawalCause> {
+        let (cause, _) = self.withdrawn.get(&TicketKey::of(ticket))?;
+        Some(*cause)
     }
 
     fn refuse_withdrawn(&self, ticket: &Ticket) -> Result<()> {
         Err(match self.withdrawal(ticket) {
             None => return Ok(()),
-            Some(WithdrawnBy::Caller) => {
+            Some(WithdrawalCause::ByCaller) => {
                 Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
             }
-            Some(WithdrawnBy::LeaseTask) => given_up(),
+            Some(WithdrawalCause::Overdue) => given_up(),
         })
     }
 
-    fn withdraw(&mut self, ticket: &Ticket, by: WithdrawnBy, now: BootInstant) {
+    fn withdraw(&mut self, ticket: &Ticket, cause: WithdrawalCause, now: BootInstant) {
         if now >= self.sweep_at {
             self.withdrawn.retain(|_, (_, until)| *until > now);
             self.sweep_at = now + WITHDRAWN_TTL / 4;
         }
-        // Who came first stays: the sweep after the lease task's withdrawal is a withdrawal too.
+        // We keep the first cause. After the lease task has withdrawn a ticket, its sweep withdraws it once more.
         let known = self.withdrawn.entry(TicketKey::of(ticket));
-        known.or_insert((by, now)).1 = now + WITHDRAWN_TTL;
+        known.or_insert((cause, now)).1 = now + WITHDRAWN_TTL;
     }
 
     fn of_create(&mut self, ticket: &Ticket, create: u64) -> Option<&mut TicketEntry> {
@@ -432,91 +432,4 @@ fn given_up() -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::runtime::background::Background;
-    use crate::store::zookeeper::address::Address;
-    use crate::store::{Clock, Env, LockKind, Timers};
-    use crate::types::OwnerMint;
-
-    const SESSION: i64 = 7;
-    const LEASE: Duration = Duration::from_secs(9);
-
-    fn at(seconds: u64) -> BootInstant {
-        BootInstant::from_nanos(1) + Duration::from_secs(seconds)
-    }
-
-    /// A connection that connects to nothing.
-    fn connection() -> Arc<Connection> {
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let env = Env::of_limits(Timers::new(Clock::Boot), background, LEASE);
-        let address = Address::parse("zookeeper://127.0.0.1:1").unwrap();
-        Arc::new(Connection::new(&env, address, LEASE))
-    }
-
-    /// A ticket whose create was sent and has no answer. Its node ends at the second second.
-    fn unanswered() -> (NodeRegistry, Ticket, u64) {
-        let registry = NodeRegistry::default();
-        let ticket = Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new("stock").unwrap(),
-            owner: OwnerMint::new().fresh(),
-        };
-        let place = NodePlace {
-            parent: "/tidelock/stock".to_owned(),
-            prefix: "x".to_owned(),
-        };
-        let sent = registry.create(&ticket, (&connection(), SESSION), &place, at(2), || ());
-        let (create, ()) = sent.unwrap().expect("the first create");
-        (registry, ticket, create)
-    }
-
-    fn ended_at(registry: &NodeRegistry, now: BootInstant) -> usize {
-        registry
-            .end(now, |_, _| panic!("the node has no name"))
-            .len()
-    }
-
-    /// Nobody has cancelled it. With `Cancelled` the caller would not ask again.
-    #[test]
-    fn a_ticket_that_the_lease_task_gives_up_is_in_doubt_and_not_cancelled() {
-        let (registry, ticket, _) = unanswered();
-        assert_eq!(ended_at(&registry, at(1)), 0);
-        registry.node_position(&ticket, SESSION).unwrap();
-        assert_eq!(ended_at(&registry, at(2)), 1);
-        let error = registry.node_position(&ticket, SESSION).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
-        let refused = || Ok(Attempt::held(None, LEASE));
-        for outcome in [Err(error), refused()] {
-            let reply = registry.reply(&ticket, outcome);
-            assert!(reply.in_doubt && reply.outcome.is_err_and(|error| error.is_retryable()));
-        }
-        assert_eq!(ended_at(&registry, at(3)), 0, "its node is deleted once");
-        registry
-            .leave(&ticket, at(3), true)
-            .expect("the node is not deleted yet");
-        assert!(registry.reply(&ticket, refused()).in_doubt);
-    }
-
-    #[test]
-    fn a_ticket_that_its_caller_withdraws_is_cancelled() {
-        let (registry, ticket, _) = unanswered();
-        registry.leave(&ticket, at(1), true).unwrap();
-        let error = registry.node_position(&ticket, SESSION).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Cancelled);
-        assert!(!registry.reply(&ticket, Err(error)).in_doubt);
-    }
-
-    /// Its node is about to be deleted, and others would get the lock while this ticket holds it.
-    #[test]
-    fn a_node_that_is_found_too_late_is_not_granted() {
-        let (registry, ticket, create) = unanswered();
-        assert_eq!(ended_at(&registry, at(2)), 1);
-        let node = QueueNode {
-            name: "x1".to_owned(),
-            zxid: 3,
-        };
-        registry.created(&ticket, create, node.clone());
-        assert!(!registry.grant(&ticket, &node, at(9), at(9)));
-    }
-}
+mod tests;
