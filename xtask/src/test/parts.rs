@@ -264,7 +264,7 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
 fn test_programs(packages: &[&str]) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for package in packages {
-        for home in ["crates", "tests"] {
+        for home in [".", "bench", "crates", "tests"] {
             let folder = format!("{home}/{package}/tests");
             if root().join(&folder).exists() {
                 names.extend(names_in(&folder)?);
@@ -304,7 +304,7 @@ fn valkey(tally: &mut Tally) -> Result<()> {
 
 /// The test binaries of `real_servers`.
 pub(crate) fn binaries() -> Result<Vec<String>> {
-    names_in("tests/real_servers/tests")
+    test_programs(&["real_servers"])
 }
 
 /// The programs of a folder: files, and folders with a `main.rs`.
