@@ -148,3 +148,6 @@ impl StoreHandle {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

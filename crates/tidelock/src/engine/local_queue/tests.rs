@@ -77,13 +77,17 @@ impl Successor for Request {
 
 type Waiting = WaiterFuture<Request>;
 
-fn queues() -> Arc<LocalQueues> {
-    LocalQueues::new(&LocalQueueSettings {
+fn settings() -> LocalQueueSettings {
+    LocalQueueSettings {
         hand_off: HandOff::default(),
         timers: Timers::new(Clock::Simulated),
         patience: PATIENCE,
         notify: Arc::<Notify>::default(),
-    })
+    }
+}
+
+fn queues() -> Arc<LocalQueues> {
+    LocalQueues::new(&settings())
 }
 
 fn name(name: &str) -> Name {

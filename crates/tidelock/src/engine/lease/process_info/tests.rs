@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::engine::lease::process_info::*;
 use crate::engine::runtime::background::{Background, Stop};
-use crate::engine::store_health::StoreHealth;
-use crate::store::{Clock, Env, memory};
+use crate::engine::store_handle::tests::in_memory;
+use crate::store::Clock;
 
 const KEEP: Duration = Duration::from_secs(30);
 
@@ -15,10 +15,7 @@ fn parts() -> (Arc<StoreHandle>, Arc<ProcessInfo>, Timers, Stop) {
     let (background, stop) = Background::start(clock).unwrap();
     let timers = Timers::new(clock);
     background.spawn(timers.clone().drive());
-    let env = Env::of_limits(timers.clone(), background, KEEP);
-    let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
-    let health = Arc::new(StoreHealth::new(clock, None));
-    let store = StoreHandle::new(store, None, None, health);
+    let store = in_memory(&timers, &background, KEEP);
     let client = ClientId::random();
     let info = ProcessInfo::new(client, Some("shop".to_owned()), None);
     (store, info, timers, stop)
@@ -50,6 +47,16 @@ async fn a_record_is_written_although_the_last_write_had_another_outcome() {
     tokio::time::advance(KEEP * 2).await;
     put(&store, &info, "third").await;
     assert_eq!(read(&store, &info).await.as_deref(), Some("third"));
+}
+
+#[test]
+fn a_process_tells_the_name_of_its_program() {
+    let own = ProcessInfo::new(ClientId::random(), None, None).own();
+    let path = std::env::current_exe().unwrap();
+    assert_eq!(
+        Some(own.program.as_str()),
+        path.file_name().unwrap().to_str()
+    );
 }
 
 #[tokio::test(start_paused = true)]

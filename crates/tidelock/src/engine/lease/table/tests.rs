@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::lease::table::*;
-use crate::engine::store_health::StoreHealth;
-use crate::store::{Background, Bond, Clock, Env, Timers, memory};
+use crate::engine::store_handle::tests::in_memory;
+use crate::store::{Background, Bond, Clock, Timers};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -15,11 +15,7 @@ const EXACT: Drift = Drift {
 };
 
 fn store(background: &Background) -> Arc<StoreHandle> {
-    let clock = Clock::Boot;
-    let env = Env::of_limits(Timers::new(clock), background.clone(), LEASE);
-    let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
-    let health = Arc::new(StoreHealth::new(clock, None));
-    StoreHandle::new(store, None, None, health)
+    in_memory(&Timers::new(Clock::Boot), background, LEASE)
 }
 
 fn granted() -> GrantedTicket {

@@ -1,6 +1,9 @@
 //! Tests of who leads a queue next, and what a leader leaves to it.
 
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::local_queue::tests::*;
+use crate::engine::store_handle::tests::in_memory;
+use crate::store::Background;
 
 fn leadership(waiter: &mut Waiting) -> Box<Leader> {
     match told(waiter) {
@@ -49,6 +52,20 @@ async fn an_ended_term_hands_on_nothing_and_ends_no_other() {
     assert!(queues.next_holder(&new, now).is_ok());
 }
 
+/// A release that is cancelled drops its term.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_term_calls_the_next_waiter_as_well() {
+    let queues = queues();
+    let leader = leads(&queues, "a");
+    let [mut first, mut second] = [(); 2].map(|()| waits(&queues, "a"));
+    drop(leader);
+    let _leader = leadership(&mut first);
+    let term = begin(&queues, "a", true, 1);
+    assert!(told(&mut second).is_none());
+    drop(term);
+    leadership(&mut second);
+}
+
 /// Otherwise the next leader would ask the store for another wake, with one more request.
 #[tokio::test(start_paused = true)]
 async fn a_wake_of_the_store_passes_from_leader_to_leader() {
@@ -79,13 +96,31 @@ async fn a_wake_of_the_store_passes_from_leader_to_leader() {
 /// A leader that is kept and not polled calls nobody.
 #[tokio::test(start_paused = true)]
 async fn a_close_calls_every_waiter_itself() {
-    let queues = queues();
-    let _leaders = ["a", "b"].map(|of| leads(&queues, of));
-    let waiters = ["a", "b", "a"].map(|of| waits(&queues, of));
-    queues.close();
+    let (background, _stop) = Background::start(Clock::Simulated).unwrap();
+    let settings = settings();
+    let store = in_memory(&settings.timers, &background, PATIENCE);
+    let (store, _plain) = QueuedStore::of_client(store.sides().clone(), None, &settings);
+    let queues = store.queues.as_ref().unwrap();
+    let _leaders = ["a", "b"].map(|of| leads(queues, of));
+    let waiters = ["a", "b", "a"].map(|of| waits(queues, of));
+    store.close();
     for mut waiter in waiters {
         assert!(matches!(told(&mut waiter), Some(Notification::JoinAgain)));
     }
+}
+
+/// Otherwise a wait that ends would say that another holds the lock, and the store is silent.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_knows_that_its_own_attempt_has_no_answer() {
+    const TOLERANCE: Duration = Duration::from_millis(10);
+    let now = Clock::Simulated.now();
+    let waiter = Waiter::default();
+    waiter.answered(true, now);
+    assert!(waiter.last_answer().is_held(now + PATIENCE, TOLERANCE));
+    waiter.asked(now);
+    assert!(!waiter.last_answer().is_held(now + PATIENCE, TOLERANCE));
+    waiter.answered(false, now);
+    assert!(!waiter.last_answer().is_held(now, TOLERANCE));
 }
 
 #[tokio::test(start_paused = true)]
