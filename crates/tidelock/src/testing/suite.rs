@@ -145,6 +145,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; side_requests:
             attempts_of_a_reader_that_meet_wait_for_the_writer
         );
+        $crate::conformance!(@tests $fixture; holds: holds_of_all_kinds_are_renewed_together);
         $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one a_reader_that_has_died_is_not_shown);
         $crate::conformance!(@tests $fixture; downgrade:
             a_writer_becomes_a_reader_without_a_gap

@@ -16,6 +16,7 @@ pub mod fair;
 pub mod fenced;
 pub mod force;
 pub mod force_sides;
+pub mod holds;
 pub mod kinds;
 pub mod latch;
 pub mod lease;
