@@ -85,9 +85,12 @@ impl Store {
     /// leave the others their share of the machine.
     pub(crate) fn pause(self) -> f64 {
         match self {
-            Self::Memory => 22_000.0,
-            Self::Sqlite | Self::Redis => 120_000.0,
-            _ => 400_000.0,
+            Self::Memory => 2_500.0,
+            Self::Redis => 40_000.0,
+            Self::Plain | Self::Cluster => 100_000.0,
+            Self::Sqlite => 200_000.0,
+            Self::Redlock | Self::Memcached | Self::Etcd | Self::Zookeeper => 500_000.0,
+            Self::Postgres | Self::Mariadb => 1_500_000.0,
         }
     }
 
