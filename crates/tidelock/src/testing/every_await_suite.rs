@@ -5,13 +5,18 @@
 ///
 /// - `conformance_at_every_await!(Fixture::memory())` is for the lock.
 /// - `conformance_at_every_await!(kind: Fixture::memory().as_fair())` has those that a lock of any kind keeps.
+/// - `conformance_at_every_await!(set: …)` is for a set whose members pend: a wrapper around the whole set would not stop
+///   between two members.
 /// - `read_write`, `upgrade`, `permits`, `counting`, `latch` and `barrier` have those of a store with that kind.
 ///
 /// With [`Fixture::checked_by`](crate::testing::Fixture::checked_by) each test also looks into the store itself.
 #[macro_export]
 macro_rules! conformance_at_every_await {
     (kind: $fixture:expr) => {
-        $crate::conformance_at_every_await!(@pending $fixture; every_await:
+        $crate::conformance_at_every_await!(set: $fixture.through($crate::testing::Faults::pending(2)));
+    };
+    (set: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; every_await:
             acquire_cancelled_at_every_await_leaves_nothing
             try_acquire_cancelled_at_every_await_leaves_nothing
             wait_cancelled_at_every_await_leaves_nothing

@@ -1,7 +1,7 @@
 //! Every operation is cancelled at each of its await points, on a store whose requests are pending before and after
 //! they take effect.
 
-use tidelock::testing::Fixture;
+use tidelock::testing::{Faults, Fixture};
 
 mod lock {
     use super::Fixture;
@@ -33,6 +33,23 @@ mod permit {
     use super::Fixture;
 
     tidelock::conformance_at_every_await!(kind: Fixture::memory().as_permit());
+}
+
+/// A set asks its members one after another or all at once, and may be dropped between any two of their answers.
+fn members() -> [Fixture; 3] {
+    [(); 3].map(|()| Fixture::memory().through(Faults::pending(1)))
+}
+
+mod all_of_three {
+    use super::Fixture;
+
+    tidelock::conformance_at_every_await!(set: Fixture::all_of(super::members()));
+}
+
+mod majority_of_three {
+    use super::Fixture;
+
+    tidelock::conformance_at_every_await!(set: Fixture::majority_of(super::members()));
 }
 
 mod kinds {

@@ -220,6 +220,33 @@ async fn a_store_that_is_down_leaves_nothing_of_the_others_held() {
     whole.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Otherwise the leases of the first parts could be nearly over when the last one is granted.
+#[tokio::test(start_paused = true)]
+async fn parts_that_take_too_long_together_are_given_back() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let url = unique("far");
+    let settings = Client::builder().simulated_time().response_timeout(LIMIT);
+    let client = settings.connect_to(async move |env: &tidelock::store::Env| {
+        let store = tidelock::testing::open(&url, env).await?;
+        let mut slow = Faults::none();
+        slow.delay = LIMIT * 2 / 5;
+        Ok(Chaos::wrap(store, env, slow, Plug::default()))
+    });
+    let client = client.await.unwrap();
+    let parts: Vec<Lock> = (0..8).map(|n| client.lock(&n.to_string())).collect();
+    let whole = client.multi_lock(&parts).unwrap();
+    let error = whole.try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(
+        text.contains("took longer than the response timeout"),
+        "{text}"
+    );
+    for part in &parts {
+        assert!(is_free(part).await, "{}", part.name());
+    }
+}
+
 #[tokio::test]
 async fn an_invalid_set_is_refused() {
     let a = client("memory:").await;
