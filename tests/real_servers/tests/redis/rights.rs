@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use testkit::servers::RedisServer;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
 
@@ -66,21 +66,60 @@ fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
     Ok(found.context("a number of that name")?.1.trim().parse()?)
 }
 
+/// A server, a client with all rights, and one that may not unsubscribe.
+async fn without_unsubscribe() -> Result<(RedisServer, [Client; 2])> {
+    let server = RedisServer::builder()
+        .acl(
+            "user default off\nuser boss on >secret ~* &* +@all\n\
+             user shop on >secret ~* &* +@all -unsubscribe",
+        )
+        .start()?;
+    let url = |user: &str| format!("redis://{user}:secret@{}", server.addr());
+    let boss = Client::connect(&url("boss")).await?;
+    let shop = Client::connect(&url("shop")).await?;
+    Ok((server, [boss, shop]))
+}
+
 /// A user without the right to unsubscribe keeps the subscription, and its waiters are still woken through it.
 #[tokio::test]
 async fn t28_without_the_right_to_unsubscribe_waiters_are_woken_every_time() -> Result<()> {
-    let server = RedisServer::builder()
-        .acl("user default off\nuser shop on >secret ~* &* +@all -unsubscribe")
-        .start()?;
-    let url = format!("redis://shop:secret@{}", server.addr());
-    let (one, mut two) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    let (server, [one, two]) = without_unsubscribe().await?;
+    woken_every_time(&server, &one, two).await
+}
+
+/// No counting channel goes with that of a latch, so the connection stays, and the server still sends the messages.
+#[tokio::test]
+async fn t28_without_the_right_to_unsubscribe_latches_open_every_time() -> Result<()> {
+    let (server, [boss, shop]) = without_unsubscribe().await?;
+    let gate = boss.latch("gate");
+    for round in 1..=2 {
+        ensure!(gate.set_count_if_new(1).await?);
+        let waits = shop.latch("gate");
+        let waiter = tokio::spawn(async move { waits.wait().await });
+        eventually("it waits", Duration::from_secs(1), || {
+            Ok(calls(&server, "subscribe", "calls")? >= round)
+        })
+        .await?;
+        gate.count_down().await?;
+        let opened = tokio::time::timeout(Duration::from_millis(500), waiter).await;
+        opened.context("it was not woken")???;
+        eventually("it wants to leave", Duration::from_secs(8), || {
+            Ok(calls(&server, "unsubscribe", "rejected_calls")? >= round)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// One client holds a lock, and the other waits for it. The waiter is woken, leaves, and comes again.
+async fn woken_every_time(server: &RedisServer, one: &Client, mut two: Client) -> Result<()> {
     for round in 1..=2 {
         let guard = one.lock("a").acquire().await?;
-        let before = calls(&server, "evalsha", "calls")?;
+        let before = calls(server, "evalsha", "calls")?;
         let waiter = tokio::spawn(async move { (two.lock("a").acquire().await, two) });
         // The waiter makes an attempt, subscribes, and makes a second attempt.
         eventually("it waits", Duration::from_secs(1), || {
-            Ok(calls(&server, "evalsha", "calls")? >= before + 2)
+            Ok(calls(server, "evalsha", "calls")? >= before + 2)
         })
         .await?;
         guard.release().await?;
@@ -90,7 +129,7 @@ async fn t28_without_the_right_to_unsubscribe_waiters_are_woken_every_time() -> 
         woken?.release().await?;
         two = client;
         eventually("it wants to leave", Duration::from_secs(8), || {
-            Ok(calls(&server, "unsubscribe", "rejected_calls")? >= round)
+            Ok(calls(server, "unsubscribe", "rejected_calls")? >= round)
         })
         .await?;
     }
