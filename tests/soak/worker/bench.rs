@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -18,7 +19,8 @@ pub(crate) struct Bench {
     slot: u16,
     generation: u32,
     claims: AtomicU32,
-    longest: AtomicU64,
+    /// The longest wait so far in microseconds, and for what.
+    longest: Mutex<(u64, Kind)>,
 }
 
 impl Bench {
@@ -29,7 +31,7 @@ impl Bench {
             slot,
             generation,
             claims: AtomicU32::new(0),
-            longest: AtomicU64::new(0),
+            longest: Mutex::new((0, Kind::Lock)),
         })
     }
 
@@ -45,14 +47,14 @@ impl Bench {
             .context("the judge has gone")
     }
 
-    pub(crate) fn waited(&self, since: Instant) {
-        let waited = micros(since.elapsed());
-        self.longest.fetch_max(waited, Ordering::Relaxed);
+    pub(crate) fn waited(&self, kind: Kind, since: Instant) {
+        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        *longest = (micros(since.elapsed()), kind).max(*longest);
     }
 
-    /// The longest wait so far in microseconds.
-    pub(crate) fn longest(&self) -> u64 {
-        self.longest.load(Ordering::Relaxed)
+    /// The longest wait so far in microseconds, and for what.
+    pub(crate) fn longest(&self) -> (u64, Kind) {
+        *self.longest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A claim that is not told yet.

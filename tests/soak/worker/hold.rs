@@ -69,7 +69,7 @@ pub(crate) async fn acquire<G: LockGuard>(
         return Ok(None);
     }
     let guard = lock.acquire().await?;
-    world.bench.waited(asked);
+    world.bench.waited(kind, asked);
     Ok(Some(guard))
 }
 

@@ -45,7 +45,8 @@ pub(crate) enum What {
     Succeeds,
     /// A job has not ended well, so its slot may be run again.
     Fails,
-    /// The number of tasks of the process (`token`), and its longest wait in microseconds (`mark`).
+    /// The number of tasks of the process (`token`), and its longest wait in microseconds (`mark`) for a
+    /// lock of that kind.
     Reports,
     /// The driver is about to kill this process: from now on it claims nothing.
     Dooms,

@@ -60,9 +60,10 @@ pub(crate) struct Seen {
     pub(crate) by_build: BTreeMap<(Store, Build), u64>,
     pub(crate) notes: BTreeMap<&'static str, u64>,
     pub(crate) refused: BTreeSet<(Store, Build, Kind)>,
-    /// The number of tasks of each place, and the longest wait in each store in microseconds.
+    /// The number of tasks of each place, and the longest wait in each store in microseconds, and for
+    /// what.
     pub(crate) tasks: HashMap<u16, u64>,
-    pub(crate) longest: BTreeMap<Store, u64>,
+    pub(crate) longest: BTreeMap<Store, (u64, Kind)>,
     pub(crate) broken: Vec<String>,
     /// The last mark that the driver has put into the pipe.
     mark: u64,
@@ -111,8 +112,9 @@ impl Seen {
             }
             What::Reports => {
                 self.tasks.insert(record.slot, record.token);
-                let longest = self.longest.entry(store).or_default();
-                *longest = record.mark.max(*longest);
+                let told = (record.mark, record.kind);
+                let longest = self.longest.entry(store).or_insert(told);
+                *longest = told.max(*longest);
             }
             What::Refuses => {
                 self.refused.insert((store, build, record.kind));

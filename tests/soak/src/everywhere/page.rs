@@ -105,10 +105,13 @@ impl Page<'_> {
             };
             let (today, older) = (by(Build::Today), by(Build::Older));
             let all = today + older;
-            let longest = self.verdict.longest.get(store).copied().unwrap_or(0) / 1000;
+            let longest = self.verdict.longest.get(store);
+            let longest = longest.map_or_else(String::new, |(micros, kind)| {
+                format!("{} ms, {}", micros / 1000, kind.title())
+            });
             line!(
                 out,
-                "| {} | {all} | {:.1} | {today} | {older} | {longest} ms | {} |",
+                "| {} | {all} | {:.1} | {today} | {older} | {longest} | {} |",
                 store.name(),
                 self.rate(all),
                 self.added(*store)

@@ -33,7 +33,7 @@ pub(crate) struct Verdict {
     pub(crate) by_build: BTreeMap<(Store, Build), u64>,
     pub(crate) refused: BTreeSet<(Store, Build, Kind)>,
     pub(crate) notes: BTreeMap<&'static str, u64>,
-    pub(crate) longest: BTreeMap<Store, u64>,
+    pub(crate) longest: BTreeMap<Store, (u64, Kind)>,
     pub(crate) changes: BTreeMap<Change, u64>,
     pub(crate) errors: BTreeMap<(Store, String, Build), (u64, String)>,
     /// Looks at a server that failed.
@@ -64,11 +64,11 @@ impl Verdict {
         problems.extend(steep(&rows));
         let mut seen = crew.judge.seen();
         problems.append(&mut seen.broken);
-        for (store, longest) in &seen.longest {
+        for (store, (longest, kind)) in &seen.longest {
             let longest = Duration::from_micros(*longest);
             if longest > LONGEST_WAIT {
-                let store = store.name();
-                problems.push(format!("{store}: somebody waited for {longest:.1?}"));
+                let (store, kind) = (store.name(), kind.title());
+                problems.push(format!("{store}: a wait ({kind}) took {longest:.1?}"));
             }
         }
         for ((store, what, build), (times, text)) in &crew.errors {

@@ -45,7 +45,7 @@ pub(super) async fn counted(world: &World, client: &Client, rng: &mut Rng) -> Re
     let amount = rng.u32(1..=3);
     let asked = Instant::now();
     semaphore.acquire(amount).await?;
-    world.bench.waited(asked);
+    world.bench.waited(Kind::Counted, asked);
     let claim = world.bench.claim(Kind::Counted, 0, Mode::Permits, amount);
     claim.enter_for(now(), NO_END)?;
     briefly(rng).await;
