@@ -243,6 +243,8 @@ impl MariaDb {
             .args(["--user=root", "--bind-address=127.0.0.1", "--skip-log-bin"])
             .args([
                 "--innodb-buffer-pool-size=64M",
+                // On a file system in memory it is mapped, and counts as memory of the server while it fills.
+                "--innodb-log-file-size=8M",
                 "--innodb-flush-log-at-trx-commit=2",
             ])
             .args(["--performance-schema=off", "--max-connections=500"])
