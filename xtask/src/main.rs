@@ -15,6 +15,7 @@ mod miri;
 mod mutants;
 mod page;
 mod partitions;
+mod planted;
 mod platforms;
 mod rooms;
 mod schedules;

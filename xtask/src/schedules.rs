@@ -1,7 +1,7 @@
 //! `cargo xtask schedules`: runs the engine in very many orders of its tasks, finds planted bugs, and writes
 //! docs/schedules.md.
 
-mod planted;
+mod bugs;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,8 +9,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::page;
+use crate::planted;
 use crate::sh::{cargo, command, quiet, root};
-use planted::{BUGS, Bug};
+use bugs::{BUGS, Bug, SWITCH};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -79,7 +80,12 @@ fn explore(program: &str, schedules: usize) -> Result<String> {
 /// Looks for each planted bug. Returns the table of the page.
 fn hunt() -> Result<String> {
     let folder = root().join("target/planted");
-    planted::plant(&folder)?;
+    let changes = BUGS.iter().flat_map(|bug| bug.changes);
+    planted::plant(
+        &folder,
+        &["crates/tidelock", "tests/schedules"],
+        changes.chain([&SWITCH]),
+    )?;
     let program = build(&folder, "release")?;
     let mut table = String::from(
         "| planted bug | story | found after | what the story saw |\n| --- | --- | ---: | --- |\n",

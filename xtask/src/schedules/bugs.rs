@@ -1,28 +1,16 @@
-//! Bugs that the search must find, planted into a copy of the library.
+//! Bugs that the search must find.
 //!
-//! All of them are in one build; the environment chooses the one that is there. So the sources that are published
-//! contain none of it, and the search for each bug needs no build of its own.
+//! All of them are in one build; the environment chooses the one that is there. So the search for each bug needs no
+//! build of its own.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
-
-use crate::sh::root;
+use crate::planted::Change;
 
 /// A bug, and the story that must find it.
 pub(super) struct Bug {
     pub(super) name: &'static str,
     pub(super) story: &'static str,
-    changes: &'static [Change],
-}
-
-/// A place in the library. `to` has the bug where `planted` is true, and the original elsewhere.
-struct Change {
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
+    /// With the bug where `planted` is true, and the original elsewhere.
+    pub(super) changes: &'static [Change],
 }
 
 pub(super) const BUGS: [Bug; 7] = [
@@ -107,77 +95,15 @@ pub(super) const BUGS: [Bug; 7] = [
 ];
 
 /// Which bug is there.
-const PLANTED: &str = "
+pub(super) const SWITCH: Change = Change {
+    file: "schedules.rs",
+    from: "pub use crate::engine::runtime::scheduled::{advance, restart};",
+    to: "pub use crate::engine::runtime::scheduled::{advance, restart};
+
 /// Whether this bug is there.
 pub(crate) fn planted(bug: &str) -> bool {
     use std::sync::LazyLock;
     static PLANTED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(\"PLANTED\").ok());
     PLANTED.as_deref() == Some(bug)
-}
-";
-
-/// Copies the library and the stories to that folder, with all bugs.
-///
-/// # Errors
-/// If a place is not there exactly once: the code has changed, and so must this list.
-pub(super) fn plant(folder: &Path) -> Result<()> {
-    let mut files = BTreeMap::new();
-    for part in ["crates/tidelock", "tests/schedules"] {
-        read(&root(), Path::new(part), &mut files)?;
-    }
-    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
-    files.insert("Cargo.toml".into(), of_two_members(&manifest)?.into_bytes());
-    files.insert("Cargo.lock".into(), fs::read(root().join("Cargo.lock"))?);
-    let sources = Path::new("crates/tidelock/src");
-    let mut edit = |file: &str, edit: &dyn Fn(&str) -> Result<String>| {
-        let code = files.get_mut(&sources.join(file)).context("no such file")?;
-        *code = edit(std::str::from_utf8(code)?)?.into_bytes();
-        anyhow::Ok(())
-    };
-    for Change { file, from, to } in BUGS.iter().flat_map(|bug| bug.changes) {
-        edit(file, &|code| {
-            let found = code.matches(from).count();
-            ensure!(found == 1, "found {found} times, not once: {from}");
-            Ok(code.replace(from, to))
-        })
-        .with_context(|| (*file).to_owned())?;
-    }
-    edit("schedules.rs", &|code| Ok(format!("{code}{PLANTED}")))?;
-    for (path, code) in files {
-        write(&folder.join(path), &code)?;
-    }
-    Ok(())
-}
-
-/// The manifest of the workspace, with the two packages of the copy.
-fn of_two_members(manifest: &str) -> Result<String> {
-    let members = manifest.lines().find(|line| line.starts_with("members = "));
-    let own = "members = [\"crates/tidelock\", \"tests/schedules\"]";
-    let manifest = manifest.replace(members.context("no members in the manifest")?, own);
-    Ok(manifest.replace("default-members = ", "# default-members = "))
-}
-
-/// Reads all files of a folder.
-fn read(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
-    for entry in fs::read_dir(root.join(folder))? {
-        let entry = entry?;
-        let path = folder.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            read(root, &path, files)?;
-        } else {
-            files.insert(path, fs::read(entry.path())?);
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file if it differs. Otherwise cargo would build what has not changed.
-fn write(path: &Path, code: &[u8]) -> Result<()> {
-    if fs::read(path).is_ok_and(|before| before == code) {
-        return Ok(());
-    }
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    Ok(fs::write(path, code)?)
-}
+}",
+};
