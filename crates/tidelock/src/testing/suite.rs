@@ -142,9 +142,7 @@ macro_rules! conformance {
             a_writer_may_read_and_stays_alone a_reader_that_wants_to_write_is_refused
             force_ends_every_reader
         );
-        $crate::conformance!(@tests $fixture; side_requests:
-            attempts_of_a_reader_that_meet_wait_for_the_writer
-        );
+        $crate::conformance!(@tests $fixture; side_requests: attempts_of_a_reader_that_meet_wait_for_the_writer);
         $crate::conformance!(@tests $fixture; holds: holds_of_all_kinds_are_renewed_together);
         $crate::conformance!(@tests $fixture; force_sides: a_forced_release_of_seen_readers_spares_a_new_one a_reader_that_has_died_is_not_shown);
         $crate::conformance!(@tests $fixture; downgrade:
