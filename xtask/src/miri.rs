@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     only: Option<String>,
     /// Looks for the planted bugs only, and writes no page
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only")]
     bugs: bool,
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use testkit::proxy::{Mode, Way};
 use testkit::servers::ZooKeeperServer;
-use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LostReason};
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 
 use crate::world::{SOON, World, free, ms, noted, soon, waits};
 
@@ -180,41 +180,37 @@ async fn t59_a_frozen_server_gives_nothing_away_untold() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_acquisitions_outlast_a_freeze_of_more_than_two_leases() {
     let world = World::new(ms(15_000)).await;
-    let client = &world.near;
-    let seats = client.semaphore("seats");
+    let (till, prices) = (
+        world.near.lock("till"),
+        world.near.read_write_lock("prices"),
+    );
+    let seats = world.near.semaphore("seats");
     seats.set_permits(1).await.unwrap();
-    let options = || AcquireOptions::new().lease(ms(900));
-    let acquire = async |number: u8| match number {
-        0 => client.lock("till").acquire_with(options()).await,
-        1 => {
-            client
-                .read_write_lock("prices")
-                .write()
-                .acquire_with(options())
-                .await
-        }
-        _ => seats
-            .permits(1)
-            .acquire_with(options())
-            .await
-            .map(Guard::from),
+    let short = || AcquireOptions::new().lease(ms(1500));
+    let use_all = async || {
+        tokio::join!(
+            async {
+                let guard = till.acquire_with(short()).await.unwrap();
+                guard.release().await.unwrap();
+            },
+            async {
+                let guard = prices.write().acquire_with(short()).await.unwrap();
+                guard.release().await.unwrap();
+            },
+            async {
+                let permit = seats.permits(1).acquire_with(short()).await.unwrap();
+                permit.release().await.unwrap();
+            },
+        )
     };
     // The sessions are there before the server is frozen.
-    for number in 0..3 {
-        acquire(number).await.unwrap().release().await.unwrap();
-    }
+    use_all().await;
     world.server.freeze().unwrap();
     let thaw = async {
         tokio::time::sleep(ms(4000)).await;
         world.server.thaw().unwrap();
     };
-    let granted = async { tokio::join!(acquire(0), acquire(1), acquire(2), thaw) };
-    let (first, second, third, ()) = soon("all are granted", granted).await;
-    for guard in [first, second, third] {
-        let guard = guard.unwrap();
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-    }
+    soon("all are granted", async { tokio::join!(use_all(), thaw) }).await;
     world.until_nodes(0).await;
 }
 
