@@ -22,7 +22,7 @@ const CLAIMS: &str = "/shop/%permits/render";
 const TOLD: Duration = Duration::from_secs(6);
 
 /// It also waits longer for answers than the clients of other tests: a busy machine is no fault of the store.
-async fn patient_client(server: &ZooKeeperServer) -> Client {
+pub(crate) async fn patient_client(server: &ZooKeeperServer) -> Client {
     let builder = Client::builder().lease(ms(60_000));
     let builder = builder.response_timeout(ms(15_000));
     let builder = builder.publish_process_info(false);

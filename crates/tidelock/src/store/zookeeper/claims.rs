@@ -1,6 +1,7 @@
 //! The order of the claims of a semaphore.
 
-use crate::store::zookeeper::keys::{PERMITS, by_distance, wrapped};
+use crate::store::zookeeper::keys::PERMITS;
+use crate::store::zookeeper::sequence::{self, by_distance, wrapped};
 
 /// The claims of a semaphore, first come first, each with the permits that it wants.
 pub(crate) fn in_order(nodes: Vec<String>) -> Vec<(String, u16)> {
@@ -11,19 +12,9 @@ pub(crate) fn in_order(nodes: Vec<String>) -> Vec<(String, u16)> {
     by_distance(numbered.collect())
 }
 
-/// The largest distance between two claims whose order is certain, with room for those that are under way.
-const MOST_APART: i64 = 1 << 30;
-
-/// Whether the order of these claims is not certain. A claim can be held for so long that 2147483648 others come and go
-/// meanwhile. From then on the newest would be ordered before it, and would get permits that it has.
+/// Whether the order of these claims is not certain.
 pub(crate) fn are_far_apart(claims: &[(String, u16)]) -> bool {
-    let numbers = claims.iter().filter_map(|(node, _)| Some(claim(node)?.0));
-    let numbers: Vec<i32> = numbers.collect();
-    let from = numbers.first().copied().unwrap_or_default();
-    let distances = numbers.iter().map(|it| i64::from(it.wrapping_sub(from)));
-    let (least, most) = (distances.clone().min(), distances.max());
-    most.zip(least)
-        .is_some_and(|(most, least)| most - least > MOST_APART)
+    sequence::are_far_apart(claims.iter().filter_map(|(node, _)| Some(claim(node)?.0)))
 }
 
 /// The number of a claim, and the permits that it wants. `None`: it is another kind of node.

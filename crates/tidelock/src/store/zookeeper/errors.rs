@@ -24,6 +24,14 @@ pub(crate) fn unwritten(error: zk::Error) -> Error {
     of(error, ErrorKind::OutcomeUnknown)
 }
 
+/// The nodes of a name are further apart than the numbers of ZooKeeper can order.
+pub(crate) fn unordered() -> Error {
+    Error::new(ErrorKind::Unavailable).because(
+        "a holder of this name has kept it while more than a billion others came and went. ZooKeeper numbers them in 32 \
+         bits, so nobody gets it until that holder releases it",
+    )
+}
+
 /// The error of a session that could not be opened.
 pub(crate) fn unopened(servers: &str, error: zk::Error) -> Error {
     let error = unread(error);

@@ -1,6 +1,7 @@
 //! Converts lock names to path segments and back, and defines the names of the nodes in a lock's queue.
 
 use crate::snapshot::Mode;
+use crate::store::zookeeper::sequence::{are_far_apart, by_distance, wrapped};
 use crate::store::{LockKind, Ticket, percent};
 
 /// Curator's prefix for a protected create, which lets the client find the node after a lost reply.
@@ -142,17 +143,6 @@ fn number(node: &str) -> Option<i32> {
     wrapped(digits(node)?)
 }
 
-/// The server counts in 32 bits.
-pub(crate) fn wrapped(digits: &str) -> Option<i32> {
-    let number: i64 = digits.parse().ok()?;
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the server counts in 32 bits"
-    )]
-    let wrapped = number as i32;
-    Some(wrapped)
-}
-
 /// The nodes that queue, first come first. A writer of Curator that reads as well has two nodes of one number.
 pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
     let numbered = nodes.into_iter().filter_map(|node| {
@@ -163,16 +153,9 @@ pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
     queue.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Orders by number.
-///
-/// The server counts the nodes of a lock in 32 bits, and after 2147483647 comes -2147483648. So numbers are compared by how far
-/// they are from each other: otherwise the first that comes after the turn would stand before the holder, and enter.
-pub(crate) fn by_distance<T: Ord>(numbered: Vec<(i32, T)>) -> Vec<T> {
-    let from = numbered.first().map_or(0, |(number, _)| *number);
-    let distance = |(number, node): (i32, T)| (number.wrapping_sub(from), node);
-    let mut queue: Vec<(i32, T)> = numbered.into_iter().map(distance).collect();
-    queue.sort_unstable();
-    queue.into_iter().map(|(_, node)| node).collect()
+/// Whether the order of this queue is not certain.
+pub(crate) fn is_unordered(queue: &[String]) -> bool {
+    are_far_apart(queue.iter().filter_map(|node| number(node)))
 }
 
 /// The last node in front that blocks a ticket of this kind. A reader does not wait for other readers.
@@ -187,6 +170,8 @@ pub(crate) fn in_the_way(before: &[String], kind: LockKind) -> Option<&String> {
 /// What the queue of a lock means for one of its nodes.
 pub(crate) enum QueueDecision<'a> {
     Holds,
+    /// It would hold if the nodes were in the order of their arrival, which is not certain.
+    Unordered,
     /// This node blocks ours. Ours may go on when it is gone.
     Watch(&'a str),
     /// Our node is not in the queue: its session has expired.
@@ -200,6 +185,7 @@ pub(crate) fn decide<'a>(queue: &'a [String], own: &str, kind: LockKind) -> Queu
     };
     match in_the_way(&queue[..at], kind) {
         Some(predecessor) => QueueDecision::Watch(predecessor),
+        None if is_unordered(queue) => QueueDecision::Unordered,
         None => QueueDecision::Holds,
     }
 }
@@ -381,6 +367,31 @@ mod tests {
         assert_eq!(found, [queue[1], others[1]]);
         let found = in_order(strings(&[others[0], "_c_y-lock-0000000000"]));
         assert_eq!(found[1], others[0]);
+    }
+
+    /// T68: the holder has its node for so long that the numbers have come round.
+    #[test]
+    fn t68_nobody_enters_a_queue_whose_order_is_not_certain() {
+        let holder = "_c_h-lock-0000000005";
+        let kind = LockKind::Fenced;
+        for far in [
+            "_c_w-lock-1073741830",
+            "_c_w-lock--1073741820",
+            "_c_w-lock--2147483640",
+        ] {
+            let queue = in_order(strings(&[holder, far]));
+            assert_eq!(
+                queue,
+                in_order(strings(&[far, holder])),
+                "{far}: everybody sees one order"
+            );
+            assert!(
+                !matches!(decide(&queue, far, kind), QueueDecision::Holds),
+                "{far} entered"
+            );
+        }
+        let queue = in_order(strings(&["_c_w-lock-1073741829", holder]));
+        assert!(matches!(decide(&queue, holder, kind), QueueDecision::Holds));
     }
 
     #[test]

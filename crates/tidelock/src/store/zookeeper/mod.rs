@@ -39,6 +39,7 @@ mod registry;
 mod release;
 mod renew;
 mod semaphores;
+mod sequence;
 mod shared;
 mod single_flight;
 mod unreachable;

@@ -126,22 +126,9 @@ impl NumberMaker<'_> {
         let nodes = errors::unless_missing(own.until(listed).await?)?;
         let nodes = nodes.unwrap_or_default();
         let mark = delay_node::mark(own.until(marked).await?)?;
-        if nodes.iter().any(|node| node == keys::NUMBER) {
-            return Ok(false);
-        }
-        let is_curators = nodes
-            .iter()
-            .any(|node| keys::is_of_curators_semaphore(node));
-        let queue = keys::in_order(nodes);
-        let mut ahead = queue.iter().take_while(|other| **other != node.name);
-        let first = ahead.position(|node| keys::makes_a_lock(node));
-        if first.is_some_and(|at| at > 0) {
-            // Another maker is ahead of that lock. If it makes the number, the lock is refused.
-            return Ok(false);
-        }
         // The delay of a lock may run without a node.
-        if is_curators || mark.is_some() || first.is_some() {
-            return Err(is_lock());
+        if !may_make(nodes, &node.name, mark.is_some())? {
+            return Ok(false);
         }
         // As an owner id, the epoch is unique.
         let epoch = self.ticket.owner.permit_id(0);
@@ -152,6 +139,31 @@ impl NumberMaker<'_> {
         }
         Ok(made)
     }
+}
+
+/// Whether the maker with this node makes the number. If not, it starts over: the number is there, or may be made. `delayed`: the
+/// delay of a lock is running.
+fn may_make(nodes: Vec<String>, own: &str, delayed: bool) -> Result<bool> {
+    if nodes.iter().any(|node| node == keys::NUMBER) {
+        return Ok(false);
+    }
+    let is_curators = nodes
+        .iter()
+        .any(|node| keys::is_of_curators_semaphore(node));
+    let queue = keys::in_order(nodes);
+    if keys::is_unordered(&queue) {
+        return Err(errors::unordered());
+    }
+    let mut ahead = queue.iter().take_while(|other| **other != own);
+    let first = ahead.position(|node| keys::makes_a_lock(node));
+    if first.is_some_and(|at| at > 0) {
+        // Another maker is ahead of that lock. If it makes the number, the lock is refused.
+        return Ok(false);
+    }
+    if is_curators || delayed || first.is_some() {
+        return Err(is_lock());
+    }
+    Ok(true)
 }
 
 impl Drop for NumberMaker<'_> {

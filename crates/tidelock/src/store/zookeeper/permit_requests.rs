@@ -43,14 +43,6 @@ pub(crate) fn without_epoch() -> Error {
     )
 }
 
-/// The claims are further apart than the numbers of ZooKeeper can order.
-pub(crate) fn unordered() -> Error {
-    Error::new(ErrorKind::Unavailable).because(
-        "a holder of this semaphore has had its permits while more than a billion others came and went. ZooKeeper numbers \
-         them in 32 bits, so nobody gets permits until that holder releases its own",
-    )
-}
-
 /// Whether the claim with this stat holds its permits.
 pub(crate) fn holds(stat: &zk::Stat) -> bool {
     stat.data_length > 0

@@ -16,7 +16,7 @@ use crate::store::kinds::is_lock;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
 use crate::store::zookeeper::own_node::OwnNode;
-use crate::store::zookeeper::permit_requests::{self, number_of, unordered, without_epoch};
+use crate::store::zookeeper::permit_requests::{self, number_of, without_epoch};
 use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::permit_view::{
     ClaimStep, ClaimView, ClaimWatch, SemaphoreNumber, number_before_claims,
@@ -175,7 +175,7 @@ impl PermitAttempt<'_> {
                         view.learn(&node, holds);
                     }
                 }
-                ClaimStep::Unordered => return Err(unordered()),
+                ClaimStep::Unordered => return Err(errors::unordered()),
                 decided => return Ok(decided),
             }
         }
