@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Store, Ticket};
+use tidelock::store::{
+    AttemptReply, AttemptRequest, Backend, BoxFuture, NotYet, Released, Store, Ticket,
+};
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{AcquireOptions, Error, ErrorKind, Result};
 
@@ -89,6 +91,42 @@ async fn goes_on_after(error: ErrorKind, limit: Option<Duration>) {
     let granted = party.lock("stock").acquire_with(options).await;
     let guard = granted.unwrap_or_else(|told| panic!("{error:?}, {limit:?}: {told}"));
     guard.release().await.unwrap();
+}
+
+/// Refuses each attempt: it must wait for many leases before it can answer safely.
+#[derive(Debug)]
+struct Unready {
+    within: Duration,
+}
+
+impl Twist for Unready {
+    fn attempt<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        let within = self.within;
+        let error = Error::new(ErrorKind::Unavailable).caused_by(NotYet { within });
+        Box::pin(async move { error.into() })
+    }
+}
+
+/// A waiter waits until the store is ready. Who only asks gets the error as soon as a response timeout is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_asks_does_not_wait_until_the_store_is_ready() {
+    let fixture = Fixture::memory().wrapped(|env, store| {
+        let within = env.lease * 40;
+        Twisted::wrap(Store::single(store.front), Unready { within })
+    });
+    let lock = fixture.party().await.lock("stock");
+    let began = Instant::now();
+    let refused = lock.acquire_with(AcquireOptions::new().wait(Duration::ZERO));
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(began.elapsed() < fixture.lease() * 20, "it waited");
+    let waiter = lock.acquire();
+    tokio::time::timeout(fixture.lease() * 3 / 2, waiter)
+        .await
+        .expect_err("an outage of a lease ends no wait for a store that says when it is ready");
 }
 
 /// Executes releases, but loses their replies until the given instant.

@@ -83,3 +83,11 @@ async fn process_info_is_written_again_before_it_expires() {
     let writes = writes.load(Ordering::SeqCst);
     assert!((3..=4).contains(&writes), "{writes}");
 }
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_process_tells_the_name_of_its_host() {
+    let own = ProcessInfo::new(ClientId::random(), None, None).own();
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(own.host, name.trim_end());
+}
