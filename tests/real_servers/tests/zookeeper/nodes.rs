@@ -1,9 +1,11 @@
 //! The nodes in the store, and the nodes that stay behind.
 
+use std::cell::Cell;
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use testkit::servers::ZooKeeperServer;
-use tidelock::ErrorKind;
+use tidelock::Client;
 use zookeeper_client as zk;
 
 use crate::permits::{bare, patient_client};
@@ -92,43 +94,97 @@ async fn the_parts_of_a_multi_lock_have_a_node_each() {
     }
 }
 
-/// T68: a holder has its node for so long that the server numbers the next one before it. The test makes the node of the
-/// holder by hand, as two billion arrivals take too long.
+/// T68: the server has used up its numbers. From 3.6 on it gives all nodes the last one, so nothing says who came first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t68_a_lock_on_zookeeper_whose_numbers_came_round_is_not_granted() {
+async fn t68_nobody_passes_a_holder_after_zookeeper_has_used_up_its_numbers() {
     let server = ZooKeeperServer::start().unwrap();
-    let (a, bare) = (
-        client(&format!("{}/shop", server.url()), ms(10_000)).await,
-        bare(&server).await,
-    );
-    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    bare.mkdir("/shop/stock", &mode).await.unwrap();
-    let holder = "/shop/stock/_c_6c2a8be2-4a0c-4f5e-9d3c-0d8f8f1f4f3a-lock-2000000000";
-    bare.create(holder, b"", &mode).await.unwrap();
-    let lock = a.lock("stock");
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    let (limit, both) = (ms(200), a.read_write_lock("stock"));
-    for (what, refused) in [
-        ("lock", lock.acquire_timeout(limit).await.map(drop)),
-        ("reader", both.read().acquire_timeout(limit).await.map(drop)),
-        (
-            "writer",
-            both.write().acquire_timeout(limit).await.map(drop),
-        ),
-    ] {
-        let refused = refused.expect_err(what);
-        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-        let why = refused.to_string();
-        assert!(why.contains("a billion others"), "{what}: {why}");
+    let a = patient_client(&server).await;
+    let held = a.lock("stock").acquire().await.unwrap();
+    let last = i32::MAX - 1;
+    server.restart_counting_from("/shop/stock", last).unwrap();
+    // It comes in order: the last that does.
+    let second = waits(&a, "stock");
+    let bare = bare(&server).await;
+    until_nodes(&bare, |nodes| nodes.len() == 2).await;
+    let others: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = a.lock("stock");
+            let refused = tokio::spawn(lock.clone().acquire_timeout(ms(500)));
+            let waiter = async move { lock.acquire().await?.release().await };
+            (tokio::spawn(waiter), refused)
+        })
+        .collect();
+    assert!(a.lock("stock").try_acquire().await.unwrap().is_none());
+    let mut late = Vec::new();
+    for (waiter, refused) in others {
+        let refused = refused.await.unwrap().unwrap_err();
+        assert!(
+            refused.to_string().contains("ZooKeeper has numbered"),
+            "{refused}"
+        );
+        assert!(!waiter.is_finished(), "it entered beside the holder");
+        late.push(waiter);
     }
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    let (second, _) = soon("the waiter in order", second).await.unwrap();
+    assert!(second.is_held() && late.iter().all(|it| !it.is_finished()));
+    second.release().await.unwrap();
+    // The path is empty now but for a moment, so the server removes it and counts from zero again.
+    for waiter in late {
+        soon("a late waiter", waiter).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t68_holders_exclude_each_other_after_zookeeper_has_used_up_its_numbers() {
+    let lock = async |client: Client| client.lock("stock").acquire().await.unwrap();
+    take_turns_after_the_last_number("/shop/stock", lock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t68_permits_on_zookeeper_are_not_too_many_after_it_has_used_up_its_numbers() {
+    let permit = async |client: Client| {
+        let semaphore = client.semaphore("render");
+        semaphore.set_permits_if_new(1).await.unwrap();
+        semaphore.acquire().await.unwrap()
+    };
+    take_turns_after_the_last_number("/shop/%permits/render", permit).await;
+}
+
+/// Clients come and go without a pause, while the server gives the last number to each node of the path. The guard gives back
+/// what it has when it is dropped.
+async fn take_turns_after_the_last_number<G>(path: &str, enter: impl AsyncFn(Client) -> G) {
+    let server = ZooKeeperServer::start().unwrap();
+    let held = enter(patient_client(&server).await).await;
+    server.restart_counting_from(path, i32::MAX).unwrap();
+    let inside = Cell::new(0);
+    let clients = (0..6).map(async |_| {
+        let client = patient_client(&server).await;
+        for _ in 0..5 {
+            let guard = enter(client.clone()).await;
+            inside.set(inside.get() + 1);
+            assert_eq!(inside.get(), 1, "two are inside");
+            tokio::time::sleep(ms(20)).await;
+            inside.set(inside.get() - 1);
+            drop(guard);
+        }
+    });
+    let clients = join_all(clients.collect::<Vec<_>>());
+    let all = async { tokio::join!(clients, async { drop(held) }) };
+    // A client whose node was refused asks again after a backoff of up to some seconds.
+    let all = tokio::time::timeout(SOON * 3, all).await;
+    all.expect("all clients had it");
+}
+
+async fn until_nodes(bare: &zk::Client, wanted: impl Fn(&[String]) -> bool) {
     let end = Instant::now() + SOON;
-    while let left = bare.list_children("/shop/stock").await.unwrap()
-        && left.len() != 1
-    {
-        assert!(Instant::now() < end, "{left:?}");
+    loop {
+        let nodes = bare.list_children("/shop/stock").await.unwrap();
+        if wanted(&nodes) {
+            return;
+        }
+        assert!(Instant::now() < end, "{nodes:?}");
         tokio::time::sleep(ms(5)).await;
     }
-    assert!(lock.force_release().await.unwrap());
-    let held = soon("the lock", lock.acquire()).await.unwrap();
-    held.release().await.unwrap();
 }

@@ -136,6 +136,26 @@ impl ZooKeeperServer {
         self.run()
     }
 
+    /// Restarts it, and makes it give this number to the next sequential node under the path. Nobody can wait for billions of nodes.
+    ///
+    /// # Errors
+    /// Fails if the path does not exist, and as [`start`](Self::start).
+    pub fn restart_counting_from(&self, path: &str, number: i32) -> Result<()> {
+        // At its start the server writes a snapshot of all that it has.
+        self.restart()?;
+        self.kill()?;
+        let source = self.dir().join("CountTo.java");
+        fs::write(&source, include_str!("zookeeper/CountTo.java"))?;
+        let data = self.ground.data_outside(self.dir()).join("version-2");
+        let mut program = self.ground.command("java");
+        program.args(["-cp", JAR]).arg(source);
+        program.arg(data).args([path, &number.to_string()]);
+        let output = program.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the snapshot stays: {said}");
+        self.run()
+    }
+
     /// The reply to one of its four-letter words (`mntr`, `cons`, `wchs`, `dump`).
     ///
     /// # Errors

@@ -215,18 +215,16 @@ impl QueueAttempt<'_> {
         mark: Option<DelayMark>,
         sent: BootInstant,
     ) -> Result<Step> {
+        self.own.refuse_late(node).await?;
         refuse_semaphore(&nodes)?;
         let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
         let queue = keys::in_order(nodes);
         let before = match keys::decide(&queue, &node.name, self.ask.ticket.kind) {
             QueueDecision::Holds => return self.come_first(session, node, mark, sent).await,
             // It was created behind the writer that it follows, and ahead of all others.
-            QueueDecision::Watch(_) | QueueDecision::Unordered
-                if self.ask.downgrade_of.is_some() =>
-            {
+            QueueDecision::Watch(_) if self.ask.downgrade_of.is_some() => {
                 return self.come_first(session, node, None, sent).await;
             }
-            QueueDecision::Unordered => return Err(errors::unordered()),
             QueueDecision::Watch(before) => before,
             QueueDecision::Gone => {
                 registry.lost(ticket, node);

@@ -1,8 +1,11 @@
 //! ZooKeeper's error codes, as an [`ErrorKind`].
 
+use std::time::Duration;
+
 use zookeeper_client as zk;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::NotYet;
 
 /// The error of a failed read.
 pub(crate) fn unread(error: zk::Error) -> Error {
@@ -24,12 +27,16 @@ pub(crate) fn unwritten(error: zk::Error) -> Error {
     of(error, ErrorKind::OutcomeUnknown)
 }
 
-/// The nodes of a name are further apart than the numbers of ZooKeeper can order.
-pub(crate) fn unordered() -> Error {
-    Error::new(ErrorKind::Unavailable).because(
-        "a holder of this name has kept it while more than a billion others came and went. ZooKeeper numbers them in 32 \
-         bits, so nobody gets it until that holder releases it",
-    )
+/// The server has used up the numbers of a name's nodes. Waiters wait meanwhile: it counts from zero again when it has removed the
+/// path, which it does within a minute after the last node has gone.
+pub(crate) fn numbers_used_up() -> Error {
+    let within = Duration::from_secs(120);
+    Error::new(ErrorKind::Unavailable)
+        .because(
+            "ZooKeeper has numbered 2147483647 nodes of this name, and cannot say any more who came first. It counts from zero \
+             again a minute after nobody holds the name or waits for it",
+        )
+        .caused_by(NotYet { within })
 }
 
 /// The error of a session that could not be opened.

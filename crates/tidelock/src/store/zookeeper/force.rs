@@ -24,9 +24,6 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
         return semaphores::force(shared, &session, name, seen, deadline).await;
     }
     let mut queue = keys::in_order(nodes);
-    if keys::is_unordered(&queue) {
-        return Err(errors::unordered());
-    }
     // It holds nothing: see `permit_counter.rs`.
     queue.retain(|node| !keys::is_maker(node));
     if let Some(seen) = seen {

@@ -1,7 +1,7 @@
 //! Converts lock names to path segments and back, and defines the names of the nodes in a lock's queue.
 
 use crate::snapshot::Mode;
-use crate::store::zookeeper::sequence::{are_far_apart, by_distance, wrapped};
+use crate::store::zookeeper::sequence::SequenceNumber;
 use crate::store::{LockKind, Ticket, percent};
 
 /// Curator's prefix for a protected create, which lets the client find the node after a lost reply.
@@ -139,23 +139,19 @@ pub(crate) fn digits(node: &str) -> Option<&str> {
 }
 
 /// The number the server gave a node. `None`: this is no place in a queue.
-fn number(node: &str) -> Option<i32> {
-    wrapped(digits(node)?)
+fn number(node: &str) -> Option<SequenceNumber> {
+    SequenceNumber::of(digits(node)?)
 }
 
 /// The nodes that queue, first come first. A writer of Curator that reads as well has two nodes of one number.
 pub(crate) fn in_order(nodes: Vec<String>) -> Vec<String> {
     let numbered = nodes.into_iter().filter_map(|node| {
         let reads = mode(&node) == Mode::Read;
-        Some((number(&node)?, (reads, node)))
+        Some((number(&node)?, reads, node))
     });
-    let queue = by_distance(numbered.collect());
-    queue.into_iter().map(|(_, node)| node).collect()
-}
-
-/// Whether the order of this queue is not certain.
-pub(crate) fn is_unordered(queue: &[String]) -> bool {
-    are_far_apart(queue.iter().filter_map(|node| number(node)))
+    let mut queue: Vec<(SequenceNumber, bool, String)> = numbered.collect();
+    queue.sort_unstable();
+    queue.into_iter().map(|(_, _, node)| node).collect()
 }
 
 /// The last node in front that blocks a ticket of this kind. A reader does not wait for other readers.
@@ -170,8 +166,6 @@ pub(crate) fn in_the_way(before: &[String], kind: LockKind) -> Option<&String> {
 /// What the queue of a lock means for one of its nodes.
 pub(crate) enum QueueDecision<'a> {
     Holds,
-    /// It would hold if the nodes were in the order of their arrival, which is not certain.
-    Unordered,
     /// This node blocks ours. Ours may go on when it is gone.
     Watch(&'a str),
     /// Our node is not in the queue: its session has expired.
@@ -185,7 +179,6 @@ pub(crate) fn decide<'a>(queue: &'a [String], own: &str, kind: LockKind) -> Queu
     };
     match in_the_way(&queue[..at], kind) {
         Some(predecessor) => QueueDecision::Watch(predecessor),
-        None if is_unordered(queue) => QueueDecision::Unordered,
         None => QueueDecision::Holds,
     }
 }
@@ -303,7 +296,8 @@ mod tests {
         };
         let maker = format!("{}0000000003", maker_prefix(&ticket));
         assert!(is_maker(&maker) && !is_maker(&prefix(&ticket)));
-        assert_eq!((mode(&maker), number(&maker)), (Mode::Exclusive, Some(3)));
+        assert_eq!(mode(&maker), Mode::Exclusive);
+        assert!(number(&maker).is_some());
         let locks = [&*maker, NUMBER, "leases", "locks", "other"].map(makes_a_lock);
         assert_eq!(locks, [false, false, true, true, false]);
     }
@@ -348,50 +342,18 @@ mod tests {
         assert_eq!(mode("__READ__x-lease-0000000001"), Mode::Exclusive);
     }
 
-    /// T68: the holder came before the turn, and those who wait came after it.
+    /// T68: a node is behind all that the server numbered before its numbers were used up.
     #[test]
-    fn t68_a_waiter_after_the_numbers_have_wrapped_is_behind_the_holder() {
-        let queue = [
-            "_c_z-lock-2147483646",
-            "_c_y-lock-2147483647",
-            "_c_b-lock--2147483648",
-            "_c_a-lock--2147483647",
-        ];
-        let others = ["_c_0-lock-0000000001", "other--2147483648"];
-        for turn in 0..queue.len() {
-            let mut nodes = queue.to_vec();
-            nodes.rotate_left(turn);
-            assert_eq!(in_order(strings(&nodes)), queue);
-        }
-        let found = in_order(strings(&[others[1], queue[1]]));
-        assert_eq!(found, [queue[1], others[1]]);
-        let found = in_order(strings(&[others[0], "_c_y-lock-0000000000"]));
-        assert_eq!(found[1], others[0]);
-    }
-
-    /// T68: the holder has its node for so long that the numbers have come round.
-    #[test]
-    fn t68_nobody_enters_a_queue_whose_order_is_not_certain() {
-        let holder = "_c_h-lock-0000000005";
-        let kind = LockKind::Fenced;
-        for far in [
-            "_c_w-lock-1073741830",
-            "_c_w-lock--1073741820",
-            "_c_w-lock--2147483640",
+    fn t68_a_node_that_comes_after_the_last_number_is_behind_all_others() {
+        let queue = ["_c_z-lock-0000000005", "_c_y-__WRIT__2147483646"];
+        for late in [
+            "_c_a-lock-2147483647",
+            "_c_a-__READ__-2147483648",
+            "a--2147483647",
         ] {
-            let queue = in_order(strings(&[holder, far]));
-            assert_eq!(
-                queue,
-                in_order(strings(&[far, holder])),
-                "{far}: everybody sees one order"
-            );
-            assert!(
-                !matches!(decide(&queue, far, kind), QueueDecision::Holds),
-                "{far} entered"
-            );
+            let found = in_order(strings(&[late, queue[1], queue[0]]));
+            assert_eq!(found, [queue[0], queue[1], late]);
         }
-        let queue = in_order(strings(&["_c_w-lock-1073741829", holder]));
-        assert!(matches!(decide(&queue, holder, kind), QueueDecision::Holds));
     }
 
     #[test]

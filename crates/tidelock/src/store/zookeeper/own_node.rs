@@ -10,6 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{NodePlace, QueueNode, WatchTask};
 use crate::store::zookeeper::errors;
+use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::sequence::SequenceNumber;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::{BootInstant, Ticket};
 
@@ -94,6 +96,18 @@ impl OwnNode<'_> {
         }
         registry.gone(ticket, create);
         Ok(())
+    }
+
+    /// Refuses a node whose number says nothing about the order, and deletes it: while any node is there, the server keeps the
+    /// path and does not count from zero again.
+    pub(crate) async fn refuse_late(&self, node: &QueueNode) -> Result<()> {
+        let digits = node.name.strip_prefix(&self.place.prefix);
+        let number = digits.and_then(SequenceNumber::of);
+        if !number.is_some_and(SequenceNumber::is_late) {
+            return Ok(());
+        }
+        leave(self.shared, self.ticket, false).await?;
+        Err(errors::numbers_used_up())
     }
 
     /// Wakes the ticket when that node changes or goes. `None`: it is already gone.

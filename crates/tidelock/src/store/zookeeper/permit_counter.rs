@@ -123,6 +123,7 @@ impl NumberMaker<'_> {
         let Some((node, (listed, marked))) = created else {
             return Ok(false);
         };
+        own.refuse_late(&node).await?;
         let nodes = errors::unless_missing(own.until(listed).await?)?;
         let nodes = nodes.unwrap_or_default();
         let mark = delay_node::mark(own.until(marked).await?)?;
@@ -151,9 +152,6 @@ fn may_make(nodes: Vec<String>, own: &str, delayed: bool) -> Result<bool> {
         .iter()
         .any(|node| keys::is_of_curators_semaphore(node));
     let queue = keys::in_order(nodes);
-    if keys::is_unordered(&queue) {
-        return Err(errors::unordered());
-    }
     let mut ahead = queue.iter().take_while(|other| **other != own);
     let first = ahead.position(|node| keys::makes_a_lock(node));
     if first.is_some_and(|at| at > 0) {

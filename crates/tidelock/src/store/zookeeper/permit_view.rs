@@ -86,8 +86,6 @@ pub(crate) struct ClaimView {
     pub(crate) number: Option<SemaphoreNumber>,
     /// In the order of their arrival.
     pub(crate) claims: Vec<Claim>,
-    /// The numbers of the claims do not say which of them came first.
-    far_apart: bool,
     /// Whether a claim holds its permits, as far as it was read.
     holds: HashMap<String, bool>,
 }
@@ -99,8 +97,6 @@ pub(crate) enum ClaimStep {
     Read(Vec<String>),
     /// The permits are available to it.
     Gets,
-    /// They are, if the claims are in the order of their arrival, which is not certain.
-    Unordered,
     /// They are not, until this changes, or the number.
     Waits(ClaimWatch),
     /// It is not there: its session has expired.
@@ -123,7 +119,6 @@ impl ClaimView {
         let claims = claims::in_order(nodes);
         Self {
             number,
-            far_apart: claims::are_far_apart(&claims),
             claims: claims
                 .into_iter()
                 .map(|(node, permits)| Claim { node, permits })
@@ -180,7 +175,6 @@ impl ClaimView {
                 let unsure = unsure.filter(|node| !self.holds.contains_key(*node));
                 let unsure: Vec<String> = unsure.cloned().collect();
                 match unsure.is_empty() {
-                    _ if self.far_apart => ClaimStep::Unordered,
                     true => ClaimStep::Gets,
                     false => ClaimStep::Read(unsure),
                 }
@@ -274,9 +268,6 @@ mod tests {
         let mut left = view(1, 9, &[1, 1]);
         left.learn(&node(1, 1), None);
         assert_eq!(left.step(Some(&own(0, 1, 8)), 1), ClaimStep::Gets);
-        let old_and_new = vec![node(0, 1), node((1 << 30) + 1, 1)];
-        let far = ClaimView::new(left.number.clone(), old_and_new);
-        assert_eq!(far.step(Some(&own(0, 1, 8)), 1), ClaimStep::Unordered);
         let unnumbered = ClaimView::new(None, vec![node(0, 1)]);
         let waits = ClaimStep::Waits(ClaimWatch::Nothing);
         assert_eq!(unnumbered.step(Some(&own(0, 1, 8)), 1), waits);

@@ -175,7 +175,6 @@ impl PermitAttempt<'_> {
                         view.learn(&node, holds);
                     }
                 }
-                ClaimStep::Unordered => return Err(errors::unordered()),
                 decided => return Ok(decided),
             }
         }
@@ -188,6 +187,7 @@ impl PermitAttempt<'_> {
         mut view: ClaimView,
         sent: BootInstant,
     ) -> Result<PermitOutcome> {
+        self.own.refuse_late(node).await?;
         self.refuse_lock(session, &view).await?;
         match self.decided(session, &mut view, Some(node)).await? {
             ClaimStep::Gets => match &view.number {
@@ -199,7 +199,7 @@ impl PermitAttempt<'_> {
                 self.shared.registry.lost(&self.ask.ticket, node);
                 Ok(PermitOutcome::Again)
             }
-            ClaimStep::Read(_) | ClaimStep::Unordered => Ok(PermitOutcome::Again),
+            ClaimStep::Read(_) => Ok(PermitOutcome::Again),
         }
     }
 
