@@ -283,7 +283,7 @@ impl Steward {
         calls: &mut FuturesUnordered<BoxFuture<'static, Option<RenewalReplies>>>,
     ) {
         let sent = self.timers.now();
-        for batch in table.take_due(sent, |lease| self.ask_again_after(lease)) {
+        for batch in table.take_due(sent, |lease| ask_again_after(lease, self.response_timeout)) {
             let Batch {
                 store,
                 ids,
@@ -304,12 +304,6 @@ impl Steward {
                 Some(RenewalReplies { sent, ids, result })
             }));
         }
-    }
-
-    /// When a renewal without a reply is sent again. With a short lease we do not wait for the whole response timeout:
-    /// the lease could end first.
-    fn ask_again_after(&self, lease: Duration) -> Duration {
-        (lease / 6).min(self.response_timeout)
     }
 
     /// Applies the replies to a batch.
@@ -398,8 +392,14 @@ struct RenewalReplies {
     result: Result<Vec<Renewed>>,
 }
 
+/// When a renewal without a reply is sent again. With a short lease we do not wait for the whole response timeout: the lease could
+/// end first.
+fn ask_again_after(lease: Duration, response_timeout: Duration) -> Duration {
+    (lease / 6).min(response_timeout)
+}
+
 /// Reports all holds as lost when the steward ends, by a panic too. Otherwise their holders would never hear of a loss.
-struct LoseAllOnDrop(Arc<LeaseTable>);
+pub(super) struct LoseAllOnDrop(pub(super) Arc<LeaseTable>);
 
 impl Drop for LoseAllOnDrop {
     fn drop(&mut self) {
@@ -410,6 +410,14 @@ impl Drop for LoseAllOnDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A third of the lease has passed before the first request. Two more have room in the rest.
+    #[test]
+    fn a_renewal_without_a_reply_is_sent_again_before_the_lease_ends() {
+        let second = Duration::from_secs(1);
+        assert_eq!(ask_again_after(second * 6, second * 5), second);
+        assert_eq!(ask_again_after(second * 60, second * 5), second * 5);
+    }
 
     /// Otherwise a client whose renewals all fail would report a store that answers.
     #[test]

@@ -130,4 +130,17 @@ mod tests {
         }
         assert!(seen.len() > 100, "{} different pauses", seen.len());
     }
+
+    /// A simulation that failed must fail again.
+    #[cfg(feature = "testing")]
+    #[test]
+    fn a_seed_repeats_the_jitter() {
+        let pauses = |number| {
+            seed(number);
+            [0, 1, 2].map(|tries| RECONNECT.pause(tries))
+        };
+        let first = pauses(7);
+        assert_ne!(first, pauses(8));
+        assert_eq!(first, pauses(7));
+    }
 }

@@ -159,4 +159,18 @@ mod tests {
         let error = within(limit, limit, &timers, always).await.unwrap_err();
         assert!(error.to_string().contains("retried for 3s"), "{error}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_between_the_tries_grow() {
+        let (timers, _stop) = timers_of(Clock::Simulated);
+        let limit = Duration::from_secs(60);
+        let mut tries = 0;
+        let work = || {
+            tries += 1;
+            std::future::ready(failed(ErrorKind::Unavailable))
+        };
+        within(limit, limit, &timers, work).await.unwrap_err();
+        let without_growth = limit.as_nanos() / RECONNECT.pause(0).as_nanos();
+        assert!(tries < without_growth / 20, "{tries} tries");
+    }
 }

@@ -91,3 +91,62 @@ fn a_hold_is_unsure_while_its_session_is_disconnected() {
     assert_eq!(state(true), HoldState::Held);
     assert_eq!(state(false), HoldState::Unsure);
 }
+
+/// A holder reads the clock itself: it may run before the steward does. At the very instant the lease is over.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_over_at_its_end_also_before_the_steward_notices() {
+    let clock = Clock::Simulated;
+    let granted = GrantedTicket::of(Name::new("a").unwrap(), LEASE);
+    let status = HoldStatus::new(granted, clock.now() + LEASE, clock);
+    tokio::time::advance(LEASE - Duration::from_nanos(1)).await;
+    assert!(status.is_proved() && status.check(clock).is_none());
+    tokio::time::advance(Duration::from_nanos(1)).await;
+    assert!(!status.is_proved());
+    assert_eq!(
+        status.check(clock),
+        Some(HoldEnd::Lost(LostReason::Expired))
+    );
+}
+
+/// A session that was ended by the store takes the lock away. Any other reason stays what it is.
+#[test]
+fn a_lease_that_ends_with_its_session_was_taken() {
+    for (reason, told) in [
+        (LostReason::Expired, LostReason::Taken),
+        (LostReason::MaxHold, LostReason::MaxHold),
+    ] {
+        let now = Clock::Boot.now();
+        let bond = Bond::new(LEASE, move || now);
+        let status = status(now).bound(Some(bond.clone()), EXACT);
+        bond.sever();
+        status.lose(reason);
+        assert_eq!(status.signal(), Some(told));
+    }
+}
+
+#[test]
+fn a_status_tells_the_token_of_its_holder() {
+    let status = status(Clock::Boot.now());
+    assert_eq!(status.token(), None);
+    for token in [7, 8] {
+        status.set_token(Some(FencingToken::new(token)));
+        assert_eq!(status.token(), Some(token));
+    }
+}
+
+/// The holder of a lost lock may release it before the steward has counted the loss.
+#[test]
+fn a_lost_hold_that_is_released_counts_as_lost() {
+    let instruments = Instruments::default();
+    let now = Clock::Boot.now();
+    let lost = |name: Name| {
+        let status = HoldStatus::new(GrantedTicket::of(name, LEASE), now + LEASE, Clock::Boot);
+        status.record_begin(&instruments, now);
+        status.lose(LostReason::Taken);
+        status.record_end(&instruments, HoldOutcome::Released);
+        instruments.stats().losses()
+    };
+    assert_eq!(lost(Name::new("a").unwrap()), 1);
+    let barrier = Name::new("a").unwrap().of_barrier();
+    assert_eq!(lost(barrier), 1, "a signal is no loss");
+}

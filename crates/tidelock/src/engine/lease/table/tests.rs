@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::engine::lease::steward::LoseAllOnDrop;
 use crate::engine::lease::table::*;
 use crate::engine::store_handle::tests::in_memory;
 use crate::store::{Background, Bond, Clock, Timers};
@@ -36,7 +37,7 @@ fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
 
 #[test]
 fn a_grant_without_a_steward_is_lost_at_once() {
-    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (table, clock) = (Arc::<LeaseTable>::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
     let store = store(&background);
     let hold = || {
@@ -47,7 +48,8 @@ fn a_grant_without_a_steward_is_lost_at_once() {
     };
     let before = hold();
     assert!(before.signal().is_none());
-    table.abandon();
+    // The steward ends, perhaps by a panic.
+    drop(LoseAllOnDrop(Arc::clone(&table)));
     assert_eq!(before.signal(), Some(LostReason::Unattended));
     assert_eq!(hold().signal(), Some(LostReason::Unattended));
 }
@@ -159,6 +161,27 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     let sent = table.take_due(begun, |_| LEASE / 10);
     let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
     assert_eq!(sent, [[alone]]);
+}
+
+/// Locks that were acquired at different times are not renewed at one instant: the server and this process would take long.
+#[test]
+fn a_batch_with_room_takes_only_what_is_nearly_due() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (begun, home) = (clock.now(), store(&background));
+    let insert = |due: BootInstant| {
+        let status = Arc::new(HoldStatus::new(granted(), begun + LEASE, clock));
+        table.insert(LeaseEntry {
+            renew_at: due,
+            ..entry(&home, &status)
+        })
+    };
+    let near = LEASE / 9;
+    let taken = [begun, begun + near / 2].map(insert);
+    insert(begun + near * 2);
+    let sent = table.take_due(begun, |_| LEASE / 10);
+    let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
+    assert_eq!(sent, [taken]);
 }
 
 /// Many entries may be in flight. The search for one that can join ends after a hundred of them.
