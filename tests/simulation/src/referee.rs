@@ -27,6 +27,9 @@ struct Known {
     /// The number of grants so far; `newest` is the number of the one that holds the lock.
     turns: usize,
     newest: usize,
+    /// The grants without a token since an operator has freed the lock. One of them may be a hand-off of the hold that was freed, so
+    /// the first that acts when all have learned of it is the newest.
+    unsure: Vec<usize>,
     token: Option<FencingToken>,
     /// Set when an operator frees the lock: until this instant, holders may not have learned of it. That includes a
     /// client that learns only later of a grant from before.
@@ -108,6 +111,11 @@ impl Referee {
         let known_token = known.token;
         if !(late && token.is_some() && token <= known_token) {
             known.newest = known.turns;
+        }
+        if !late {
+            known.unsure.clear();
+        } else if token.is_none() {
+            known.unsure.push(known.turns);
         }
         known.token = token.max(known.token);
         drop(all);
@@ -300,9 +308,13 @@ impl Referee {
     pub(crate) fn act(&self, lock: &str, who: &str, turn: Turn) {
         self.outcome.borrow_mut().acts += 1;
         let (newest, not_told) = {
-            let all = self.known.borrow();
-            all.get(lock)
-                .map_or((0, false), |known| (known.newest, known.is_forced()))
+            let mut all = self.known.borrow_mut();
+            let known = all.entry(lock.to_owned()).or_default();
+            let not_told = known.is_forced();
+            if !not_told && std::mem::take(&mut known.unsure).contains(&turn.0) {
+                known.newest = turn.0;
+            }
+            (known.newest, not_told)
         };
         if turn.0 != newest && !not_told {
             self.blame(format!(

@@ -43,6 +43,29 @@ fn a_waiter_that_is_granted_the_lock_twice_is_no_longer_a_waiter() {
     }
 }
 
+fn holds_in(seed: u64, subject: Subject) {
+    let plan = Plan {
+        only: Some(subject),
+        ..story(seed)
+    };
+    if let Err(failure) = play(&plan) {
+        panic!("{failure}");
+    }
+}
+
+/// In this story an operator frees a lock without tokens, another client acquires it, and then the client of the former holder hands it
+/// off once more, before it learns of the loss. The check took that hand-off for the newest grant, and blamed the other client.
+#[test]
+fn a_hand_off_of_a_lock_that_was_freed_by_force_is_not_the_newest_grant() {
+    holds_in(62_073, Subject::Locks);
+}
+
+/// In this story a member enters a barrier, its hold is freed by force, and its time is over. It was told that nobody had entered with it.
+#[test]
+fn a_member_that_has_entered_and_lost_its_hold_is_told_of_the_loss() {
+    holds_in(92_291, Subject::Barriers);
+}
+
 #[test]
 fn a_seed_tells_one_story() {
     for seed in 0..20 {

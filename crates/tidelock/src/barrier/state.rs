@@ -64,8 +64,8 @@ impl BarrierState {
     /// takes its hold before it joins, so a member without one has died or left.
     ///
     /// # Errors
-    /// `InvalidOptions` if the members that are present have another number in mind; `Lost` if the member that joins has no
-    /// hold.
+    /// `InvalidOptions` if the members that are present have another number in mind; `Lost` if a member that joins or withdraws
+    /// has no hold.
     pub(super) fn after(
         &self,
         step: BarrierStep,
@@ -77,7 +77,10 @@ impl BarrierState {
         next.inside.retain(|present| is_alive(present));
         next.waiting.retain(|present| is_alive(present));
         match step {
-            BarrierStep::Join if !is_alive(member) => return Err(Error::lost(LostReason::Taken)),
+            // One that withdraws may have entered before it lost its hold, and the others have entered with it.
+            BarrierStep::Join | BarrierStep::Withdraw if !is_alive(member) => {
+                return Err(Error::lost(LostReason::Taken));
+            }
             BarrierStep::Join => next.join(member, size)?,
             BarrierStep::Withdraw => next.waiting.retain(|present| present != member),
             BarrierStep::Leave => {
@@ -274,6 +277,16 @@ mod tests {
         assert_eq!(step(&inside, BarrierStep::Withdraw, "a").state, inside);
         let waiting = step(&inside, BarrierStep::Withdraw, "c").state;
         assert_eq!(waiting, of(&["a", "b"], &[]));
+    }
+
+    /// Whether the others have entered with it is not in the state any more.
+    #[test]
+    fn a_member_without_a_hold_is_not_told_that_it_has_withdrawn() {
+        let alive = |member: &str| member != "dead";
+        for before in [of(&["dead", "a"], &[]), of(&["a"], &["dead"]), of(&[], &[])] {
+            let told = before.after(BarrierStep::Withdraw, "dead", 2, &alive);
+            assert_eq!(told.unwrap_err().kind(), ErrorKind::Lost);
+        }
     }
 
     #[test]
