@@ -105,7 +105,7 @@ async fn t68_nobody_passes_a_holder_after_zookeeper_has_used_up_its_numbers() {
     // It comes in order: the last that does.
     let second = waits(&a, "stock");
     let bare = bare(&server).await;
-    until_nodes(&bare, |nodes| nodes.len() == 2).await;
+    until_nodes(&bare, 2).await;
     let others: Vec<_> = (0..8)
         .map(|_| {
             let lock = a.lock("stock");
@@ -172,16 +172,16 @@ async fn take_turns_after_the_last_number<G>(path: &str, enter: impl AsyncFn(Cli
     });
     let clients = join_all(clients.collect::<Vec<_>>());
     let all = async { tokio::join!(clients, async { drop(held) }) };
-    // A client whose node was refused asks again after a backoff of up to some seconds.
+    // A client whose node was refused asks again after a backoff, and the server must find the path empty meanwhile.
     let all = tokio::time::timeout(SOON * 3, all).await;
     all.expect("all clients had it");
 }
 
-async fn until_nodes(bare: &zk::Client, wanted: impl Fn(&[String]) -> bool) {
+async fn until_nodes(bare: &zk::Client, wanted: usize) {
     let end = Instant::now() + SOON;
     loop {
         let nodes = bare.list_children("/shop/stock").await.unwrap();
-        if wanted(&nodes) {
+        if nodes.len() == wanted {
             return;
         }
         assert!(Instant::now() < end, "{nodes:?}");

@@ -13,7 +13,7 @@ pub(crate) struct TicketEntry {
     pub(crate) connection: Arc<Connection>,
     /// The session that created the node. In a later session the node is not ours (CURATOR-604).
     pub(crate) session: i64,
-    /// The sequence number of the create request that this entry records. A late reply to an older create must not change the entry.
+    /// The number of the create request that this entry records. A late reply to an older create must not change the entry.
     pub(crate) create: u64,
     pub(crate) node: Option<QueueNode>,
     pub(crate) granted: bool,

@@ -28,13 +28,13 @@ pub(crate) fn unwritten(error: zk::Error) -> Error {
 }
 
 /// The server has used up the numbers of a name's nodes. Waiters wait meanwhile: it counts from zero again when it has removed the
-/// path, which it does within a minute after the last node has gone.
+/// path. It looks once a minute whether the path is empty.
 pub(crate) fn numbers_used_up() -> Error {
     let within = Duration::from_secs(120);
     Error::new(ErrorKind::Unavailable)
         .because(
             "ZooKeeper has numbered 2147483647 nodes of this name, and cannot say any more who came first. It counts from zero \
-             again a minute after nobody holds the name or waits for it",
+             again when it has removed the path of the name: once a minute it looks whether the path is empty",
         )
         .caused_by(NotYet { within })
 }

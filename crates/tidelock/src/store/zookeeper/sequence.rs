@@ -6,7 +6,7 @@
 /// number again and again; before, it goes on with -2147483648. So nothing says in which order the late ones came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SequenceNumber {
-    /// First, as a late node came after all that are not late.
+    /// The first field: it decides the order before the digits do, as a late node came after all that are not late.
     is_late: bool,
     digits: i64,
 }
@@ -14,11 +14,13 @@ pub(crate) struct SequenceNumber {
 impl SequenceNumber {
     /// `None`: these are no digits.
     pub(crate) fn of(digits: &str) -> Option<Self> {
+        // The name of the node with a semaphore's number ends so, which puts it ahead of all that the server numbers. A server
+        // before 3.6 would write -000000001.
+        let is_first = digits == "-1";
         let digits = digits.parse().ok()?;
-        // The name of the node with a semaphore's number ends in -1, which puts it ahead of all that the server numbers.
-        let counted = -1..i64::from(i32::MAX);
+        let counted = 0..i64::from(i32::MAX);
         Some(Self {
-            is_late: !counted.contains(&digits),
+            is_late: !is_first && !counted.contains(&digits),
             digits,
         })
     }
@@ -38,7 +40,7 @@ mod tests {
         let of = |digits: &str| SequenceNumber::of(digits).unwrap();
         let ordered = ["-1", "0000000000", "0000000007", "2147483646"].map(of);
         assert!(ordered.is_sorted() && ordered.iter().all(|it| !it.is_late()));
-        for late in ["2147483647", "-2147483648", "-000000002", "2147483648"].map(of) {
+        for late in ["2147483647", "-2147483648", "-000000001", "2147483648"].map(of) {
             assert!(late.is_late() && late > ordered[3], "{late:?}");
         }
         assert_eq!(SequenceNumber::of("12a"), None);
