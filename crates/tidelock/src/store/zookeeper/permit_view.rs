@@ -174,9 +174,10 @@ impl ClaimView {
                 let unsure = passed_over.chain(behind).map(|claim| &claim.node);
                 let unsure = unsure.filter(|node| !self.holds.contains_key(*node));
                 let unsure: Vec<String> = unsure.cloned().collect();
-                match unsure.is_empty() {
-                    true => ClaimStep::Gets,
-                    false => ClaimStep::Read(unsure),
+                if unsure.is_empty() {
+                    ClaimStep::Gets
+                } else {
+                    ClaimStep::Read(unsure)
                 }
             }
         }

@@ -97,10 +97,11 @@ fn a_hold_is_unsure_while_its_session_is_disconnected() {
 async fn a_lease_is_over_at_its_end_also_before_the_steward_notices() {
     let clock = Clock::Simulated;
     let granted = GrantedTicket::of(Name::new("a").unwrap(), LEASE);
-    let status = HoldStatus::new(granted, clock.now() + LEASE, clock);
-    tokio::time::advance(LEASE - Duration::from_nanos(1)).await;
+    let instant = Duration::from_nanos(1);
+    let status = HoldStatus::new(granted, clock.now() + LEASE + instant, clock);
+    tokio::time::advance(LEASE).await;
     assert!(status.is_proved() && status.check(clock).is_none());
-    tokio::time::advance(Duration::from_nanos(1)).await;
+    tokio::time::advance(instant).await;
     assert!(!status.is_proved());
     assert_eq!(
         status.check(clock),
