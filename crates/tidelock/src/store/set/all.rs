@@ -187,7 +187,7 @@ async fn look_for_twin(
     let seen = set.member(part, Side::Front).inspect(name).await?;
     let ours = ask.ticket.owner.text();
     let twin = seen.holders.iter().any(|holder| holder.owner == ours);
-    member.set_twin(twin);
+    let twin = member.set_twin_once(twin);
     if twin {
         tracing::info!(lock = %name, "two parts of a set are the same lock under two addresses; it is acquired once");
     }

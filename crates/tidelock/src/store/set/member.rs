@@ -87,13 +87,53 @@ impl Member {
     }
 
     pub(crate) fn set_twin(&self, twin: bool) {
-        let found = if twin { TWIN } else { APART };
-        self.kinship.store(found, Ordering::SeqCst);
+        self.kinship.store(kinship(twin), Ordering::SeqCst);
     }
+
+    /// Records whether this member is a twin, unless that is known. Returns what is known. Two attempts of one ticket may
+    /// look at the same time: the one that looks later may see what the other one has acquired here in between, and
+    /// would take a member apart for a twin. Nobody would ask that member for its part again.
+    pub(crate) fn set_twin_once(&self, twin: bool) -> bool {
+        let found = kinship(twin);
+        let order = Ordering::SeqCst;
+        let known = self.kinship.compare_exchange(UNKNOWN, found, order, order);
+        known.err().unwrap_or(found) == TWIN
+    }
+}
+
+fn kinship(twin: bool) -> u8 {
+    if twin { TWIN } else { APART }
 }
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {:?}", self.label, self.store.front)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Background, Clock, Env, Timers, memory};
+
+    #[test]
+    fn the_first_look_decides_whether_a_member_is_a_twin() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let env = Env::of_limits(
+            Timers::new(Clock::Boot),
+            background,
+            Duration::from_secs(30),
+        );
+        for first in [false, true] {
+            let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
+            let member = Member::new(store, None, "part 1".to_owned(), None);
+            assert!(!member.is_twin() && !member.is_known_apart());
+            for look in [first, false, true] {
+                assert_eq!(member.set_twin_once(look), first);
+                assert_eq!([member.is_twin(), member.is_known_apart()], [first, !first]);
+            }
+        }
     }
 }
