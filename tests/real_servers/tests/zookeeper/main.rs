@@ -11,6 +11,7 @@ mod costs;
 mod curator;
 mod every_await;
 mod faults;
+mod marks;
 mod nodes;
 mod permit_faults;
 mod permits;

@@ -57,8 +57,8 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
     Ok(holds || mark.is_some())
 }
 
-/// Deletes the nodes of these holders if nobody else holds the lock. The name of a node is never used again, so a node
-/// that enters after the look is not touched.
+/// Deletes the nodes of these holders if nobody else holds the lock. Only a late number gives a node the
+/// name of an earlier one, and such a node holds nothing, so a holder that enters after the look is not touched.
 async fn force_if(
     shared: &Shared,
     session: &ZooKeeperSession,

@@ -2,18 +2,25 @@
 //!
 //! The server has no time to live for such nodes. So a mark says how long it is kept, and counts as gone once the
 //! server's clock has passed that time after its last change. Each new mark deletes some that have expired.
+//!
+//! The version of a node says nothing of a mark that was deleted and made again: the new node counts from zero. So whoever
+//! deletes a mark writes its parent in the same transaction, and whoever changes one checks that the parent has not been
+//! written since the look. Otherwise a change that was delayed on its way could replace a mark that it has not seen.
 
 use std::time::SystemTime;
 
+use futures_util::future::{try_join, try_join3};
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::since_epoch;
 use crate::store::zookeeper::ZooKeeper;
 use crate::store::zookeeper::connection::ZooKeeperSession;
-use crate::store::zookeeper::errors::{late, unless_missing, unread, unwritten};
+use crate::store::zookeeper::errors::{late, unless_missing, unread};
 use crate::store::zookeeper::keys;
+use crate::store::zookeeper::node_change::NodeChange;
 use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::transaction::commit;
 use crate::store::{BootInstant, BoxFuture, MarkChange, Marks, Name};
 
 /// The parent of the marks of all jobs. No lock can have this name.
@@ -31,6 +38,8 @@ struct JobMarks<'a> {
     shared: &'a Shared,
     /// The node that has a child for each slot.
     parent: String,
+    /// The node above all parents.
+    clock: String,
     deadline: BootInstant,
 }
 
@@ -42,11 +51,11 @@ struct LiveMark {
 
 impl<'a> JobMarks<'a> {
     fn of(shared: &'a Shared, name: &Name) -> Self {
-        let address = shared.connection.address();
-        let parent = address.path(MARKS_PARENT);
+        let clock = shared.connection.address().path(MARKS_PARENT);
         Self {
             shared,
-            parent: format!("{parent}/{}", keys::escape(name.as_str())),
+            parent: format!("{clock}/{}", keys::escape(name.as_str())),
+            clock,
             deadline: shared.connection.deadline(),
         }
     }
@@ -55,34 +64,43 @@ impl<'a> JobMarks<'a> {
         format!("{}/{}", self.parent, keys::escape(slot))
     }
 
-    /// The server's time. Only a reply to a write tells it, so we write the parent.
+    /// The server's time.
     async fn now(&self) -> Result<SystemTime> {
         let session = self.shared.connection.session(self.deadline).await?;
-        let millis = match self.clock(&session).await? {
-            Some(millis) => millis,
-            None => self.create_parent(&session).await?,
-        };
-        Ok(since_epoch(millis.unsigned_abs()))
+        loop {
+            if let Some(millis) = self.clock(&session).await? {
+                return Ok(since_epoch(millis.unsigned_abs()));
+            }
+            self.create(&session, &self.clock).await?;
+        }
     }
 
-    /// `None`: there is no parent, so there are no marks.
+    /// The server's time. Only a reply to a write tells it, so we write the node above all parents. `None`: it is missing, so
+    /// there are no marks.
     async fn clock(&self, session: &ZooKeeperSession) -> Result<Option<i64>> {
-        let touched = session.client.set_data(&self.parent, b"", None);
+        let touched = session.client.set_data(&self.clock, b"", None);
         let touched = self.shared.timers.until(self.deadline, touched).await;
         let stat = unless_missing(touched.ok_or_else(|| late(ErrorKind::Unavailable))?)?;
         Ok(stat.map(|stat| stat.mtime))
     }
 
-    /// Creates the parent, and returns the server's time.
-    async fn create_parent(&self, session: &ZooKeeperSession) -> Result<i64> {
+    /// The version of the parent, which grows with each deletion of a mark. `None`: there is no parent, so there are no
+    /// marks.
+    async fn deletions(&self, session: &ZooKeeperSession) -> Result<Option<i32>> {
+        let seen = session.client.check_stat(&self.parent);
+        let seen = self.shared.timers.until(self.deadline, seen).await;
+        let stat = seen.ok_or_else(|| late(ErrorKind::Unavailable))?;
+        Ok(stat.map_err(unread)?.map(|stat| stat.version))
+    }
+
+    /// Creates the parent, or the node above all parents.
+    async fn create(&self, session: &ZooKeeperSession, node: &str) -> Result<()> {
         let mode = zk::CreateMode::Persistent.with_acls(self.shared.connection.rights());
-        let creating = session.client.mkdir(&self.parent, &mode);
+        let creating = session.client.mkdir(node, &mode);
         let created = self.shared.timers.until(self.deadline, creating).await;
         created
             .ok_or_else(|| late(ErrorKind::Unavailable))?
-            .map_err(unread)?;
-        let now = self.clock(session).await?;
-        now.ok_or_else(|| late(ErrorKind::Unavailable))
+            .map_err(unread)
     }
 
     async fn read(&self, slot: &str) -> Result<Option<String>> {
@@ -105,82 +123,116 @@ impl<'a> JobMarks<'a> {
     }
 
     async fn replace(&self, change: MarkChange<'_>) -> Result<bool> {
-        let MarkChange {
-            slot,
-            before,
-            after,
-            keep,
-            ..
-        } = change;
         let session = self.shared.connection.session(self.deadline).await?;
-        let now = match self.clock(&session).await? {
-            Some(now) => now,
-            None if after.is_empty() => return Ok(before.is_none()),
-            None => self.create_parent(&session).await?,
-        };
-        let path = self.path(slot);
-        let found = self.get(&session, &path).await?;
-        let (seen, version) = match live(found, now) {
-            Ok(mark) => (Some(mark.text), Some(mark.stat.version)),
-            Err(expired) => (None, expired),
-        };
-        if seen.as_deref() != before {
-            return Ok(false);
-        }
-        let data = format!("{} {after}", keep.as_millis());
-        let changed = async {
-            let data = data.as_bytes();
-            match version {
-                // An empty mark needs no node.
-                None if after.is_empty() => Ok(()),
-                Some(version) if after.is_empty() => {
-                    session.client.delete(&path, Some(version)).await
+        loop {
+            // All three share one round trip, and the session keeps their order: the mark was read after the parent. The time
+            // comes from a write, so both reads see at least what was there before this call.
+            let path = self.path(change.slot);
+            let (now, deletions, found) = try_join3(
+                self.clock(&session),
+                self.deletions(&session),
+                self.get(&session, &path),
+            )
+            .await?;
+            let (Some(now), Some(deletions)) = (now, deletions) else {
+                if change.before.is_some() {
+                    return Ok(false);
                 }
-                Some(version) => {
-                    let set = session.client.set_data(&path, data, Some(version));
-                    set.await.map(drop)
+                if change.after.is_empty() {
+                    return Ok(true);
                 }
-                None => {
-                    let rights = self.shared.connection.rights();
-                    let mode = zk::CreateMode::Persistent.with_acls(rights);
-                    session.client.create(&path, data, &mode).await.map(drop)
-                }
-            }
-        };
-        let changed = self.shared.timers.until(self.deadline, changed).await;
-        match changed.ok_or_else(|| late(ErrorKind::OutcomeUnknown))? {
-            Ok(()) => {}
-            Err(zk::Error::BadVersion | zk::Error::NodeExists | zk::Error::NoNode) => {
+                self.create(&session, &self.parent).await?;
+                continue;
+            };
+            let found = live(found, now);
+            let seen = found.as_ref().ok().map(|mark| &*mark.text);
+            if seen != change.before {
                 return Ok(false);
             }
-            Err(error) => return Err(unwritten(error)),
+            let is_new = seen.is_none();
+            let version = found.map_or_else(|expired| expired, |mark| Some(mark.stat.version));
+            let transaction = self.change(&change, deletions, path, version);
+            let failed = commit(self.shared, &session, &transaction, self.deadline).await?;
+            if failed.is_some() {
+                // It has changed since the look, or another mark was deleted.
+                continue;
+            }
+            // Only a new mark sweeps, and looks at several others, so marks that have expired do not pile up. The record of a
+            // process is written every few seconds and must not list all the others each time.
+            if is_new && !change.after.is_empty() {
+                self.sweep(&session, now).await;
+            }
+            return Ok(true);
         }
-        // Only a new mark sweeps, and looks at several others, so marks that have expired do not pile up. The record of a
-        // process is written every few seconds and must not list all the others each time.
-        if seen.is_none() && !after.is_empty() {
-            self.sweep(&session, now).await;
+    }
+
+    /// The transaction that changes a node of this version. `None`: there is no node.
+    fn change(
+        &self,
+        change: &MarkChange<'_>,
+        deletions: i32,
+        path: String,
+        version: Option<i32>,
+    ) -> Vec<NodeChange> {
+        let data = format!("{} {}", change.keep.as_millis(), change.after).into_bytes();
+        let unchanged = NodeChange::Check {
+            path: self.parent.clone(),
+            version: Some(deletions),
+        };
+        match version {
+            Some(version) if change.after.is_empty() => {
+                Vec::from(self.deletion(deletions, path, version))
+            }
+            Some(version) => Vec::from([
+                unchanged,
+                NodeChange::Set {
+                    path,
+                    data,
+                    version,
+                },
+            ]),
+            // An empty mark needs no node.
+            None if change.after.is_empty() => Vec::from([unchanged]),
+            None => Vec::from([unchanged, NodeChange::Create { path, data }]),
         }
-        Ok(true)
+    }
+
+    /// Deletes a node of this version, and lets others see that.
+    fn deletion(&self, deletions: i32, path: String, version: i32) -> [NodeChange; 2] {
+        let seen = NodeChange::Set {
+            path: self.parent.clone(),
+            data: Vec::new(),
+            version: deletions,
+        };
+        let version = Some(version);
+        [seen, NodeChange::Delete { path, version }]
     }
 
     /// Deletes a few expired marks of this job, from a different place each time. A failure does no harm.
     async fn sweep(&self, session: &ZooKeeperSession, now: i64) {
-        let swept = async {
-            let slots = session.client.list_children(&self.parent).await?;
-            let from = usize::try_from(now.unsigned_abs()).unwrap_or_default() % slots.len().max(1);
-            for slot in slots.iter().cycle().skip(from).take(SWEPT.min(slots.len())) {
-                let path = format!("{}/{slot}", self.parent);
-                let found = session.client.get_data(&path).await?;
-                let version = found.1.version;
-                if live(Some(found), now).is_err() {
-                    session.client.delete(&path, Some(version)).await?;
-                }
-            }
-            Ok::<_, zk::Error>(())
-        };
-        if let Some(Err(error)) = self.shared.timers.until(self.deadline, swept).await {
+        if let Err(error) = self.delete_expired(session, now).await {
             tracing::debug!(%error, "cannot delete expired marks");
         }
+    }
+
+    async fn delete_expired(&self, session: &ZooKeeperSession, now: i64) -> Result<()> {
+        let slots = session.client.list_children(&self.parent);
+        let slots = self.shared.timers.until(self.deadline, slots).await;
+        let slots = unless_missing(slots.ok_or_else(|| late(ErrorKind::Unavailable))?)?;
+        let slots = slots.unwrap_or_default();
+        let from = usize::try_from(now.unsigned_abs()).unwrap_or_default() % slots.len().max(1);
+        for slot in slots.iter().cycle().skip(from).take(SWEPT.min(slots.len())) {
+            let path = format!("{}/{slot}", self.parent);
+            let both = try_join(self.deletions(session), self.get(session, &path));
+            let (Some(deletions), found) = both.await? else {
+                return Ok(());
+            };
+            if let Err(Some(version)) = live(found, now) {
+                let deletion = self.deletion(deletions, path, version);
+                commit(self.shared, session, &deletion, self.deadline).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn newest(&self, limit: u32) -> Result<Vec<(String, String)>> {

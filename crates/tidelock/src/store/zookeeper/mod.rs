@@ -27,6 +27,7 @@ pub(crate) mod fuzz;
 mod inspect;
 mod keys;
 mod marks;
+mod node_change;
 mod note;
 mod own_node;
 mod permit_counter;
@@ -42,6 +43,7 @@ mod semaphores;
 mod sequence;
 mod shared;
 mod single_flight;
+mod transaction;
 mod unreachable;
 
 use std::fmt;

@@ -7,13 +7,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::errors;
-use crate::store::zookeeper::permit_steps::{NodeChange, PermitPaths};
+use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::permit_view::{ClaimView, SemaphoreNumber};
 use crate::store::zookeeper::queue::NumberNode;
 use crate::store::zookeeper::shared::Shared;
-
-/// Any version of a node.
-const ANY: i32 = -1;
 
 /// Reads the number and the claims.
 pub(crate) async fn view(
@@ -68,45 +65,4 @@ pub(crate) async fn learn(
         Ok((node, stat.as_ref().map(holds)))
     });
     try_join_all(each).await
-}
-
-/// Sends a transaction. Returns which operation has prevented it, by its place. `None`: all have taken effect.
-pub(crate) async fn commit(
-    shared: &Shared,
-    session: &ZooKeeperSession,
-    changes: &[NodeChange],
-    deadline: BootInstant,
-) -> Result<Option<usize>> {
-    let mode = zk::CreateMode::Persistent.with_acls(shared.connection.rights());
-    let sent = {
-        let mut all = session.client.new_multi_writer();
-        for change in changes {
-            let added = match change {
-                NodeChange::Check { path, version } => {
-                    all.add_check_version(path, version.unwrap_or(ANY))
-                }
-                NodeChange::Set {
-                    path,
-                    data,
-                    version,
-                } => all.add_set_data(path, data, Some(*version)),
-                NodeChange::Create { path, data } => all.add_create(path, data, &mode),
-                NodeChange::Delete { path } => all.add_delete(path, None),
-            };
-            added.map_err(errors::unread)?;
-        }
-        all.commit()
-    };
-    let done = shared.timers.until(deadline, sent).await;
-    match done.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))? {
-        Ok(_) => Ok(None),
-        Err(zk::MultiWriteError::OperationFailed {
-            index,
-            source: zk::Error::NoNode | zk::Error::BadVersion | zk::Error::NodeExists,
-        }) => Ok(Some(index)),
-        Err(
-            zk::MultiWriteError::RequestFailed { source }
-            | zk::MultiWriteError::OperationFailed { source, .. },
-        ) => Err(errors::unwritten(source)),
-    }
 }

@@ -10,24 +10,8 @@
 //! name, its epoch, and every transaction checks that this node is there.
 
 use crate::store::zookeeper::keys;
+use crate::store::zookeeper::node_change::NodeChange;
 use crate::store::zookeeper::permit_view::SemaphoreNumber;
-
-/// One operation of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NodeChange {
-    /// The node exists, and has this version. `None`: any.
-    Check { path: String, version: Option<i32> },
-    /// Writes the node, if it has this version.
-    Set {
-        path: String,
-        data: Vec<u8>,
-        version: i32,
-    },
-    /// Creates a node that no session owns.
-    Create { path: String, data: Vec<u8> },
-    /// Deletes the node.
-    Delete { path: String },
-}
 
 /// The version of a node that nobody has written since it was created.
 const UNWRITTEN: i32 = 0;
@@ -103,6 +87,7 @@ impl PermitPaths {
     pub(crate) fn first_number(&self, maker: &str, total: i64, epoch: &str) -> [NodeChange; 3] {
         let maker = NodeChange::Delete {
             path: format!("{}/{maker}", self.queue()),
+            version: None,
         };
         let data = SemaphoreNumber::written(total, epoch).into_bytes();
         let [number, epoch] = [(self.number.clone(), data), (self.epoch(epoch), Vec::new())]

@@ -23,7 +23,7 @@ use crate::store::zookeeper::permit_view::{
 };
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
-use crate::store::zookeeper::{errors, keys};
+use crate::store::zookeeper::{errors, keys, transaction};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant};
 
 /// Repeats the step until it decides.
@@ -212,7 +212,7 @@ impl PermitAttempt<'_> {
     ) -> Result<PermitOutcome> {
         let data = self.shared.note(&self.ask.ticket);
         let changes = self.paths.grant(number, &node.name, data);
-        let failed = permit_requests::commit(self.shared, session, &changes, self.deadline).await?;
+        let failed = transaction::commit(self.shared, session, &changes, self.deadline).await?;
         match failed {
             None => Ok(self.holds(session, node, sent)),
             // An earlier grant, whose reply was lost, has taken effect, or the claim has gone.

@@ -99,7 +99,8 @@ pub(crate) async fn look(
 
 /// Takes the permits of all holders back, or only if they are those in `seen`. False: nobody held any, or somebody else.
 ///
-/// The name of a claim is never used again, so no claim that comes after the look is touched.
+/// Only a late number gives a claim the name of an earlier one, and such a claim has no permits, so no holder that comes
+/// after the look is touched.
 pub(crate) async fn force(
     shared: &Shared,
     session: &ZooKeeperSession,

@@ -64,7 +64,7 @@ impl ModelZooKeeper {
                         return Err(at);
                     }
                 }
-                NodeChange::Delete { path } => drop(nodes.remove(path).ok_or(at)?),
+                NodeChange::Delete { path, .. } => drop(nodes.remove(path).ok_or(at)?),
             }
         }
         (self.nodes, self.zxid) = (nodes, zxid);
@@ -99,7 +99,10 @@ impl ModelZooKeeper {
     pub(super) fn remove(&mut self, node: &str) {
         let path = paths().claim(node);
         // It may have gone before.
-        let _ = self.multi(&[NodeChange::Delete { path }]);
+        let _ = self.multi(&[NodeChange::Delete {
+            path,
+            version: None,
+        }]);
     }
 
     /// How many permits are held, and how many there are.
