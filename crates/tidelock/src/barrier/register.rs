@@ -16,6 +16,7 @@ use crate::engine::runtime::retry;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Backend, LockKind, MarkChange, Name, ReplicaAck, Timers};
+use crate::types::LostReason;
 
 /// The slot of the state among the marks.
 const SLOT: &str = "state";
@@ -149,6 +150,9 @@ impl BarrierRegister {
             if decision.is_awaited || in_doubt {
                 self.signal(self.store.front()).await;
             }
+            if step == BarrierStep::Leave && !decision.was_alive {
+                return Err(left_without_a_hold(in_doubt));
+            }
             return Ok(decision.state);
         }
     }
@@ -238,6 +242,17 @@ impl BarrierRegister {
         if let Err(error) = freed {
             tracing::debug!(barrier = %self.name, %error, "no signal was sent; the members look again after a while");
         }
+    }
+}
+
+/// A member that leaves had lost its hold before, so the others did not wait for it. `in_doubt`: an earlier try may have
+/// taken it out while it had its hold.
+fn left_without_a_hold(in_doubt: bool) -> Error {
+    if in_doubt {
+        Error::new(ErrorKind::OutcomeUnknown)
+            .because("no reply came until the hold of this member had ended")
+    } else {
+        Error::lost(LostReason::Taken)
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct BarrierDecision {
     pub(super) state: BarrierState,
     /// Others wait for what has happened: members have entered, or the last one has left.
     pub(super) is_awaited: bool,
+    /// The member of the step had its hold.
+    pub(super) was_alive: bool,
 }
 
 impl BarrierState {
@@ -104,6 +106,7 @@ impl BarrierState {
         Ok(BarrierDecision {
             state: next,
             is_awaited,
+            was_alive: is_alive(member),
         })
     }
 

@@ -35,6 +35,7 @@ macro_rules! conformance_of_barriers {
             a_member_that_dies_before_is_not_counted
             a_member_that_dies_inside_does_not_hold_up_the_others
             a_waiting_member_is_told_of_its_loss
+            a_member_that_leaves_is_told_of_its_loss
             a_member_whose_replies_are_lost_enters_once
         );
         $crate::conformance_of_barriers!(faces: $fixture);

@@ -90,6 +90,25 @@ pub async fn a_waiting_member_is_told_of_its_loss(fixture: &Fixture) {
     nothing_is_left(fixture, &client, &barrier).await;
 }
 
+/// A member whose hold was taken while it was inside is told so when it leaves: the others need not have waited for it.
+pub async fn a_member_that_leaves_is_told_of_its_loss(fixture: &Fixture) {
+    let [client, other] = clients(fixture).await;
+    let name = unique("solver");
+    let barrier = client.barrier(&name, 2);
+    let first = waiting(fixture, &barrier, 1).await;
+    let second = other.barrier(&name, 2);
+    let second = within("the last", soon(fixture), second.enter()).await;
+    let members = [second.expect("all"), entered(fixture, first).await];
+    let forced = client.lock(&name).force_release().await;
+    assert!(forced.expect("answered"), "two members have holds");
+    for member in members {
+        let left = within("it leaves", soon(fixture), member.leave()).await;
+        let error = left.expect_err("its hold was taken");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
+    nothing_is_left(fixture, &client, &barrier).await;
+}
+
 /// A member that is dropped while it waits leaves nothing, and nobody is let in because of it.
 pub async fn a_cancelled_member_leaves_nothing_behind(fixture: &Fixture) {
     let [a, b] = clients(fixture).await;
