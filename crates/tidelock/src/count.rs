@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::store::{
     BootInstant, CountChange, CountChanged, CountKind, Counts, LockKind, Name, OwnerId,
-    SemaphoreChange, Wait,
+    SemaphoreChange, Wait, Wake,
 };
 
 /// The most answers that one change tells the store to forget. The others expire.
@@ -141,17 +141,26 @@ impl Count {
             if end.is_some_and(|end| core.timers.now() >= end) {
                 return Err(Error::new(ErrorKind::TimedOut).because(still));
             }
-            match &mut wait {
-                Some(armed) => {
-                    self.sleep(armed, end).await;
-                    if armed.wake.is_none() {
-                        wait = None; // perhaps a subscription works by now
-                    }
+            if let Some(armed) = &mut wait {
+                self.sleep(armed, end).await;
+                if armed.wake.is_none() {
+                    wait = None; // perhaps a subscription works by now
                 }
+            } else {
                 // We ask again after this; otherwise we would miss a message that came before we listened.
-                None => wait = Some(counts.arm(name, self.kind).await.unwrap_or(UNARMED)),
+                wait = Some(self.arm(counts, name, goal).await);
             }
         }
+    }
+
+    async fn arm(&self, counts: &dyn Counts, name: &Name, goal: Goal) -> Wait {
+        let mut wait = counts.arm(name, self.kind).await.unwrap_or(UNARMED);
+        if let Goal::Permits(_) = goal {
+            // Each waiter wants a number of its own. If only the first one asked again after a lost message, it could go on
+            // being refused while there are permits enough for another.
+            wait.wake = wait.wake.map(Wake::rechecks_alone);
+        }
+        wait
     }
 
     /// One request of a waiter. `None`: the goal is reached. Otherwise how far it is.

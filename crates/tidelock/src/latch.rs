@@ -14,7 +14,9 @@ use crate::store::{CountChange, CountChanged, CountKind, LatchChange};
 ///
 /// *Open and closed*: a latch without a count is open, and nobody waits for it. So a latch must get its count with
 /// [`set_count_if_new`](Self::set_count_if_new) before others wait. After the last
-/// [`count_down`](Self::count_down) the store has forgotten it, and the name can be used for a new latch.
+/// [`count_down`](Self::count_down) the store has forgotten it, and the name can be used for a new latch. A waiter that has
+/// not read the zero by then waits for the new one. So use a new name for each round, or set the new count only when all
+/// waiters have gone on.
 ///
 /// *Exactly once*: each call of [`count_down`](Self::count_down) counts once, also if replies are lost and the request is
 /// repeated or arrives late. Only if the store does not answer for a whole lease of the client, the call fails with

@@ -175,6 +175,13 @@ pub struct Env {
     pub create: bool,
 }
 
+/// How long a store keeps the answer to a change of a number: longer than a client with that lease repeats the change, or
+/// takes it back. Otherwise a repeated change would count twice, and permits that were taken without a reply would be missing
+/// for ever.
+pub(crate) fn answers_kept(lease: Duration) -> Duration {
+    (lease * 2 + Duration::from_secs(60)).max(Duration::from_secs(300))
+}
+
 #[cfg(any(test, feature = "testing"))]
 impl Env {
     /// All limits are this long, and nothing else is set.

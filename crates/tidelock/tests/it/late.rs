@@ -1,15 +1,16 @@
 //! Late replies.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tidelock::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, NotYet, Released, Store, Ticket,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, NotYet, Released, Store, Ticket, ready,
 };
+use tidelock::test_util::Plug;
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{AcquireOptions, Error, ErrorKind, Result};
+use tidelock::{AcquireOptions, Client, Error, ErrorKind, LostReason, Result};
 
 /// Delays its first reply by this much.
 #[derive(Debug)]
@@ -185,6 +186,65 @@ async fn a_release_outlasts_an_outage_of_a_response_timeout_and_then_is_unknown(
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     assert!(is_clean);
+}
+
+/// Answers releases with these errors first.
+#[derive(Debug)]
+struct Overwritten(Mutex<Vec<ErrorKind>>);
+
+impl Twist for Overwritten {
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        match self.0.lock().unwrap().pop() {
+            Some(kind) => ready(Err(Error::new(kind))),
+            None => inner.release(ticket),
+        }
+    }
+}
+
+/// Something else stands at the key. That is a loss, unless an earlier release without a reply may have freed the lock.
+#[tokio::test]
+async fn a_release_that_was_repeated_may_find_something_else_at_the_key() {
+    use ErrorKind::{OutcomeUnknown, WrongType};
+    for errors in [vec![WrongType], vec![WrongType, OutcomeUnknown]] {
+        let (was_repeated, told) = (errors.len() == 2, errors.clone());
+        let fixture = Fixture::memory()
+            .wrapped(move |_, store| Twisted::wrap(store, Overwritten(Mutex::new(errors.clone()))));
+        let guard = fixture.party().await.lock("stock").acquire().await.unwrap();
+        let lost = guard.release().await.map_err(|error| error.lost_reason());
+        let expected = if was_repeated {
+            Ok(())
+        } else {
+            Err(Some(LostReason::WrongType))
+        };
+        assert_eq!(lost, expected, "{told:?}");
+    }
+}
+
+/// A change of a number is repeated for a lease, and the store must know it for as long. Otherwise it would count twice.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_repeated_late_counts_once() {
+    let (lease, plug) = (Duration::from_secs(1200), Plug::new());
+    let builder = Client::builder().simulated_time().lease(lease).plug(&plug);
+    let client = builder.connect("memory:").await.unwrap();
+    let slots = client.counting_semaphore("slots");
+    assert!(slots.set_permits_if_new(1).await.unwrap());
+    plug.lose_replies(1);
+    let before = plug.requests();
+    let outage = async {
+        while plug.requests() == before {
+            tokio::task::yield_now().await;
+        }
+        plug.pull();
+        tokio::time::sleep(lease / 2).await;
+        plug.put_back();
+    };
+    let (released, ()) = tokio::join!(slots.release(2), outage);
+    assert_eq!(released.unwrap(), 3);
+    assert_eq!(slots.available().await.unwrap(), 3);
 }
 
 /// Answers nothing while it is mute.

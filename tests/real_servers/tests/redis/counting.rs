@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use testkit::servers::RedisServer;
 use tidelock::{Client, CountingSemaphore, ErrorKind};
 use tokio::time::timeout;
@@ -152,5 +152,64 @@ async fn t51_waiters_go_on_when_an_empty_server_gets_permits() -> Result<()> {
     ensure!(slots.set_permits_if_new(1).await?, "it is new");
     timeout(LONG / 4, waiter).await???;
     ensure!(key(&server)?.as_deref() == Some("0"));
+    Ok(())
+}
+
+/// A waiter that wants more than there is does not keep one that wants less from asking. Each asks again for itself after a
+/// third of the lease, as no message tells of a permit that was added by hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_message_delays_each_waiter_by_a_third_of_the_lease() -> Result<()> {
+    let server = RedisServer::start()?;
+    let lease = Duration::from_secs(3);
+    let builder = Client::builder().lease(lease).publish_process_info(false);
+    let slots = builder
+        .connect(&server.url())
+        .await?
+        .counting_semaphore("slots");
+    ensure!(slots.set_permits_if_new(0).await?);
+    let waits = |permits| {
+        let slots = slots.clone();
+        tokio::spawn(async move { slots.acquire(permits).await })
+    };
+    let many = waits(5);
+    listeners(&server, CHANNEL, 1).await?;
+    let one = waits(1);
+    tokio::time::sleep(lease / 10).await; // it has asked before it listens, and after that
+    let _: i64 = server.query(&["INCRBY", "slots", "1"])?;
+    timeout(lease, one).await???;
+    ensure!(!many.is_finished() && key(&server)?.as_deref() == Some("0"));
+    many.abort();
+    Ok(())
+}
+
+/// The server counts in microseconds, and the end of a lease is kept in milliseconds. If it were rounded down, the permits
+/// could go to another client while their holder may still count on them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_end_no_earlier_than_their_lease() -> Result<()> {
+    let server = RedisServer::start()?;
+    let lease = Duration::from_secs(600);
+    let builder = Client::builder().lease(lease).publish_process_info(false);
+    let client = builder.connect(&server.url()).await?;
+    let semaphore = client.semaphore("slots");
+    semaphore.set_permits(1).await?;
+    // In milliseconds. When the lease of the only permit ends, and the server's time before.
+    let end = || -> Result<f64> {
+        let out: Vec<(Vec<u8>, f64)> =
+            server.query(&["ZRANGE", "{slots}:timeout", "0", "-1", "WITHSCORES"])?;
+        Ok(out.first().context("a permit is out")?.1)
+    };
+    let now = || -> Result<f64> {
+        let (seconds, micros): (f64, f64) = server.query(&["TIME"])?;
+        Ok(seconds * 1000.0 + micros / 1000.0)
+    };
+    for _ in 0..20 {
+        let before = now()?;
+        let permit = semaphore.acquire().await?;
+        ensure!(end()? >= before + lease.as_secs_f64() * 1000.0);
+        let (before, longer) = (now()?, lease * 2);
+        permit.extend(longer).await?;
+        ensure!(end()? >= before + longer.as_secs_f64() * 1000.0);
+        permit.release().await?;
+    }
     Ok(())
 }

@@ -282,7 +282,10 @@ impl Wake {
 
     /// As [`recheck_after`](Self::recheck_after), but only the lookout may move a time that is set. Otherwise a stream
     /// of new waiters would postpone the recheck without end.
-    pub(crate) fn look_after(&self, time: Duration) {
+    pub(crate) fn look_after(&mut self, time: Duration) {
+        if self.alone {
+            return self.recheck_after(time);
+        }
         let mut entries = self.signals.lock();
         if let Some(entry) = entries.get_mut(&self.channel) {
             let lookout = entry.waiters.first_key_value();

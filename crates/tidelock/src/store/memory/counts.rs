@@ -1,7 +1,5 @@
 //! Latches and counting semaphores: numbers without holders.
 
-use std::time::Duration;
-
 use super::permits::PermitRecord;
 use super::world::Records;
 use crate::error::Result;
@@ -9,11 +7,8 @@ use crate::store::memory::Memory;
 use crate::store::memory::semaphores::tell_all;
 use crate::store::{
     BootInstant, BoxFuture, CountChange, CountChanged, CountKind, Counts, LatchChange, Name,
-    OwnerId, SemaphoreChange, Wait, ready,
+    OwnerId, SemaphoreChange, Wait, answers_kept, ready,
 };
-
-/// How long the answer to a change is remembered.
-const KEPT: Duration = Duration::from_secs(300);
 
 /// A change that had no effect.
 const fn unchanged(count: i64) -> CountChanged {
@@ -119,7 +114,9 @@ impl Memory {
         // After this, a late request with the id of an undone change takes nothing.
         let noted = if undoes { unchanged(0) } else { answer };
         if answer.changed || undoes {
-            records.changed.insert(id.clone(), (noted, now + KEPT));
+            records
+                .changed
+                .insert(id.clone(), (noted, now + answers_kept(self.lease)));
         }
         let listeners = goes_on.then(|| records.listeners.clone());
         drop(records);

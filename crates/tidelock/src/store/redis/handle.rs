@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) spinning: RecentHolders,
     pub(crate) beats: Arc<Beats<RedisBeat>>,
     pub(crate) lease: Duration,
+    /// How long the answer to a change of a number is kept.
+    pub(crate) answers_kept: Duration,
     pub(crate) ack_policy: AckPolicy,
     pub(crate) timers: Timers,
     pub(crate) background: Background,

@@ -25,7 +25,7 @@ use crate::store::redis::topology::sentinel;
 use crate::store::redis::topology::sentinel::Sentinel;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Redis, Shared};
-use crate::store::{Env, Store, tls};
+use crate::store::{Env, Store, answers_kept, tls};
 
 /// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
@@ -204,6 +204,7 @@ fn faces(
         channel_router,
         ways,
         lease: env.lease,
+        answers_kept: answers_kept(env.lease),
         // The requests after the acknowledgement must still fit into the response timeout.
         ack_policy: AckPolicy::new(
             env.acknowledge_within.min(env.response_timeout / 3),

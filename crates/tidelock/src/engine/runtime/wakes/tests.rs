@@ -180,7 +180,7 @@ async fn the_lookout_is_woken_for_a_sooner_recheck_and_for_no_later_one() {
 #[tokio::test(start_paused = true)]
 async fn only_the_lookout_moves_a_recheck_that_is_set() {
     let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
-    let (first, second) = (signals.arm("a"), signals.arm("a"));
+    let (mut first, mut second) = (signals.arm("a"), signals.arm("a"));
     let now = Clock::Simulated.now();
     let second_of_time = Duration::from_secs(1);
     let recheck = || signals.lock()["a"].recheck;

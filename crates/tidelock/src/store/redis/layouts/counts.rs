@@ -11,7 +11,7 @@ use crate::store::redis::layouts::{Layout, answer, scripts};
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
-use crate::store::redis::{Redis, TOMBSTONE_KEPT, keys, millis};
+use crate::store::redis::{Redis, keys, millis};
 use crate::store::{
     BoxFuture, CountChange, CountChanged, CountKind, Counts, LatchChange, Name, OwnerId,
     SemaphoreChange, Wait,
@@ -38,7 +38,10 @@ impl Redis {
         keys.extend(settled.iter().map(answer_to));
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let (what, number) = words(change);
-        let (number, kept) = (number.to_string(), millis(TOMBSTONE_KEPT).to_string());
+        let (number, kept) = (
+            number.to_string(),
+            millis(self.shared.answers_kept).to_string(),
+        );
         let args = [what, &number, &channel(name, kind), self.how(), &kept];
         let script = match kind {
             CountKind::Latch => &scripts::CHANGE_LATCH,
