@@ -13,7 +13,7 @@ if other then
   return other
 end
 local now, ids = permit_time(), permit_ids(ARGV[2])
-local ends = now + ARGV[1]
+local ends = now + ARGV[1] + 1 -- `now` is rounded down; without the 1 a lease could end before its holder expects it
 local back = take_back_ended(KEYS[1], KEYS[2], now)
 local held = held_permits(KEYS[2], ids, now)
 if free and held == #ids then

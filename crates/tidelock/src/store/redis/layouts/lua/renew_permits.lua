@@ -15,9 +15,11 @@ local function renew(key, out, lease, owner)
     local gone = redis.pcall('zrem', out, '')
     return type(gone) == 'table' and gone or 0
   end
-  -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection.
+  -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection. `now` is
+  -- rounded down; without the 1 the lease could end before its holder expects it.
+  local ends = now + lease + 1
   for _, id in ipairs(ids) do
-    local set = redis.pcall('zadd', out, 'XX', math.max(now + lease, redis.call('zscore', out, id) + 1), id)
+    local set = redis.pcall('zadd', out, 'XX', math.max(ends, redis.call('zscore', out, id) + 1), id)
     if type(set) == 'table' then
       return set
     end
