@@ -153,10 +153,11 @@ impl Announcer {
         self.write_in_background();
     }
 
-    /// The leadership of this term is over.
-    pub(super) fn end_term(self: &Arc<Self>, term: u64) {
+    /// The leadership whose hold had this owner is over. The term does not tell two leaderships apart: a store that has lost
+    /// its data may give the same one again.
+    pub(super) fn end_term(self: &Arc<Self>, owner: &str) {
         let mut due = self.due.lock();
-        if due.leading.as_ref().is_none_or(|led| led.term != term) {
+        if due.leading.as_ref().is_none_or(|led| led.owner != owner) {
             return;
         }
         due.since = None;
@@ -283,5 +284,30 @@ async fn refresh(announcer: Weak<Announcer>, entry: u64, timers: Timers) {
         if announcer.lease_of(entry).is_some() {
             announcer.write_in_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::client::Client;
+
+    /// The store has lost its data, so the next leadership has the term of the one that was lost.
+    #[tokio::test]
+    async fn a_lost_leadership_does_not_end_the_next_one_of_its_term() {
+        let mut terms = Vec::new();
+        for _ in 0..2 {
+            let client = Client::connect("memory:").await.unwrap();
+            terms.push(client.lock("billing").fenced().acquire().await.unwrap());
+        }
+        assert_eq!(terms[0].token(), terms[1].token());
+        let client = Client::connect("memory:").await.unwrap();
+        let announcer = client.election("billing").announcer;
+        for term in &terms {
+            announcer.begin_term(term);
+        }
+        announcer.end_term(&terms[0].owner_id());
+        assert!(announcer.is_leading());
+        announcer.end_term(&terms[1].owner_id());
+        assert!(!announcer.is_leading());
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
 
 use crate::election::Election;
 use crate::election::announcer::Candidacy;
 use crate::election::successor::{NotTransferred, Patience};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fenced::FencedGuard;
 use crate::loss::{Lost, WhileHeld};
 use crate::options::AcquireOptions;
@@ -37,12 +38,13 @@ pub struct Leadership {
 /// Ends the term in the store's mark when the leadership is over.
 struct LeaderCandidacy {
     candidacy: Candidacy,
-    term: u64,
+    /// The owner id of the hold.
+    owner: String,
 }
 
 impl Drop for LeaderCandidacy {
     fn drop(&mut self) {
-        self.candidacy.0.end_term(self.term);
+        self.candidacy.0.end_term(&self.owner);
     }
 }
 
@@ -83,7 +85,11 @@ impl Election {
                 leadership.resign().await?; // it has become sick while it waited
             }
         };
-        let won: Result<Leadership> = campaign.await;
+        // The store may not answer for a lease: a process that must end cannot wait that long.
+        let won: Result<Leadership> = match select(pin!(self.cancelled()), pin!(campaign)).await {
+            Either::Left(_) => Err(Error::new(ErrorKind::Cancelled)),
+            Either::Right((won, _)) => won,
+        };
         won.map_err(|error: Error| error.on_lock(self.name()))
     }
 
@@ -108,8 +114,8 @@ impl Election {
             }
         };
         candidacy.0.begin_term(&guard);
-        let term = guard.token().get();
-        let candidacy = LeaderCandidacy { candidacy, term };
+        let owner = guard.owner_id();
+        let candidacy = LeaderCandidacy { candidacy, owner };
         Ok(Leadership { guard, candidacy })
     }
 
@@ -311,7 +317,7 @@ impl Leadership {
     pub async fn resign(self) -> Result<()> {
         let Self { guard, candidacy } = self;
         // First: `is_leader` must not be true when another candidate leads.
-        candidacy.candidacy.0.end_term(candidacy.term);
+        candidacy.candidacy.0.end_term(&candidacy.owner);
         let released = guard.release().await;
         drop(candidacy);
         released

@@ -29,7 +29,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, pending, select};
 
 pub use self::campaign::Leadership;
 pub use self::lead::LeadershipTerm;
@@ -323,13 +323,17 @@ impl Election {
     /// Resolves when the client closes or the token is cancelled, with the kind of error that says so.
     async fn stopped(&self) -> ErrorKind {
         let closing = Closing::new(&self.core().steward.closed);
-        let Some(cancel) = &self.cancel else {
-            closing.await;
-            return ErrorKind::Closed;
-        };
-        match select(closing, pin!(cancel.clone().cancelled())).await {
+        match select(closing, pin!(self.cancelled())).await {
             Either::Left(_) => ErrorKind::Closed,
             Either::Right(_) => ErrorKind::Cancelled,
+        }
+    }
+
+    /// Resolves when the token is cancelled. Without one it never does.
+    async fn cancelled(&self) {
+        match &self.cancel {
+            Some(cancel) => cancel.clone().cancelled().await,
+            None => pending().await,
         }
     }
 }

@@ -219,6 +219,7 @@ macro_rules! conformance {
             a_candidate_that_never_led_is_not_told_that_it_stopped
             a_leader_that_was_lost_campaigns_again
             a_failed_campaign_leaves_no_candidate
+            a_campaign_without_an_answer_ends_when_it_is_cancelled
             an_election_without_a_reply_is_won_once
             a_resignation_without_a_reply_is_not_forgotten
             a_candidate_that_died_is_no_zombie

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::error::ErrorKind;
 use crate::options::CancelToken;
 use crate::testing::candidates::{Room, election, leading, next_term, patience, shown};
 use crate::testing::fixture::{Fixture, eventually, unique, within};
@@ -90,6 +91,28 @@ pub async fn a_failed_campaign_leaves_no_candidate(fixture: &Fixture) {
     next.expect("free").resign().await.expect("held");
     assert!(!candidate.is_leader());
     stop.cancel();
+}
+
+/// The store does not answer a candidate. A process that must end does not wait for a whole lease.
+pub async fn a_campaign_without_an_answer_ends_when_it_is_cancelled(fixture: &Fixture) {
+    let (name, stop) = (unique("billing"), CancelToken::new());
+    let other = election(fixture, &name, "web-1").await;
+    let (cut_off, plug) = fixture.mortal(fixture.builder()).await;
+    let candidate = cut_off.client().election(&name).identity("web-2");
+    let candidate = candidate.cancel(&stop);
+    // Its requests take effect, but it hears no answer.
+    plug.lose_replies(u64::MAX);
+    let campaign = tokio::spawn(async move { candidate.campaign().await });
+    eventually("it campaigns", patience(fixture), || async {
+        let listed = other.candidates().await.expect("readable");
+        listed.iter().any(|it| it.identity == "web-2")
+    })
+    .await;
+    stop.cancel();
+    let ended = within("its end", fixture.lease() / 2, campaign).await;
+    let error = ended.expect("no panic").expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+    plug.lose_replies(0);
 }
 
 /// The replies to the acquire of a campaign are lost: it is asked for again, and one leadership comes of it, which ends with
