@@ -111,7 +111,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::store::{Clock, Timers};
+    use crate::store::{Background, Clock, Timers};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -151,6 +151,23 @@ mod tests {
         assert!(!is_woken(waiting.sleep(LONG).unwrap()));
         wakes.wake_one("a");
         assert!(is_woken(waiting.sleep(LONG).unwrap()));
+    }
+
+    /// While a wake is likely, the waiter polls rarely. Without one it would find the lock late.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_waiter_with_a_wake_polls_rarely() {
+        let rarely = Duration::from_secs(8);
+        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
+        let timers = Timers::new(Clock::Simulated);
+        background.spawn(timers.clone().drive());
+        let wakes = WakeChannels::new(timers, |_| {});
+        for (mut waiting, polls_rarely) in [(waiting(&wakes), true), (WaitState::default(), false)]
+        {
+            let asleep = tokio::time::Instant::now();
+            let wake = waiting.poll(LONG, Some(rarely), 0, &wakes, "a");
+            wake.woken().await;
+            assert_eq!(asleep.elapsed() > rarely / 2, polls_rarely);
+        }
     }
 
     #[test]

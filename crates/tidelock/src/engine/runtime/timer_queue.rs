@@ -172,6 +172,28 @@ mod tests {
         assert!(queue.remove(next).is_some());
     }
 
+    /// Requests of one instant have the same timeout. In the tree each would cost more.
+    #[test]
+    fn timers_of_one_instant_share_the_queue() {
+        let mut queue = TimerQueue::default();
+        let cx = Context::from_waker(Waker::noop());
+        for number in 0..3 {
+            assert!(matches!(queue.join(at(5), &cx), TimerSlot::Queue(n) if n == number));
+        }
+        assert!(matches!(queue.join(at(4), &cx), TimerSlot::Tree(..)));
+    }
+
+    #[test]
+    fn who_leaves_a_crowd_takes_nobody_along() {
+        let mut queue = TimerQueue::default();
+        let cx = Context::from_waker(Waker::noop());
+        let crowd = ROOM_KEPT as u64 * 2;
+        let places: Vec<_> = (0..crowd).map(|n| queue.join(at(n), &cx)).collect();
+        assert!(queue.remove(places[0]).is_some());
+        let due = queue.take_due(at(crowd)).len() as u64;
+        assert_eq!(due, crowd - 1);
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "one thread and very many steps")]
     fn a_crowd_that_has_gone_keeps_no_memory() {
