@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Marks,
-    Name, Operate, Page, Pollers, Released, Renewal, Renewed, Store, Ticket, VerifySequencers,
+    Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns, Store, Ticket,
+    VerifySequencers,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -30,6 +31,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// See [`Extensions::pollers`].
     fn pollers<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Pollers> {
         inner.extensions().pollers
+    }
+
+    /// See [`Extensions::server_runs`].
+    fn server_runs<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn ServerRuns> {
+        inner.extensions().server_runs
     }
 
     /// See [`Backend::attempt`].
@@ -97,6 +103,7 @@ impl<T: Twist> Backend for Twisted<T> {
             marks: self.twist.marks(&*self.inner),
             pollers: self.twist.pollers(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),
+            server_runs: self.twist.server_runs(&*self.inner),
             ..self.inner.extensions()
         }
     }

@@ -1,6 +1,8 @@
 //! Sets of the reference store keep every promise of a single store. More sets, also on servers, are in
 //! `tests/real_servers`.
 
+mod restarts;
+
 mod majority_of_three {
     use tidelock::testing::Fixture;
 

@@ -16,6 +16,13 @@ pub(crate) async fn renew(
     batch: &[Renewal],
 ) -> Result<Vec<Renewed>> {
     let mends = matches!(set.rule, Rule::Majority(_));
+    if let Rule::Majority(quorum) = &set.rule {
+        // An extension may be longer than every lease that was acquired. A server that restarts afterwards must not vote
+        // while the extended lock is held elsewhere; otherwise a second caller could get a majority.
+        for renewal in batch {
+            quorum.note_lease(renewal.lease);
+        }
+    }
     let (parts, now) = (set.members.len(), set.timers.now());
     // We register the renewals before we send them. Otherwise a release that begins meanwhile could not stop a
     // restore.
