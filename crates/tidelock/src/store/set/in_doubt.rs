@@ -5,14 +5,73 @@ use std::time::Duration;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::ticket_key::TicketKey;
-use crate::store::{BootInstant, Ticket};
+use crate::store::{BootInstant, Renewal, Ticket};
 
 /// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
 const ENTRY_TTL: Duration = Duration::from_secs(600);
 
+/// The smallest number of entries that is worth a scan.
+const MIN_PURGE: usize = 64;
+
 /// Entries by ticket.
 #[derive(Debug, Default)]
-pub(crate) struct InDoubtLog(Mutex<HashMap<TicketKey, InDoubtEntry>>);
+pub(crate) struct InDoubtLog(Mutex<InDoubtTable>);
+
+#[derive(Debug)]
+struct InDoubtTable {
+    by_ticket: HashMap<TicketKey, InDoubtEntry>,
+    /// When the last scan removed old entries.
+    purged: BootInstant,
+    /// How many entries make another scan worth it, even soon after the last one.
+    next_purge: usize,
+}
+
+impl Default for InDoubtTable {
+    fn default() -> Self {
+        Self {
+            by_ticket: HashMap::new(),
+            purged: BootInstant(0),
+            next_purge: MIN_PURGE,
+        }
+    }
+}
+
+impl InDoubtTable {
+    /// The entry of a ticket, if need be a new one.
+    fn note(&mut self, ticket: &Ticket, parts: usize, now: BootInstant) -> &mut InDoubtEntry {
+        self.purge(now);
+        self.by_ticket
+            .entry(TicketKey::of(ticket))
+            .or_insert_with(|| InDoubtEntry::new(now, parts))
+    }
+
+    /// Removes entries that no steward will complete. The scan visits every entry, so it runs only if the log has doubled
+    /// since the last one, or if entries can have become old since.
+    fn purge(&mut self, now: BootInstant) {
+        let len = self.by_ticket.len();
+        let due = len >= self.next_purge || now.since(self.purged) >= ENTRY_TTL;
+        if len >= MIN_PURGE && due {
+            self.by_ticket
+                .retain(|_, note| now.since(note.since) < ENTRY_TTL || note.renewals > 0);
+            self.purged = now;
+            self.next_purge = (self.by_ticket.len() * 2).max(MIN_PURGE);
+        }
+    }
+}
+
+/// Renewals in flight. Their entries stay until this is dropped, also if the caller drops the renewal.
+pub(crate) struct RenewalInFlight<'a> {
+    log: &'a InDoubtLog,
+    batch: &'a [Renewal],
+}
+
+impl Drop for RenewalInFlight<'_> {
+    fn drop(&mut self) {
+        for renewal in self.batch {
+            self.log.end_renewal(&renewal.ticket);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct InDoubtEntry {
@@ -72,14 +131,14 @@ impl InDoubtLog {
     /// Records that a request of the ticket got no answer from a member.
     pub(crate) fn doubt(&self, ticket: &Ticket, part: usize, parts: usize, now: BootInstant) {
         let mut in_doubt_log = self.lock();
-        note(&mut in_doubt_log, ticket, parts, now).marks[part].doubt = true;
+        in_doubt_log.note(ticket, parts, now).marks[part].doubt = true;
     }
 
     /// Whether a request of the ticket may still take effect at a member.
     pub(crate) fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.lock()
-            .get(&TicketKey::of(ticket))
-            .is_some_and(InDoubtEntry::is_in_doubt)
+        let log = self.lock();
+        let entry = log.by_ticket.get(&TicketKey::of(ticket));
+        entry.is_some_and(InDoubtEntry::is_in_doubt)
     }
 
     /// Records that a release or withdrawal begins, and returns the state of the ticket at each member.
@@ -90,7 +149,7 @@ impl InDoubtLog {
         now: BootInstant,
     ) -> Vec<MemberDoubt> {
         let mut in_doubt_log = self.lock();
-        let note = note(&mut in_doubt_log, ticket, parts, now);
+        let note = in_doubt_log.note(ticket, parts, now);
         note.ending = true;
         note.marks.clone()
     }
@@ -103,14 +162,25 @@ impl InDoubtLog {
         });
     }
 
-    /// Records that a renewal is in flight. Its entry stays until it ends, so that the renewal sees a release that
+    /// Records that renewals are in flight. Their entries stay until they end, so that each renewal sees a release that
     /// begins meanwhile.
-    pub(crate) fn begin_renewal(&self, ticket: &Ticket, parts: usize, now: BootInstant) {
-        note(&mut self.lock(), ticket, parts, now).renewals += 1;
+    pub(crate) fn renewing<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        parts: usize,
+        now: BootInstant,
+    ) -> RenewalInFlight<'a> {
+        for renewal in batch {
+            self.begin_renewal(&renewal.ticket, parts, now);
+        }
+        RenewalInFlight { log: self, batch }
     }
 
-    /// Records that a renewal has ended.
-    pub(crate) fn end_renewal(&self, ticket: &Ticket) {
+    fn begin_renewal(&self, ticket: &Ticket, parts: usize, now: BootInstant) {
+        self.lock().note(ticket, parts, now).renewals += 1;
+    }
+
+    fn end_renewal(&self, ticket: &Ticket) {
         self.change(ticket, |note| {
             note.renewals = note.renewals.saturating_sub(1);
         });
@@ -119,7 +189,7 @@ impl InDoubtLog {
     /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there from
     /// now on.
     pub(crate) fn may_mend(&self, ticket: &Ticket, part: usize) -> bool {
-        match self.lock().get_mut(&TicketKey::of(ticket)) {
+        match self.lock().by_ticket.get_mut(&TicketKey::of(ticket)) {
             Some(note) if !note.ending => {
                 note.marks[part].doubt = true;
                 true
@@ -140,33 +210,22 @@ impl InDoubtLog {
     fn change(&self, ticket: &Ticket, change: impl FnOnce(&mut InDoubtEntry)) {
         let mut in_doubt_log = self.lock();
         let key = TicketKey::of(ticket);
-        if let Some(note) = in_doubt_log.get_mut(&key) {
+        if let Some(note) = in_doubt_log.by_ticket.get_mut(&key) {
             change(note);
             if note.is_void() {
-                in_doubt_log.remove(&key);
+                in_doubt_log.by_ticket.remove(&key);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TicketKey, InDoubtEntry>> {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().by_ticket.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InDoubtTable> {
         self.0.lock()
     }
-}
-
-fn note<'a>(
-    in_doubt_log: &'a mut HashMap<TicketKey, InDoubtEntry>,
-    ticket: &Ticket,
-    parts: usize,
-    now: BootInstant,
-) -> &'a mut InDoubtEntry {
-    if in_doubt_log.len() >= 64 && in_doubt_log.len().is_power_of_two() {
-        // We remove entries that no steward will complete. The scan visits every entry, so it runs only at powers of
-        // two.
-        in_doubt_log.retain(|_, note| now.since(note.since) < ENTRY_TTL || note.renewals > 0);
-    }
-    in_doubt_log
-        .entry(TicketKey::of(ticket))
-        .or_insert_with(|| InDoubtEntry::new(now, parts))
 }
 
 #[cfg(test)]
@@ -203,9 +262,9 @@ mod tests {
         marks[1].over = true;
         log.end(&ticket, &marks, false);
         assert!(!log.in_doubt(&ticket));
-        assert_eq!(log.lock().len(), 1, "other members are asked again");
+        assert_eq!(log.len(), 1, "other members are asked again");
         log.end(&ticket, &marks, true);
-        assert_eq!(log.lock().len(), 0);
+        assert_eq!(log.len(), 0);
     }
 
     /// The parts of a multi lock have one owner. What is known of one part says nothing about the other.
@@ -242,9 +301,9 @@ mod tests {
         log.begin_renewal(&ticket, PARTS, at(0));
         log.begin_renewal(&ticket, PARTS, at(0));
         log.end_renewal(&ticket);
-        assert_eq!(log.lock().len(), 1);
+        assert_eq!(log.len(), 1);
         log.end_renewal(&ticket);
-        assert_eq!(log.lock().len(), 0);
+        assert_eq!(log.len(), 0);
     }
 
     /// The restore of a lock that arrives after its release would leave it held by nobody.
@@ -274,7 +333,7 @@ mod tests {
             log.doubt(&ticket(&mint), 0, PARTS, at(0));
         }
         log.doubt(&ticket(&mint), 0, PARTS, now);
-        log.lock().len()
+        log.len()
     }
 
     #[test]
@@ -284,7 +343,22 @@ mod tests {
         assert_eq!(left_of(63, before), 65);
         assert_eq!(left_of(63, over), 2, "the renewal and the new one");
         assert_eq!(left_of(127, over), 2);
-        assert_eq!(left_of(64, over), 66, "a scan of all for each new one");
+        assert_eq!(
+            left_of(64, over),
+            2,
+            "they can have become old since the last scan"
+        );
         assert_eq!(left_of(31, over), 33, "too few for a scan");
+    }
+
+    /// After an outage of minutes the log is large and no entry is old. It may never double again.
+    #[test]
+    fn old_entries_are_removed_from_a_log_that_stays_as_large() {
+        let (log, mint) = (InDoubtLog::default(), OwnerMint::new());
+        for _ in 0..200 {
+            log.doubt(&ticket(&mint), 0, PARTS, at(0));
+        }
+        log.doubt(&ticket(&mint), 0, PARTS, at(0) + ENTRY_TTL);
+        assert_eq!(log.len(), 1);
     }
 }

@@ -26,11 +26,7 @@ pub(crate) async fn renew(
     let (parts, now) = (set.members.len(), set.timers.now());
     // We register the renewals before we send them. Otherwise a release that begins meanwhile could not stop a
     // restore.
-    if mends {
-        for renewal in batch {
-            set.in_doubt_log.begin_renewal(&renewal.ticket, parts, now);
-        }
-    }
+    let _in_flight = mends.then(|| set.in_doubt_log.renewing(batch, parts, now));
     let asked = (0..parts)
         .filter(|part| !set.members[*part].is_twin())
         .map(|part| async move { (part, renew_at(set, side, batch, part).await) });
@@ -53,13 +49,7 @@ pub(crate) async fn renew(
     }
     let each = batch.iter().zip(tallies);
     let verdicts = each.map(|(renewal, tally)| outcome(set, side, renewal, tally));
-    let verdicts = verdicts.collect();
-    if mends {
-        for renewal in batch {
-            set.in_doubt_log.end_renewal(&renewal.ticket);
-        }
-    }
-    Ok(verdicts)
+    Ok(verdicts.collect())
 }
 
 /// The answers of the members for one lock.
@@ -159,4 +149,71 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
             _ => set.in_doubt_log.repaired(&whole, part),
         }
     });
+}
+
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::set::in_doubt::InDoubtLog;
+    use crate::store::set::member::Member;
+    use crate::store::set::quorum::Quorum;
+    use crate::store::{
+        Backend, Background, Clock, Env, LockKind, Name, ReplicaAck, Ticket, Timers, memory,
+    };
+    use crate::testing::{Twist, Twisted};
+    use crate::types::OwnerMint;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Answers no renewal.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Twist for Silent {
+        fn renew<'a>(
+            &'a self,
+            _inner: &'a dyn Backend,
+            _batch: &'a [Renewal],
+        ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// A caller may drop its extension. An entry that counts it for ever would never be removed.
+    #[test]
+    fn a_renewal_that_is_dropped_leaves_no_entry() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let env = Env::of_limits(Timers::new(Clock::Boot), background, LEASE);
+        let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
+        let member = Member::new(Twisted::wrap(store, Silent), None, String::new(), None);
+        let set = Arc::new(Shared {
+            rule: Rule::Majority(Quorum::new(LEASE, true, LEASE)),
+            members: vec![Arc::new(member)],
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            response_timeout: LEASE,
+            in_doubt_log: InDoubtLog::default(),
+        });
+        let batch = [Renewal {
+            ticket: Ticket {
+                kind: LockKind::Mutex,
+                name: Name::new("stock").unwrap(),
+                owner: OwnerMint::new().fresh(),
+            },
+            lease: LEASE,
+            wish: ReplicaAck::Off,
+        }];
+        {
+            let mut renewing = pin!(renew(&set, Side::Front, &batch));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(renewing.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(set.in_doubt_log.len(), 1);
+        }
+        assert_eq!(set.in_doubt_log.len(), 0);
+    }
 }
