@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use crate::engine::ClientInner;
 use crate::engine::acquire::acquisition::Acquisition;
-use crate::engine::acquire::context::LockContext;
+use crate::engine::acquire::context::{LockContext, LockPart};
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
@@ -170,9 +170,14 @@ impl Lock {
     }
 
     /// A lock that consists of other locks (multi lock).
-    pub(crate) fn in_set(core: Arc<ClientInner>, store: QueuedStore, name: Name) -> Self {
+    pub(crate) fn in_set(
+        core: Arc<ClientInner>,
+        store: QueuedStore,
+        name: Name,
+        parts: Vec<LockPart>,
+    ) -> Self {
         Self {
-            context: LockContext::new(core, store),
+            context: LockContext::of_parts(core, store, parts),
             kind: LockKind::Mutex,
             name: Ok(name),
             gives: PhantomData,

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use crate::engine::ClientInner;
+use crate::engine::acquire::context::LockPart;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
@@ -26,7 +27,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     core: &Arc<ClientInner>,
     locks: impl IntoIterator<Item = L>,
 ) -> Result<Lock> {
-    let mut parts = Vec::new();
+    let mut parts: Vec<LockPart> = Vec::new();
     for lock in locks {
         let lock = lock.borrow();
         if let Some(reason) = no_part(lock.kind) {
@@ -34,7 +35,16 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
                 .on_lock(lock.name())
                 .because(reason));
         }
-        parts.push((lock.checked_name()?, lock.clone()));
+        let name = lock.checked_name()?;
+        // We take the parts of an inner multi lock, and not the inner one as a whole: otherwise a lock that is in both
+        // would be acquired once and released twice, and the second release would find it lost.
+        match &lock.context.parts {
+            Some(inner) => parts.extend(inner.iter().cloned()),
+            None => parts.push(LockPart {
+                context: lock.context.copy(),
+                name,
+            }),
+        }
     }
     if parts.is_empty() {
         return Err(
@@ -43,17 +53,17 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     }
     // A common order avoids collisions between sets that overlap. Correctness does not depend on it: Redisson and
     // others use other orders.
-    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    parts.sort_by(|a, b| a.name.cmp(&b.name));
     // The same lock twice counts once; otherwise the set would wait for itself.
     let mut known = std::collections::HashSet::new();
-    parts.retain(|(name, lock)| known.insert(identity(name, lock)));
+    parts.retain(|part| known.insert(identity(part)));
     let mut identities: Vec<String> = known.into_iter().collect();
     identities.sort_unstable();
-    let name = name_of(parts.iter().map(|(name, _)| name))?;
-    let members = parts.into_iter().map(|(name, lock)| {
-        let host: Arc<dyn Host> = Arc::clone(&lock.context.core) as _;
+    let name = name_of(parts.iter().map(|part| &part.name))?;
+    let members = parts.iter().map(|LockPart { context, name }| {
+        let host: Arc<dyn Host> = Arc::clone(&context.core) as _;
         Member::new(
-            lock.context.store.sides().clone(),
+            context.store.sides().clone(),
             Some(name.clone()),
             name.as_str().to_owned(),
             Some(host),
@@ -71,7 +81,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         &format!("all of {}", identities.join(" ")),
         core.timers.clock(),
     );
-    Ok(Lock::in_set(Arc::clone(core), store, name))
+    Ok(Lock::in_set(Arc::clone(core), store, name, parts))
 }
 
 /// Why a lock of this kind cannot be part of a set.
@@ -88,9 +98,9 @@ fn no_part(kind: LockKind) -> Option<&'static str> {
 }
 
 /// Identifies a lock across clients and stores. Two locks with the same identity are one lock.
-fn identity(name: &Name, lock: &Lock) -> String {
-    let client = lock.context.core.mint.client();
-    format!("{:?}", (client.as_str(), lock.context.store.set(), name))
+fn identity(LockPart { context, name }: &LockPart) -> String {
+    let client = context.core.mint.client();
+    format!("{:?}", (client.as_str(), context.store.set(), name))
 }
 
 /// The name of the whole set in messages: the parts joined by `+`, cut to `MAX_JOINED_NAME_BYTES`.

@@ -10,7 +10,7 @@ use crate::engine::lease::steward::StewardHandle;
 use crate::engine::local_queue::queue::LocalQueues;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::store_handle::StoreHandle;
-use crate::store::BootInstant;
+use crate::store::{BootInstant, Name};
 
 /// The context of a lock: its client and its store. Each `Lock` value has its own, shared by its acquisitions. With a
 /// single one per client, all tasks would contend for its reference count, at a higher cost than anything else they do.
@@ -22,17 +22,44 @@ pub(crate) struct LockContext {
     pub(crate) queues: Option<Arc<LocalQueues>>,
     /// False: an owner that holds the lock may not acquire it again.
     pub(crate) reenters: bool,
+    /// The locks that a multi lock consists of. `None`: any other lock.
+    pub(crate) parts: Option<Arc<[LockPart]>>,
+}
+
+/// One lock of a multi lock.
+#[derive(Debug, Clone)]
+pub(crate) struct LockPart {
+    pub(crate) context: Arc<LockContext>,
+    pub(crate) name: Name,
 }
 
 impl LockContext {
     pub(crate) fn new(core: Arc<ClientInner>, store: QueuedStore) -> Arc<Self> {
+        Arc::new(Self::with_parts(core, store, None))
+    }
+
+    /// The context of a multi lock of these locks.
+    pub(crate) fn of_parts(
+        core: Arc<ClientInner>,
+        store: QueuedStore,
+        parts: impl Into<Arc<[LockPart]>>,
+    ) -> Arc<Self> {
+        Arc::new(Self::with_parts(core, store, Some(parts.into())))
+    }
+
+    fn with_parts(
+        core: Arc<ClientInner>,
+        store: QueuedStore,
+        parts: Option<Arc<[LockPart]>>,
+    ) -> Self {
         let QueuedStore { store, queues } = store;
-        Arc::new(Self {
+        Self {
             core,
             store,
             queues,
             reenters: true,
-        })
+            parts,
+        }
     }
 
     /// The same context for another `Lock` value.
@@ -51,6 +78,7 @@ impl LockContext {
             store: Arc::clone(&self.store),
             queues: self.queues.clone(),
             reenters,
+            parts: self.parts.clone(),
         }
     }
 }

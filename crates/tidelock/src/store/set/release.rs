@@ -99,6 +99,10 @@ fn note(mark: &mut MemberDoubt, answer: Result<Released>) -> Result<()> {
             mark.perhaps = mark.tried;
             mark.wrong_type = !mark.tried;
         }
+        // A set of its own that has lost a part. It has answered, and the other members may still need retries.
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            mark.wrong_type = error.lost_reason() == Some(LostReason::WrongType);
+        }
         Err(error) => {
             mark.tried |= error.outcome_unknown();
             return Err(error);
@@ -174,11 +178,13 @@ fn not_held(wrong_type: bool) -> Released {
     }
 }
 
-/// Some have not answered. Others have been freed, so it surely has taken effect in part.
+/// Some have not answered. Others have been freed, so it surely has taken effect in part. It is retryable if a retry can
+/// free one more of them; otherwise an error of one member would leave the others held until their leases end.
 fn unfinished(set: &Shared, failed: Failed) -> Error {
-    let kind = match failed.iter().find(|(_, _, error)| !error.is_retryable()) {
-        Some((_, _, error)) => error.kind(),
-        None => ErrorKind::OutcomeUnknown,
+    let retryable = failed.iter().any(|(_, _, error)| error.is_retryable());
+    let kind = match failed.first() {
+        Some((_, _, error)) if !retryable => error.kind(),
+        _ => ErrorKind::OutcomeUnknown,
     };
     let failed = failed.into_iter().map(|(part, _, error)| (part, error));
     of_parts(set, kind, failed.collect())
@@ -221,6 +227,10 @@ mod tests {
             let beside = noted(Ok(Released::WrongType));
             assert_eq!(beside, [false, false, true, true]);
             assert_eq!(noted(wrong_type()), [false, tried, !tried, true]);
+            for (reason, beside) in [(LostReason::Taken, false), (LostReason::WrongType, true)] {
+                let lost = noted(Err(Error::lost(reason)));
+                assert_eq!(lost, [false, false, beside, true]);
+            }
             let silent = noted(Err(Error::new(ErrorKind::Unavailable)));
             assert_eq!(silent, [false; 4]);
         }

@@ -1,0 +1,82 @@
+//! What the release of a set says, and what it leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidelock::store::{Backend, BoxFuture, Released, Ticket, ready};
+use tidelock::testing::{Fixture, Twist, Twisted};
+use tidelock::{Client, Error, ErrorKind, Lock, Result};
+
+async fn is_free(lock: &Lock) -> bool {
+    !lock.inspect().await.unwrap().is_locked()
+}
+
+/// One lock in two levels would be released twice, and the second release would find nothing.
+#[tokio::test]
+async fn a_lock_that_is_also_part_of_an_inner_set_counts_once() {
+    let client = Client::connect("memory:").await.unwrap();
+    let parts = ["x", "y", "z"].map(|name| client.lock(name));
+    let [x, y, z] = &parts;
+    let inner = client.multi_lock([x, y]).unwrap();
+    let middle = client.multi_lock([&inner, z]).unwrap();
+    for whole in [
+        client.multi_lock([&inner, x]).unwrap(),
+        client.multi_lock([y, &middle, &inner]).unwrap(),
+    ] {
+        let guard = whole.acquire().await.unwrap();
+        assert!(!is_free(x).await && !is_free(y).await);
+        guard.release().await.unwrap();
+        for part in &parts {
+            assert!(is_free(part).await, "{} of {}", part.name(), whole.name());
+        }
+    }
+    assert_eq!(middle.name(), "x+y+z");
+}
+
+/// A member whose release fails: with this error, once or always.
+#[derive(Debug, Clone)]
+struct Failing {
+    kind: ErrorKind,
+    always: bool,
+    failed: Arc<AtomicBool>,
+}
+
+impl Twist for Failing {
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        if self.failed.swap(true, Ordering::SeqCst) && !self.always {
+            return inner.release(ticket);
+        }
+        ready(Err(Error::new(self.kind)))
+    }
+}
+
+async fn failing(kind: ErrorKind, always: bool) -> Client {
+    let twist = Failing {
+        kind,
+        always,
+        failed: Arc::default(),
+    };
+    let fixture = Fixture::memory().simulated();
+    let fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, twist.clone()));
+    let settings = fixture.builder().lease(Duration::from_secs(3600));
+    fixture.client(settings).await
+}
+
+/// Otherwise the part that can be released stays held until its lease ends.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_no_retry_can_release_does_not_end_the_release_of_the_others() {
+    let refused = failing(ErrorKind::Refused, true).await;
+    let away = failing(ErrorKind::Unavailable, false).await;
+    let parts = [refused.lock("x"), away.lock("y")];
+    let guard = refused.multi_lock(&parts).unwrap().acquire().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(!error.to_string().contains("; y: "), "{error}");
+    let freed = parts[1].acquire_timeout(Duration::from_secs(60)).await;
+    drop(freed.expect("released in the background"));
+}
