@@ -81,6 +81,8 @@ struct InDoubtEntry {
     ending: bool,
     /// The release or withdrawal has ended.
     done: bool,
+    /// The ticket became a hold.
+    granted: bool,
     /// How many renewals are in flight.
     renewals: u32,
 }
@@ -113,6 +115,7 @@ impl InDoubtEntry {
             marks: vec![MemberDoubt::default(); parts],
             ending: false,
             done: false,
+            granted: false,
             renewals: 0,
         }
     }
@@ -139,6 +142,18 @@ impl InDoubtLog {
         let log = self.lock();
         let entry = log.by_ticket.get(&TicketKey::of(ticket));
         entry.is_some_and(InDoubtEntry::is_in_doubt)
+    }
+
+    /// Records that the set has granted a ticket, if it is in doubt at a member.
+    pub(crate) fn granted(&self, ticket: &Ticket) {
+        self.change(ticket, |note| note.granted = true);
+    }
+
+    /// Whether a ticket that was in doubt became a hold.
+    pub(crate) fn was_granted(&self, ticket: &Ticket) -> bool {
+        let log = self.lock();
+        let entry = log.by_ticket.get(&TicketKey::of(ticket));
+        entry.is_some_and(|note| note.granted)
     }
 
     /// Records that a release or withdrawal begins, and returns the state of the ticket at each member.

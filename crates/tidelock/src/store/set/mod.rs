@@ -28,7 +28,7 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::set::in_doubt::InDoubtLog;
 use crate::store::set::shared::{Shared, Side};
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
+    Attempt, AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
     Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 
@@ -75,6 +75,9 @@ impl Set {
             Rule::All => all::attempt(set, ask).await,
             Rule::Majority(quorum) => majority::attempt(set, quorum, ask).await,
         };
+        if matches!(outcome, Ok(Attempt::Acquired(_))) {
+            set.in_doubt_log.granted(&ask.ticket);
+        }
         AttemptReply {
             outcome,
             in_doubt: set.in_doubt_log.in_doubt(&ask.ticket),

@@ -37,7 +37,14 @@ pub(crate) async fn end(
         }
     }
     let outcome = match &set.rule {
-        Rule::All => all(set, &marks, failed, withdraw),
+        // The ticket of a hold may be in doubt at a member, so its release is a withdrawal. A part that is missing then was
+        // lost. A part that is missing from a ticket that never became a hold may never have been acquired.
+        Rule::All => all(
+            set,
+            &marks,
+            failed,
+            withdraw && !set.in_doubt_log.was_granted(ticket),
+        ),
         Rule::Majority(_) => majority(set, ticket, &marks, failed),
     };
     set.in_doubt_log.end(ticket, &marks, is_done(&outcome));
@@ -112,7 +119,8 @@ fn note(mark: &mut MemberDoubt, answer: Result<Released>) -> Result<()> {
     Ok(())
 }
 
-fn all(set: &Shared, marks: &[MemberDoubt], failed: Failed, withdraw: bool) -> Result<Released> {
+/// `undone`: the ticket never became a hold.
+fn all(set: &Shared, marks: &[MemberDoubt], failed: Failed, undone: bool) -> Result<Released> {
     if !failed.is_empty() {
         return Err(unfinished(set, failed));
     }
@@ -120,11 +128,11 @@ fn all(set: &Shared, marks: &[MemberDoubt], failed: Failed, withdraw: bool) -> R
     let gone = |part: &usize| !marks[*part].freed && !marks[*part].perhaps;
     let missing: Vec<usize> = own().filter(gone).collect();
     let freed = own().any(|part| marks[part].freed);
-    if missing.is_empty() || withdraw && freed {
+    if missing.is_empty() || undone && freed {
         return Ok(Released::Freed);
     }
     let wrong_type = marks.iter().any(|mark| mark.wrong_type);
-    if withdraw || !freed {
+    if undone || !freed {
         return Ok(not_held(wrong_type));
     }
     let reason = if wrong_type {

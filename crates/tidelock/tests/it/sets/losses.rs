@@ -1,12 +1,12 @@
 //! What the release of a set says, and what it leaves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidelock::store::{Backend, BoxFuture, Released, Ticket, ready};
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{Client, Error, ErrorKind, Lock, Result};
+use tidelock::{Client, Error, ErrorKind, Lock, RedLock, Result, test_util::Plug};
 
 async fn is_free(lock: &Lock) -> bool {
     !lock.inspect().await.unwrap().is_locked()
@@ -79,4 +79,35 @@ async fn a_part_that_no_retry_can_release_does_not_end_the_release_of_the_others
     assert!(!error.to_string().contains("; y: "), "{error}");
     let freed = parts[1].acquire_timeout(Duration::from_secs(60)).await;
     drop(freed.expect("released in the background"));
+}
+
+/// The reply of one server is lost when the lock is acquired, so its release withdraws the ticket there. It must not take
+/// what was lost since for what was never acquired.
+#[tokio::test]
+async fn a_loss_is_told_although_a_reply_was_lost_before() {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let (mut clients, mut watchers, plug) = (Vec::new(), Vec::new(), Plug::new());
+    for server in 0..3 {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let url = format!("memory:losses {number}");
+        let mut settings = Client::builder().lease(Duration::from_secs(30));
+        if server == 1 {
+            settings = settings.plug(&plug);
+        }
+        clients.push(settings.connect(&url).await.unwrap());
+        watchers.push(Client::connect(&url).await.unwrap());
+    }
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    let parts = [redlock.lock("a"), redlock.lock("b")];
+    let whole = clients[0].multi_lock(parts).unwrap();
+    for lost in [true, false] {
+        plug.lose_replies(1);
+        let guard = whole.acquire().await.unwrap();
+        for watcher in watchers.iter().step_by(2).filter(|_| lost) {
+            assert!(watcher.lock("a").force_release().await.unwrap());
+        }
+        let released = guard.release().await;
+        let told = released.as_ref().err().map(Error::kind);
+        assert_eq!(told, lost.then_some(ErrorKind::Lost), "{released:?}");
+    }
 }
