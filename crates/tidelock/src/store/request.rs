@@ -34,8 +34,8 @@ pub struct AttemptRequest {
     /// The store has refused this caller before, and will probably refuse it again. A store in which an attempt costs much more
     /// than a look may look first. False in a set of stores: its members have less time to answer.
     pub refused: bool,
-    /// The caller already has a [`Wake`] for this lock, so the store arms no other. In a set of stores the number is
-    /// the member that armed it; in a single store it is 0.
+    /// The caller already has a [`Wake`] for this lock, so the store arms no other. In a set of stores the number tells
+    /// which member armed it; in a single store it is 0.
     pub armed_by: Option<usize>,
     /// How many replicas must acknowledge the grant before it is reported. A store without replicas ignores this.
     pub wish: ReplicaAck,

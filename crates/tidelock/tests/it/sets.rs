@@ -3,6 +3,7 @@
 
 mod losses;
 mod restarts;
+mod waits;
 
 mod majority_of_three {
     use tidelock::testing::Fixture;

@@ -192,6 +192,10 @@ impl<'a> AcquireLoop<'a> {
                     let leader = self.leader.as_ref();
                     let pause = self.backoff.pause(error, since, self.request, leader)?;
                     self.settled = false;
+                    if self.request.context.store.front().capabilities().queues {
+                        // A set may have released a part, and with it the place in a queue that the wake belongs to.
+                        self.pending.ask.armed_by = None;
+                    }
                     self.end_attempt(doubt).await;
                     rest(self.request, pause).await;
                 }

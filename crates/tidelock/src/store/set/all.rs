@@ -12,33 +12,43 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::of_part;
 use crate::store::set::release::{doubt, give_back};
 use crate::store::set::shared::{Shared, Side};
+use crate::store::set::wake_number;
 use crate::store::{Attempt, AttemptRequest, Bond, Wait, Wake};
 
 pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     set.refuse_if_one_is_closed()?;
     let begun = set.timers.now();
-    let mut start = SweepStart::of(set, ask);
+    let members = set.members.len();
+    let mut armed = ask
+        .armed_by
+        .map(|number| wake_number::read(number, members));
+    let mut start = SweepStart {
+        part: armed.map_or(0, |(part, _)| part),
+        patient: !ask.patience.is_zero(),
+        armed: armed.and_then(|(_, own)| own),
+        wake: None,
+    };
     let mut collisions = 0;
     loop {
         let round = set.timers.now();
-        let refusal = match sweep(set, ask, &start).await? {
-            Swept::All(bonds) => return Ok(set.granted(bonds)),
-            Swept::Refused(refusal) => refusal,
-        };
         let SweepRefusal {
             part,
             mut wait,
-            in_vain,
-        } = refusal;
+            given_back,
+        } = match sweep(set, ask, &start).await? {
+            Swept::All(bonds) => return Ok(set.granted(bonds)),
+            Swept::Refused(refusal) => refusal,
+        };
         if wait.wake.is_none() && start.part == part {
             wait.wake = start.wake.take();
         }
         let now = set.timers.now();
         let spent = now.since(begun);
         let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
-        let comes_back = in_vain && !ask.patience.is_zero();
+        let comes_back = !given_back.is_empty() && !ask.patience.is_zero();
         if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
-            wait.wake = wait.wake.map(|wake| wake.of_part(part));
+            let wake = wait.wake.take();
+            wait.wake = wake.map(|wake| wake_number::armed(wake, part, members));
             return Ok(Attempt::Held(wait));
         }
         // We have no wake, so nothing would wake the caller after a refusal.
@@ -53,13 +63,20 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
         let pause = set.collision_pause(now.since(round), collisions);
         set.timers.after(pause).await;
         collisions += 1;
+        armed = armed.filter(|(part, _)| !loses_place(set, *part, &given_back));
         start = SweepStart {
             part,
             patient: true,
-            armed: ask.armed_by == Some(part),
+            armed: armed.and_then(|(at, own)| own.filter(|_| at == part)),
             wake: wait.wake,
         };
     }
+}
+
+/// Whether the release of these parts has ended the ticket's place in a queue at this one. A wake that was armed there
+/// belongs to that place. The ticket's next place needs a wake of its own, or its turn would come unheard.
+fn loses_place(set: &Shared, part: usize, given_back: &[usize]) -> bool {
+    given_back.contains(&part) && set.member(part, Side::Front).capabilities().queues
 }
 
 /// The member that a sweep starts with.
@@ -67,22 +84,10 @@ struct SweepStart {
     part: usize,
     /// No part is held, so this member may arm a wake.
     patient: bool,
-    /// The caller already has a wake of this member.
-    armed: bool,
+    /// The caller already has a wake of this member, with this number there.
+    armed: Option<usize>,
     /// We already have a wake of this member.
     wake: Option<Wake>,
-}
-
-impl SweepStart {
-    fn of(set: &Shared, ask: &AttemptRequest) -> Self {
-        let armed_by = ask.armed_by.filter(|part| *part < set.members.len());
-        Self {
-            part: armed_by.unwrap_or(0),
-            patient: !ask.patience.is_zero(),
-            armed: armed_by.is_some(),
-            wake: None,
-        }
-    }
 }
 
 enum Swept {
@@ -94,8 +99,8 @@ enum Swept {
 struct SweepRefusal {
     part: usize,
     wait: Wait,
-    /// Other parts had been granted, and were released.
-    in_vain: bool,
+    /// Parts that had been granted, and were released.
+    given_back: Vec<usize>,
 }
 
 /// Asks every member for its part. Unless all of them grant it, no part is held at the end.
@@ -138,7 +143,7 @@ async fn sweep(set: &Shared, ask: &AttemptRequest, start: &SweepStart) -> Result
         return Ok(Swept::Refused(SweepRefusal {
             part,
             wait,
-            in_vain: !taken.is_empty(),
+            given_back: taken,
         }));
     }
     Ok(Swept::All(bonds))
@@ -151,14 +156,14 @@ async fn ask_part(
     part: usize,
 ) -> Result<Attempt> {
     let first = part == start.part;
-    let armed = first && (start.armed || start.wake.is_some());
+    let armed = start.wake.as_ref().map(Wake::part).or(start.armed);
     let own = AttemptRequest {
         patience: if first && start.patient {
             ask.patience
         } else {
             Duration::ZERO
         },
-        armed_by: armed.then_some(0),
+        armed_by: armed.filter(|_| first),
         liveness: ask.liveness.clone(),
         ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };

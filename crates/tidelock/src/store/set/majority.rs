@@ -17,6 +17,7 @@ use crate::store::set::errors::{kind_of, of_parts};
 use crate::store::set::quorum::Quorum;
 use crate::store::set::release::{doubt, give_back};
 use crate::store::set::shared::{Shared, Side};
+use crate::store::set::wake_number;
 use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
 use crate::types::Escaped;
 
@@ -46,7 +47,8 @@ pub(crate) async fn attempt(
         let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
         let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
         if !split || doubt || over {
-            return Ok(Attempt::Held(votes.wait(ask)));
+            let most = ask.lease / if split { 60 } else { 10 };
+            return Ok(Attempt::Held(votes.wait(set, most)));
         }
         let pause = set.collision_pause(now.since(round), rounds);
         set.timers.after(pause).await;
@@ -150,15 +152,14 @@ impl Votes {
     }
 
     /// A wake of one server that refused, and a recheck in case that server dies before it sends the wake.
-    fn wait(self, ask: &AttemptRequest) -> Wait {
-        let split = !self.for_us.is_empty();
+    fn wait(self, set: &Shared, most: Duration) -> Wait {
         let mut rechecks: Vec<Duration> = Vec::new();
         let mut wake = None;
         for (part, wait) in self.against {
             rechecks.extend(wait.recheck);
-            wake = wake.or_else(|| wait.wake.map(|wake| wake.of_part(part)));
+            let members = set.members.len();
+            wake = wake.or_else(|| Some(wake_number::armed(wait.wake?, part, members)));
         }
-        let most = ask.lease / if split { 60 } else { 10 };
         let recheck = rechecks.into_iter().min().unwrap_or(most).min(most);
         Wait {
             wake,
@@ -169,13 +170,16 @@ impl Votes {
 }
 
 async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) -> Result<Vote> {
+    let armed = ask
+        .armed_by
+        .map(|number| wake_number::read(number, set.members.len()));
     let own = AttemptRequest {
-        patience: if ask.armed_by.is_some() {
+        patience: if armed.is_some_and(|(_, own)| own.is_some()) {
             Duration::ZERO
         } else {
             ask.patience
         },
-        armed_by: (ask.armed_by == Some(part)).then_some(0),
+        armed_by: armed.and_then(|(member, own)| own.filter(|_| member == part)),
         liveness: ask.liveness.clone(),
         ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };

@@ -15,6 +15,7 @@ mod quorum;
 mod release;
 mod renew;
 mod shared;
+mod wake_number;
 
 use std::fmt;
 use std::sync::Arc;

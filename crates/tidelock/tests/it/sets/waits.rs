@@ -1,0 +1,163 @@
+//! On which member a set waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidelock::store::{
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, Released, Ticket,
+    WakeChannels,
+};
+use tidelock::testing::{Fixture, Twist, Twisted};
+use tidelock::{Client, Error, ErrorKind, Result};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Time for everything that needs no lease to end.
+const MOMENT: Duration = Duration::from_millis(300);
+
+async fn client(fixture: &Fixture) -> Client {
+    fixture.client(fixture.builder()).await
+}
+
+/// A waiter of a set of sets sleeps on a part of the inner set. If that part is free and another one refuses, it must be
+/// woken by that one.
+#[tokio::test(start_paused = true)]
+async fn a_set_of_sets_is_woken_by_the_part_that_refused_last() {
+    let stores = [(); 3].map(|()| Fixture::memory().simulated().lease_of(LEASE));
+    let inner = Fixture::all_of(stores[..2].to_vec());
+    let outer = Fixture::all_of([inner, stores[2].clone()]);
+    let waiter = client(&outer.simulated().lease_of(LEASE)).await;
+    let (first, second) = (client(&stores[0]).await, client(&stores[1]).await);
+    let of_second = second.lock("x").acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.lock("x").acquire().await });
+    sleep(MOMENT).await;
+    let of_first = first.lock("x").try_acquire().await.unwrap();
+    let of_first = of_first.expect("no waiter holds a part");
+    of_second.release().await.unwrap();
+    sleep(MOMENT).await;
+    let begun = Instant::now();
+    of_first.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    let took = begun.elapsed();
+    assert!(took < MOMENT, "{took:?}");
+    guard.release().await.unwrap();
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    Refusal,
+    Failure,
+    /// That of the store.
+    Own,
+}
+
+/// A store in which a ticket has a place in a queue, and loses it with its release. So a wake that was armed before
+/// belongs to no place.
+#[derive(Debug, Clone)]
+struct Queue {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    /// The tickets that were released, and have armed no wake since.
+    released: Arc<Mutex<Vec<Ticket>>>,
+    /// How often an attempt believed in a wake of before.
+    stale: Arc<AtomicUsize>,
+    wakes: Option<WakeChannels>,
+}
+
+impl Queue {
+    fn of(answers: &[Answer]) -> Self {
+        Self {
+            answers: Arc::new(Mutex::new(answers.iter().copied().collect())),
+            released: Arc::default(),
+            stale: Arc::default(),
+            wakes: None,
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let queue = self.clone();
+        let fixture = Fixture::memory().simulated().lease_of(LEASE);
+        let fixture = fixture.wrapped(move |env, store| {
+            let mut queue = queue.clone();
+            queue.wakes = Some(WakeChannels::new(env.timers.clone(), |_| {}));
+            Twisted::wrap(store, queue)
+        });
+        client(&fixture).await
+    }
+}
+
+impl Twist for Queue {
+    fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
+        Capabilities {
+            queues: true,
+            ..inner.capabilities()
+        }
+    }
+
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(async move {
+            let mut released = self.released.lock().await;
+            let was_released = released.contains(&ask.ticket);
+            if was_released && ask.armed_by.is_some() {
+                self.stale.fetch_add(1, Ordering::SeqCst);
+            }
+            if ask.wants_wake() {
+                released.retain(|ticket| *ticket != ask.ticket);
+            }
+            drop(released);
+            let next = self.answers.lock().await.pop_front();
+            match next.unwrap_or(Answer::Own) {
+                Answer::Own => inner.attempt(ask).await,
+                Answer::Failure => Error::new(ErrorKind::Unavailable).into(),
+                Answer::Refusal => {
+                    let wakes = self.wakes.as_ref().filter(|_| ask.wants_wake());
+                    let wake = wakes.map(|wakes| wakes.arm("x"));
+                    Ok(Attempt::held(wake, Duration::from_millis(1))).into()
+                }
+            }
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.released.lock().await.push(ticket.clone());
+            inner.release(ticket).await
+        })
+    }
+}
+
+/// The first part refuses twice, and arms a wake the second time. Then it grants in vain.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_was_given_back_is_asked_for_a_new_wake() {
+    use Answer::{Failure, Own, Refusal};
+    let stories: [(&[Answer], &[Answer]); 3] = [
+        // The other part refuses, then grants when it is asked first, and the first part refuses.
+        (&[Refusal, Refusal, Own, Refusal], &[Refusal]),
+        // The other part fails.
+        (&[Refusal, Refusal, Own, Refusal], &[Failure]),
+        // Nothing was given back.
+        (&[Refusal, Refusal, Refusal], &[]),
+    ];
+    for (story, (first, second)) in stories.into_iter().enumerate() {
+        let queues = [Queue::of(first), Queue::of(second)];
+        let (one, other) = (queues[0].client().await, queues[1].client().await);
+        let whole = one.multi_lock([one.lock("x"), other.lock("y")]).unwrap();
+        let guard = whole.acquire().await.unwrap();
+        guard.release().await.unwrap();
+        for queue in &queues {
+            assert!(queue.answers.lock().await.is_empty(), "story {story}");
+            assert_eq!(queue.stale.load(Ordering::SeqCst), 0, "story {story}");
+        }
+    }
+}
