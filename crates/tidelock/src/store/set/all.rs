@@ -4,7 +4,8 @@
 //! 2. At the first refusal, release everything. Only then, with no part held, wait for the member that refused;
 //!    otherwise two sets could deadlock.
 //! 3. A caller that had to release a part has collided with another set, so it retries after a random pause.
-//!    Otherwise two callers that ask in opposite order could take and release in step without end.
+//!    Otherwise two callers that ask in opposite order could take and release in step without end. After a while the
+//!    acquire loop makes the pause.
 
 use std::time::Duration;
 
@@ -43,24 +44,18 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
             wait.wake = start.wake.take();
         }
         let now = set.timers.now();
-        let spent = now.since(begun);
-        let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
-        let comes_back = !given_back.is_empty() && !ask.patience.is_zero();
-        if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
-            let wake = wait.wake.take();
-            wait.wake = wake.map(|wake| wake_number::armed(wake, part, members));
-            return Ok(Attempt::Held(wait));
-        }
-        // We have no wake, so nothing would wake the caller after a refusal.
-        if doubt || spent > set.response_timeout {
-            return Err(of_part(
-                set,
-                part,
-                Error::new(ErrorKind::Unavailable)
-                    .because("other owners held a part during every try"),
-            ));
-        }
         let pause = set.collision_pause(now.since(round), collisions);
+        let comes_back = !given_back.is_empty() && !ask.patience.is_zero();
+        let over = now.since(begun) + pause > set.longest_rounds();
+        if !comes_back || over || set.in_doubt_log.in_doubt(&ask.ticket) {
+            return Ok(Attempt::Held(match wait.wake {
+                None if comes_back => set.pause_of(&ask.ticket, part, pause),
+                wake => Wait {
+                    wake: wake.map(|wake| wake_number::armed(wake, part, members)),
+                    ..wait
+                },
+            }));
+        }
         set.timers.after(pause).await;
         collisions += 1;
         armed = armed.filter(|(part, _)| !loses_place(set, *part, &given_back));

@@ -4,7 +4,8 @@
 //! 2. A majority of grants is a grant.
 //! 3. Otherwise release every grant. A request without an answer leaves the ticket in doubt; the acquire loop then
 //!    withdraws the ticket.
-//! 4. If the votes were split, start over after a random pause, so that one of several callers succeeds.
+//! 4. If the votes were split, start over after a random pause, so that one of several callers succeeds. After a while
+//!    the acquire loop makes the pause.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::engine::runtime::backoff::with_jitter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::{kind_of, of_parts};
 use crate::store::set::quorum::Quorum;
@@ -42,15 +44,21 @@ pub(crate) async fn attempt(
         }
         let now = set.timers.now();
         // With votes for us, perhaps nobody has the lock. Then no release will wake us, so we must retry ourselves.
-        let split = !votes.for_us.is_empty();
-        let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
-        let doubt = set.in_doubt_log.in_doubt(&ask.ticket);
-        let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
-        if !split || doubt || over {
-            let most = ask.lease / if split { 60 } else { 10 };
-            return Ok(Attempt::Held(votes.wait(set, most)));
+        if votes.for_us.is_empty() {
+            return Ok(Attempt::Held(votes.wait(set, ask.lease / 10)));
         }
         let pause = set.collision_pause(now.since(round), rounds);
+        let spent = now.since(begun);
+        let over = if ask.patience.is_zero() {
+            rounds >= 2 || spent > set.response_timeout / 2
+        } else {
+            spent + pause > set.longest_rounds()
+        };
+        if over || set.in_doubt_log.in_doubt(&ask.ticket) {
+            // A random time: callers that split the votes now would otherwise come back together.
+            let recheck = pause.max(with_jitter(ask.lease / 60, 1.0));
+            return Ok(Attempt::Held(votes.wait(set, recheck)));
+        }
         set.timers.after(pause).await;
         rounds += 1;
     }

@@ -31,6 +31,7 @@ use crate::store::set::shared::{Shared, Side};
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
     Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    WakeChannels,
 };
 
 /// The settings of a set.
@@ -44,6 +45,7 @@ pub(crate) struct Plan {
 
 /// Builds one store from several.
 pub(crate) fn open(plan: Plan) -> Store {
+    let pauses = WakeChannels::new(plan.timers.clone(), |_| {});
     let shared = Arc::new(Shared {
         rule: plan.rule,
         members: plan.members.into_iter().map(Arc::new).collect(),
@@ -51,6 +53,7 @@ pub(crate) fn open(plan: Plan) -> Store {
         background: plan.background,
         response_timeout: plan.response_timeout,
         in_doubt_log: InDoubtLog::default(),
+        pauses,
     });
     let face = |side| {
         Arc::new(Set {
@@ -97,7 +100,7 @@ impl Backend for Set {
         Capabilities {
             // Token counters of independent stores have no common order, and neither have readers of several stores.
             kinds: &[LockKind::Mutex],
-            wakes: each().all(|can| can.wakes),
+            wakes: self.shared.wakes(),
             queues: each().any(|can| can.queues),
             shared: each().all(|can| can.shared),
             durable: each().all(|can| can.durable),

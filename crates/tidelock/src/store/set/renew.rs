@@ -163,7 +163,8 @@ mod tests {
     use crate::store::set::member::Member;
     use crate::store::set::quorum::Quorum;
     use crate::store::{
-        Backend, Background, Clock, Env, LockKind, Name, ReplicaAck, Ticket, Timers, memory,
+        Backend, Background, Clock, Env, LockKind, Name, ReplicaAck, Ticket, Timers, WakeChannels,
+        memory,
     };
     use crate::testing::{Twist, Twisted};
     use crate::types::OwnerMint;
@@ -198,6 +199,7 @@ mod tests {
             background: env.background.clone(),
             response_timeout: LEASE,
             in_doubt_log: InDoubtLog::default(),
+            pauses: WakeChannels::new(env.timers.clone(), |_| {}),
         });
         let batch = [Renewal {
             ticket: Ticket {

@@ -9,7 +9,10 @@ use crate::store::set::in_doubt::InDoubtLog;
 use crate::store::set::janitor::CleanupJob;
 use crate::store::set::member::Member;
 use crate::store::set::quorum::Quorum;
-use crate::store::{Attempt, Backend, Background, Bond, BoxFuture, Grant, Ticket, Timers};
+use crate::store::set::wake_number;
+use crate::store::{
+    Attempt, Backend, Background, Bond, BoxFuture, Grant, Ticket, Timers, Wait, WakeChannels,
+};
 
 /// Bounds from below the range of the first pause after a collision.
 const MIN_COLLISION_PAUSE: Duration = Duration::from_millis(8);
@@ -37,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) response_timeout: Duration,
     pub(crate) in_doubt_log: InDoubtLog,
+    /// The callers that pause after a collision.
+    pub(crate) pauses: WakeChannels,
 }
 
 impl Shared {
@@ -82,6 +87,35 @@ impl Shared {
         let longest = (first * 16).min(self.response_timeout / 4);
         let pauses = ExponentialBackoff::new(first, longest).jitter(1.0);
         pauses.pause(retries)
+    }
+
+    /// How long one attempt of a caller that waits may repeat its rounds. If the wait ends in an attempt that has no
+    /// answer for a quarter of the response timeout, the caller is told that the store is silent. So an attempt ends long
+    /// before that, and the acquire loop makes the next pause.
+    pub(crate) fn longest_rounds(&self) -> Duration {
+        self.response_timeout / 8
+    }
+
+    /// Whether every member wakes.
+    pub(crate) fn wakes(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| member.store.front.capabilities().wakes)
+    }
+
+    /// The refusal of a caller that pauses after a collision, and then starts with that member. No release wakes it.
+    ///
+    /// It replaces the wake that the caller may have. With that, the caller would sleep until its turn to ask again comes
+    /// in that wake's channel, behind the other waiters there.
+    pub(crate) fn pause_of(&self, ticket: &Ticket, member: usize, pause: Duration) -> Wait {
+        let wake = self.wakes().then(|| {
+            let wake = self.pauses.arm(ticket.name.as_str()).rechecks_alone();
+            wake.of_part(wake_number::unarmed(member))
+        });
+        Wait {
+            wake,
+            recheck: Some(pause),
+            ahead: None,
+        }
     }
 
     /// Queues a release or withdrawal at a member that did not answer. It is retried until the lease has ended anyway.

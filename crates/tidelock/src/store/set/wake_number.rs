@@ -2,7 +2,8 @@
 //!
 //! The acquire loop keeps one number with a wake, and passes it to the next attempt. A member may be a set itself, and
 //! needs its own number back: otherwise it would take one of its parts for another, and the wake would not be armed where
-//! the caller is refused. So the number holds both.
+//! the caller is refused. So the number holds both. It also names the member to start with after a collision, when no
+//! wake is armed there.
 
 use crate::store::Wake;
 
@@ -18,6 +19,11 @@ fn of_armed(own: usize, member: usize, members: usize) -> usize {
     own.saturating_add(member)
 }
 
+/// The number of a caller that starts with this member and has no wake of it.
+pub(crate) fn unarmed(member: usize) -> usize {
+    member
+}
+
 /// Reads a number: the member, and the member's own number of the wake. `None`: no wake is armed there.
 pub(crate) fn read(number: usize, members: usize) -> (usize, Option<usize>) {
     (number % members, (number / members).checked_sub(1))
@@ -31,7 +37,7 @@ mod tests {
     fn a_number_is_read_as_it_was_made() {
         for members in 1..4 {
             for member in 0..members {
-                assert_eq!(read(member, members), (member, None));
+                assert_eq!(read(unarmed(member), members), (member, None));
                 for own in 0..9 {
                     let number = of_armed(own, member, members);
                     assert_eq!(read(number, members), (member, Some(own)));

@@ -1,4 +1,4 @@
-//! On which member a set waits.
+//! How a set waits: on which member, and what it says of a wait that ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tidelock::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, Released, Ticket,
-    WakeChannels,
+    WakeChannels, ready,
 };
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{Client, Error, ErrorKind, Result};
+use tidelock::{AcquireOptions, Client, Error, ErrorKind, RedLock, Result};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -159,5 +159,68 @@ async fn a_part_that_was_given_back_is_asked_for_a_new_wake() {
             assert!(queue.answers.lock().await.is_empty(), "story {story}");
             assert_eq!(queue.stale.load(Ordering::SeqCst), 0, "story {story}");
         }
+    }
+}
+
+/// Refuses whoever holds another part already, so that a set collides at each try.
+#[derive(Debug, Clone, Default)]
+struct FirstOnly(Arc<AtomicUsize>);
+
+impl Twist for FirstOnly {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        if ask.patience.is_zero() {
+            return ready(Ok(Attempt::held(None, None)).into());
+        }
+        inner.attempt(ask)
+    }
+}
+
+/// The clients ask each other's locks all the time, and each is refused by an answer of the store.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_between_collisions_blames_no_store() {
+    for wakes in [true, false] {
+        let mut clients = Vec::new();
+        let asked = FirstOnly::default();
+        for _ in 0..2 {
+            let twist = asked.clone();
+            let like = if wakes { "memory" } else { "mysql" };
+            let fixture = Fixture::memory_like(like).simulated().lease_of(LEASE);
+            let fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, twist.clone()));
+            let settings = fixture.builder().response_timeout(Duration::from_secs(1));
+            clients.push(fixture.client(settings).await);
+        }
+        let parts = [clients[0].lock("x"), clients[1].lock("y")];
+        let whole = clients[0].multi_lock(&parts).unwrap();
+        for wait in (1..30).map(|n| MOMENT / 3 * n) {
+            let patient = AcquireOptions::new().wait(wait);
+            let error = whole.acquire_with(patient).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{wait:?}: {error}");
+        }
+        let requests = asked.0.load(Ordering::SeqCst);
+        assert!(requests < 10_000, "{requests} requests in 43 seconds");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_between_split_votes_blames_no_store() {
+    let (mut clients, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let fixture = Fixture::memory().simulated().lease_of(LEASE);
+        let settings = fixture.builder().response_timeout(Duration::from_secs(1));
+        clients.push(fixture.client(settings).await);
+    }
+    for client in &clients[..3] {
+        others.push(client.lock("x").acquire().await.unwrap());
+    }
+    let redlock = RedLock::new(clients).unwrap();
+    for wait in (1..30).map(|n| MOMENT / 3 * n) {
+        let patient = AcquireOptions::new().wait(wait);
+        let error = redlock.lock("x").acquire_with(patient).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{wait:?}: {error}");
     }
 }
