@@ -102,6 +102,7 @@ impl<T: Twist> Backend for Twisted<T> {
         Extensions {
             marks: self.twist.marks(&*self.inner),
             pollers: self.twist.pollers(&*self.inner),
+            server_runs: self.twist.server_runs(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),
             server_runs: self.twist.server_runs(&*self.inner),
             ..self.inner.extensions()

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tidelock::store::{Backend, BoxFuture, Incarnation, ServerRuns, ready};
 use tidelock::test_util::Plug;
+use tidelock::testing::{Twist, Twisted};
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 
 const LEASE: Duration = Duration::from_millis(900);
@@ -148,6 +150,43 @@ async fn a_round_that_fails_gives_back_what_it_got() {
     others.pop().unwrap().release().await.unwrap();
     let guard = redlock.lock("x").try_acquire().await.unwrap();
     guard.expect("a majority is free").release().await.unwrap();
+}
+
+/// A store whose server has the same id as all others of this kind.
+#[derive(Debug)]
+struct SameRun;
+
+impl ServerRuns for SameRun {
+    fn server_run(&self) -> BoxFuture<'_, tidelock::Result<Option<Incarnation>>> {
+        let id = "1:1800000000".into();
+        let up = LEASE * 100;
+        ready(Ok(Some(Incarnation { id, up })))
+    }
+}
+
+impl Twist for SameRun {
+    fn server_runs<'a>(&'a self, _inner: &'a dyn Backend) -> Option<&'a dyn ServerRuns> {
+        Some(self)
+    }
+}
+
+/// A server that is taken for another one has no vote, but it may have granted the lock.
+#[tokio::test]
+async fn what_a_server_without_a_vote_has_granted_is_given_back() {
+    let mut clients = Vec::new();
+    for number in 0..2 {
+        let settings = Client::builder().lease(LEASE).response_timeout(LEASE);
+        let client = settings.connect_to(async move |env: &tidelock::store::Env| {
+            let url = format!("memory:redlock of one run {number}");
+            let store = tidelock::testing::open(&url, env).await?;
+            Ok(Twisted::wrap(store, SameRun))
+        });
+        clients.push(client.await.unwrap());
+    }
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    let error = redlock.lock("x").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert_eq!(held_at(&clients, "x").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

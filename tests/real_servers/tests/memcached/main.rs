@@ -5,6 +5,7 @@ mod connecting;
 mod costs;
 mod faults;
 mod login;
+mod server_run;
 
 use std::time::Duration;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::memcached::connection::Connection;
-use crate::store::memcached::errors::unexpected;
-use crate::store::memcached::wire::{Command, Reply};
+use crate::store::memcached::errors::{unanswered, unexpected};
+use crate::store::memcached::wire::{Command, Reply, StoreMode};
+use crate::store::memcached::{keys, ttl};
 use crate::store::{BootInstant, Incarnation};
 
 use Severity::{Advice, Danger, Good};
@@ -20,8 +21,12 @@ impl ServerStats {
     async fn read(connection: &Connection, command: &str, deadline: BootInstant) -> Result<Self> {
         let ask = Command::lines(command, |_| true);
         let (reply, _) = connection.ask_one(ask, None, deadline).await?;
+        Self::of(&reply)
+    }
+
+    fn of(reply: &Reply) -> Result<Self> {
         let Reply::Lines(lines) = reply else {
-            return Err(unexpected(&reply));
+            return Err(unexpected(reply));
         };
         let pairs = lines.iter().filter_map(|line| {
             let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
@@ -46,16 +51,63 @@ pub(crate) async fn server_time(connection: &Connection, deadline: BootInstant) 
     Ok(stats.number("time"))
 }
 
-/// Identifies the server run by process id and start time: a restarted server has lost all locks.
+/// How much longer than the truth the uptime of memcached may be. It counts from two seconds before its start, so that no
+/// time in its items is 0, and it subtracts whole seconds.
+const UPTIME_TOO_LONG: Duration = Duration::from_secs(3);
+
+/// Identifies the server run: a restarted server has lost all locks.
 pub(crate) async fn incarnation(connection: &Connection) -> Result<Option<Incarnation>> {
-    let stats = ServerStats::read(connection, "stats", connection.deadline()).await?;
-    let up = stats.number("uptime");
-    let start = stats.number("time").saturating_sub(up);
-    // A process id alone could repeat, for example in a container.
-    Ok(Some(Incarnation {
-        id: Arc::from(format!("{}:{start}", stats.text("pid"))),
-        up: Duration::from_secs(up),
-    }))
+    let deadline = connection.deadline();
+    let ask = Command::lines("stats", |_| true);
+    let look = Command::get(keys::SERVER_RUN);
+    let (replies, _) = connection.ask(vec![ask, look], None, deadline).await?;
+    let [stats, kept] = &replies[..] else {
+        return Err(unanswered(format_args!(
+            "unexpected reply from the server: {replies:?}"
+        )));
+    };
+    let up = least_uptime(&ServerStats::of(stats)?);
+    let id = match kept_id(kept) {
+        Some(id) => id,
+        None => give_id(connection, deadline).await?,
+    };
+    Ok(Some(Incarnation { id, up }))
+}
+
+/// Stores a random id and returns the one that stands: another client may have been faster.
+///
+/// The server tells no id of its own. Its process id and the second of its start do not identify it: in a container
+/// each server has the process id 1, and servers that were started together would be taken for one.
+async fn give_id(connection: &Connection, deadline: BootInstant) -> Result<Arc<str>> {
+    let fresh = uuid::Uuid::new_v4().to_string();
+    let add = Command::store(
+        keys::SERVER_RUN,
+        fresh.as_bytes(),
+        ttl::NEVER,
+        StoreMode::Add,
+    );
+    let look = Command::get(keys::SERVER_RUN);
+    let (replies, _) = connection.ask(vec![add, look], None, deadline).await?;
+    // A server without free memory stores nothing, and one with little may evict the id. Then it has another id each
+    // time, and we do not notice two addresses of it. With a fixed id, different servers would be taken for one.
+    Ok(replies
+        .last()
+        .and_then(kept_id)
+        .unwrap_or_else(|| fresh.into()))
+}
+
+/// The id in the item of the server run. `None`: there is no such item.
+fn kept_id(reply: &Reply) -> Option<Arc<str>> {
+    match reply {
+        Reply::Value(item) => Some(String::from_utf8_lossy(&item.value).into()),
+        _ => None,
+    }
+}
+
+/// The minimum time that the server has been up. With more, a restarted server would vote before the leases that it has
+/// forgotten have ended.
+fn least_uptime(stats: &ServerStats) -> Duration {
+    Duration::from_secs(stats.number("uptime")).saturating_sub(UPTIME_TOO_LONG)
 }
 
 /// Runs all checks and returns their findings.
@@ -128,4 +180,121 @@ fn memory(stats: &ServerStats, settings: &ServerStats) -> Finding {
         "nothing was thrown away yet; once it is full, locks that are held can be",
     )
     .advise("give locks a memcached of their own")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::store::memcached::address::Address;
+    use crate::store::memcached::connection::Endpoint;
+    use crate::store::{Background, Clock, Timers};
+
+    /// A memcached in a container, as far as the question for its run goes: its process id is 1, it has just been started, and
+    /// it keeps one item. `full`: it has no memory for that item.
+    struct Container {
+        item: Mutex<Option<String>>,
+        full: bool,
+    }
+
+    impl Container {
+        fn start(full: bool) -> Arc<Self> {
+            Arc::new(Self {
+                item: Mutex::default(),
+                full,
+            })
+        }
+
+        fn answer(&self, line: &str, value: Option<&str>) -> String {
+            let mut item = self.item.lock().unwrap();
+            match (line.split(' ').next().unwrap(), &*item) {
+                ("version", _) => "VERSION 1.6.18\r\n".to_owned(),
+                ("stats", _) if line != "stats" => "END\r\n".to_owned(),
+                ("stats", _) => {
+                    "STAT pid 1\r\nSTAT uptime 2\r\nSTAT time 1800000000\r\nEND\r\n".to_owned()
+                }
+                ("mg", Some(kept)) => format!("VA {} c1 t-1\r\n{kept}\r\n", kept.len()),
+                ("mg", None) => "EN\r\n".to_owned(),
+                ("ms", _) if self.full => "SERVER_ERROR out of memory\r\n".to_owned(),
+                ("ms", Some(_)) => "NS\r\n".to_owned(),
+                ("ms", None) => {
+                    *item = value.map(str::to_owned);
+                    "HD c1\r\n".to_owned()
+                }
+                other => panic!("not asked by this test: {other:?}"),
+            }
+        }
+
+        async fn serve(self: Arc<Self>, listener: TcpListener) {
+            let (mut peer, _) = listener.accept().await.unwrap();
+            let (mut bytes, mut heard) = ([0; 4096], String::new());
+            loop {
+                match peer.read(&mut bytes).await {
+                    Ok(count) if count > 0 => {
+                        heard += std::str::from_utf8(&bytes[..count]).unwrap()
+                    }
+                    _ => return,
+                }
+                // Each request of this test arrives in one piece.
+                let mut lines = std::mem::take(&mut heard);
+                while let Some((line, rest)) = lines.split_once("\r\n") {
+                    let value = line.starts_with("ms ").then(|| rest.split_once("\r\n"));
+                    let (value, rest) = value
+                        .flatten()
+                        .map_or((None, rest), |(value, rest)| (Some(value), rest));
+                    peer.write_all(self.answer(line, value).as_bytes())
+                        .await
+                        .unwrap();
+                    lines = rest.to_owned();
+                }
+            }
+        }
+    }
+
+    /// The run of a server that the client reaches by a connection of its own.
+    async fn run_of(server: &Arc<Container>, background: &Background) -> Incarnation {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("memcached://{}", listener.local_addr().unwrap());
+        let endpoint = Endpoint {
+            address: Address::parse(&url).unwrap(),
+            timers: Timers::new(Clock::Boot),
+            limit: Duration::from_secs(5),
+            credentials: None,
+        };
+        let connection = Connection::new(Arc::new(endpoint), background);
+        tokio::spawn(Arc::clone(server).serve(listener));
+        incarnation(&connection).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn servers_that_started_in_the_same_second_are_told_apart() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        for full in [false, true] {
+            let (one, two) = (Container::start(full), Container::start(full));
+            let first = run_of(&one, &background).await;
+            assert_ne!(first.id, run_of(&two, &background).await.id);
+            if !full {
+                let again = run_of(&one, &background).await;
+                assert_eq!(first.id, again.id, "by two addresses");
+            }
+            *one.item.lock().unwrap() = None;
+            let restarted = run_of(&one, &background).await;
+            assert_ne!(first.id, restarted.id, "it has forgotten its locks");
+        }
+    }
+
+    /// With an age that is too long, a server would vote before the leases that its restart has forgotten have ended.
+    #[test]
+    fn t39_a_memcached_is_never_taken_for_older_than_it_is() {
+        for (told, least) in [(0, 0), (2, 0), (3, 0), (12, 9), (u64::MAX, u64::MAX - 3)] {
+            let stats = ServerStats(HashMap::from([("uptime".to_owned(), told.to_string())]));
+            assert_eq!(least_uptime(&stats).as_secs(), least);
+        }
+        let silent = ServerStats(HashMap::new());
+        assert_eq!(least_uptime(&silent), Duration::ZERO);
+    }
 }

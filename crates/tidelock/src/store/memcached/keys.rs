@@ -8,6 +8,9 @@ pub(crate) const OURS: &str = "tidelock:";
 /// Prefix of the key of a lock whose name is not a valid key.
 pub(crate) const HASHED: &str = "tidelock:name:";
 
+/// The key of the id of the server run. No name of a lock is this key, because a name with our prefix is hashed.
+pub(crate) const SERVER_RUN: &str = "tidelock:server-run";
+
 /// Bounds the bytes of a key: memcached's limit.
 const MAX_KEY_BYTES: usize = 250;
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Upper bound of a relative time to live, in seconds: memcached reads a larger number as a date.
 const MAX_TTL_SECONDS: u64 = 30 * 24 * 3600;
 
+/// The time to live of an item that does not expire.
+pub(crate) const NEVER: u64 = 0;
+
 /// The time to live of an item that must last at least for `lease`, in seconds. One second more than the lease: the
 /// next tick of the clock may be near, and then the first second ends at once.
 pub(crate) fn seconds(lease: Duration) -> u64 {

@@ -38,7 +38,7 @@ pub(crate) async fn attempt(
         if votes.for_us.len() >= set.needed() {
             return Ok(set.granted(votes.bonds));
         }
-        give_back(set, &ask.ticket, &votes.granted()).await;
+        give_back(set, &ask.ticket, &votes.taken()).await;
         if let Some(error) = votes.failure(set, quorum) {
             return Err(error);
         }
@@ -72,6 +72,8 @@ struct Votes {
     bonds: Vec<Option<Bond>>,
     /// Members that granted, but have not been up long enough to vote.
     young: Vec<(usize, Duration)>,
+    /// Members that granted, but are another address of a server that has its vote already.
+    twins: Vec<usize>,
     against: Vec<(usize, Wait)>,
     failed: Vec<(usize, Error)>,
 }
@@ -91,6 +93,7 @@ impl Votes {
             for_us: Vec::with_capacity(set.members.len()),
             bonds: Vec::with_capacity(set.members.len()),
             young: Vec::new(),
+            twins: Vec::new(),
             against: Vec::new(),
             failed: Vec::new(),
         };
@@ -99,6 +102,7 @@ impl Votes {
             match answer {
                 Ok(Vote::Granted(Some(life), _)) if lives.contains_key(&life) => {
                     set.members[part].set_twin(true); // it must not count in renewals either
+                    votes.twins.push(part);
                     let error = counted_already(set, part, lives[&life]);
                     votes.failed.push((part, error));
                 }
@@ -121,7 +125,14 @@ impl Votes {
         votes
     }
 
-    /// All members that granted, also those whose grant does not count.
+    /// All members that granted, also the twins: one that is wrongly taken for a twin would keep the lock for a lease.
+    fn taken(&self) -> Vec<usize> {
+        let mut taken = self.granted();
+        taken.extend(&self.twins);
+        taken
+    }
+
+    /// The servers that granted, also those whose grant does not count yet.
     fn granted(&self) -> Vec<usize> {
         let young = self.young.iter().map(|(part, _)| *part);
         self.for_us.iter().copied().chain(young).collect()
