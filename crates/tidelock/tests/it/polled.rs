@@ -142,6 +142,28 @@ async fn a_lookout_that_leaves_is_replaced() {
     next.expect("it looks in its place").unwrap().unwrap();
 }
 
+/// The waiters of a set poll through the first of them, too. If it is kept and not polled, the others do not wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_lookout_of_a_set_that_stops_is_passed_over() {
+    let fixture = silent(&Arc::default());
+    let holder = fixture.client(Client::builder().simulated_time()).await;
+    let held = holder.lock("a").acquire().await.unwrap();
+    let client = fixture.client(Client::builder().simulated_time()).await;
+    let parts = [client.lock("a"), client.lock("b")];
+    let lock = client.multi_lock(parts).unwrap();
+    let mut idle = Box::pin(lock.acquire());
+    for _ in 0..50 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let next = tokio::spawn(async move { lock.acquire().await?.release().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    held.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(11), next).await;
+    next.expect("it asks for itself").unwrap().unwrap();
+    drop(idle);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_whose_asker_has_left_is_not_sent() {
     let (asked, turns) = (Arc::default(), Arc::new(Semaphore::new(0)));

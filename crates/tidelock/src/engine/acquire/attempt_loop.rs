@@ -136,7 +136,10 @@ impl<'a> AcquireLoop<'a> {
     /// With a leader, it continues with the wake of the former leader, so that the store need not arm another.
     fn new(request: &'a Arc<AcquireRequest>, mut leader: Option<Leader>) -> Self {
         let mut pending = PendingTicket::new(request);
-        let mut waiting = WaitState::default();
+        let mut waiting = match &request.context.queues {
+            Some(_) => WaitState::default(),
+            None => WaitState::of_set(request.context.core.settings.lease / 3),
+        };
         waiting.set_wake(leader.as_mut().and_then(Leader::take_wake));
         pending.ask.armed_by = waiting.armed().map(Wake::part);
         let refused = pending.ask.armed_by.is_some();

@@ -3,6 +3,10 @@
 //! If the store does not wake its waiters, one waiter per name and process, the lookout, polls the store. The others
 //! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
 //! grows from 8 ms to 64 ms ([`PollPace`]), and with the number of processes ahead, where the store counts them.
+//!
+//! The waiters of a set have no local queue, whose steward passes over a waiter that is kept and not polled. So each of
+//! them asks for itself after a while. Otherwise one such waiter would take the only wake, or would be the lookout that
+//! does not poll, and all others of this process would sleep although the lock is free.
 
 use std::time::Duration;
 
@@ -29,9 +33,20 @@ pub(crate) struct WaitState {
     /// A place among the waiters of this process that poll.
     poll_wake: Option<Wake>,
     pace: PollPace,
+    /// After what time this waiter asks for itself, whatever the other waiters of this process do. `None`: it has a local
+    /// queue, or a position of its own in the store.
+    asks_after: Option<Duration>,
 }
 
 impl WaitState {
+    /// A waiter of a set, which asks for itself after that time.
+    pub(crate) fn of_set(asks_after: Duration) -> Self {
+        Self {
+            asks_after: Some(asks_after),
+            ..Self::default()
+        }
+    }
+
     /// Takes the wake of the former leader.
     pub(crate) fn set_wake(&mut self, wake: Option<Wake>) {
         self.wake = wake;
@@ -72,7 +87,7 @@ impl WaitState {
     pub(crate) fn sleep(&mut self, recheck: Duration) -> Option<&mut Wake> {
         let wake = self.wake.as_mut()?;
         wake.recheck_after(recheck);
-        Some(wake)
+        Some(asking_after(wake, self.asks_after))
     }
 
     /// As [`sleep`](Self::sleep), for a store that does not always wake, or that wakes for only some members of a set.
@@ -94,15 +109,23 @@ impl WaitState {
                 .min(LONGEST_PAUSE),
         };
         let recheck = recheck.min(pause);
-        if let Some(wake) = &mut self.wake {
+        let wake = if let Some(wake) = &mut self.wake {
             wake.recheck_after(recheck);
             wake
         } else {
             let poll_wake = self.poll_wake.get_or_insert_with(|| polls.arm(name));
             poll_wake.look_after(recheck);
             poll_wake
-        }
+        };
+        asking_after(wake, self.asks_after)
     }
+}
+
+fn asking_after(wake: &mut Wake, time: Option<Duration>) -> &mut Wake {
+    if let Some(time) = time {
+        wake.recheck_at_latest(time);
+    }
+    wake
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! 2. A message of the store wakes the oldest waiter of the channel that has no wake yet. That waiter asks again.
 //! 3. A message may be lost. So the oldest waiter of a channel, the lookout, also asks again at the channel's recheck
 //!    time. One timer serves all waiters of the channel.
+//! 4. A waiter with a recheck time of its own asks again at that time too, if it is not the lookout.
 //!
 //! ```text
 //!                 wake_one, wake_all, wake_each
@@ -25,8 +26,8 @@
 //!    decided its attempt before the release that caused the second wake.
 //! 2. No wake is lost while a waiter without one remains: a waiter that leaves with a wake, or before the store has
 //!    answered the attempt that the wake caused, passes it on.
-//! 3. Only the lookout has a timer. If the lookout leaves, or the recheck time moves closer, we poke the current
-//!    lookout: it runs again and sets its timer.
+//! 3. Only the lookout has a timer, and waiters with a recheck time of their own. If the lookout leaves, or the recheck
+//!    time moves closer, we poke the current lookout: it runs again and sets its timer.
 //! 4. A channel has an entry exactly while it has a waiter. `idle` runs after the last waiter has left and after the
 //!    lock is released, so a new waiter may have come by then: the hook must check [`WakeChannels::is_watched`].
 //!
@@ -215,7 +216,7 @@ pub struct Wake {
     part: usize,
     /// It rechecks for itself, and does not leave that to the lookout.
     alone: bool,
-    /// Its own recheck time, if it is `alone`.
+    /// Its own recheck time: always if it is `alone`, otherwise while it is not the lookout.
     own_recheck: Option<BootInstant>,
 }
 
@@ -280,6 +281,14 @@ impl Wake {
         }
     }
 
+    /// Lets this waiter ask again after that time even if it is not the lookout: the lookout, or the waiter that got the
+    /// wake, may be a future that is kept and not polled.
+    pub(crate) fn recheck_at_latest(&mut self, time: Duration) {
+        if !self.alone {
+            self.own_recheck = Some(self.signals.0.timers.now() + time);
+        }
+    }
+
     /// As [`recheck_after`](Self::recheck_after), but only the lookout may move a time that is set. Otherwise a stream
     /// of new waiters would postpone the recheck without end.
     pub(crate) fn look_after(&mut self, time: Duration) {
@@ -295,7 +304,8 @@ impl Wake {
         }
     }
 
-    /// Resolves when this waiter is woken, or when it is the lookout and the recheck time has come. Cancel-safe: a wake
+    /// Resolves when this waiter is woken, when it is the lookout and the recheck time has come, or at its own recheck
+    /// time. Cancel-safe: a wake
     /// that the caller does not wait for stays with this waiter.
     pub(crate) fn woken(&mut self) -> Woken<'_> {
         Woken(self)
@@ -324,10 +334,10 @@ impl Wake {
             self.unanswered = true;
             return Poll::Ready(());
         }
-        let recheck = if self.alone {
-            self.own_recheck
+        let recheck = if lookout && !self.alone {
+            recheck
         } else {
-            recheck.filter(|_| lookout)
+            self.own_recheck
         };
         if let Some(at) = recheck {
             if self.timer.as_ref().is_none_or(|timer| timer.due() != at) {

@@ -2,7 +2,7 @@
 
 use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
-use tidelock::{AcquireOptions, Error, ErrorKind, HandOff, LostReason, Result};
+use tidelock::{AcquireOptions, Client, Error, ErrorKind, HandOff, LostReason, RedLock, Result};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -86,6 +86,43 @@ async fn a_leader_that_stops_is_passed_over() {
     drop(idle);
     lock.acquire().await.unwrap().release().await.unwrap();
     assert!(here.is_idle());
+}
+
+/// The same for the waiters of a set, which have no local queue: each of them asks for itself after a third of the lease.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_of_a_set_that_stops_is_passed_over() {
+    for votes in [false, true] {
+        let stores = [(); 3].map(|()| store());
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for store in &stores {
+            here.push(client(store).await);
+            there.push(client(store).await);
+        }
+        let of = |clients: &[Client]| {
+            if votes {
+                RedLock::new(clients.to_vec()).unwrap().lock("a")
+            } else {
+                let parts = [clients[0].lock("a"), clients[1].lock("b")];
+                clients[0].multi_lock(parts).unwrap()
+            }
+        };
+        let held = of(&there).acquire().await.unwrap();
+        let lock = of(&here);
+        let mut idle = Box::pin(lock.acquire());
+        for _ in 0..50 {
+            assert!(futures_util::poll!(idle.as_mut()).is_pending());
+            sleep(Duration::from_millis(1)).await;
+        }
+        let (tasks, order) = crowd(&lock, 4, Duration::ZERO).await;
+        held.release().await.unwrap();
+        timeout(SECOND * 11, tasks.join_all())
+            .await
+            .expect("they get it");
+        assert_eq!(order.lock().unwrap().len(), 4);
+        // The waiter that was passed over still gets its turn.
+        idle.await.unwrap().release().await.unwrap();
+        assert!(here.iter().all(Client::is_idle));
+    }
 }
 
 /// The same for a waiter that was woken as the next leader and then stops being polled.

@@ -209,6 +209,33 @@ async fn only_the_lookout_rechecks_and_any_that_rechecks_alone() {
     assert_eq!(woken(&mut waiters), [true, false, true]);
 }
 
+/// The lookout may be a future that is kept and not polled.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_rechecks_at_its_own_time_if_the_lookout_does_not() {
+    let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
+    let (mut lookout, mut second) = (signals.arm("a"), Sleeper::new(&signals));
+    let mut third = Sleeper::new(&signals);
+    lookout.recheck_after(Duration::from_secs(1));
+    for waiter in [&mut lookout, &mut second.wake] {
+        waiter.recheck_at_latest(Duration::from_secs(3));
+    }
+    signals.wake_one("a");
+    assert!(!second.is_woken() && !third.is_woken());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(!second.is_woken() && !third.is_woken());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(second.is_woken() && !third.is_woken());
+    // Once it is the lookout, the time of the channel counts.
+    second.wake.recheck_at_latest(Duration::from_secs(9));
+    second.wake.recheck_after(Duration::from_secs(4));
+    drop(lookout);
+    third.wake.recheck_at_latest(Duration::from_secs(5));
+    second.wake.use_up();
+    assert!(!second.is_woken() && !third.is_woken());
+    tokio::time::advance(Duration::from_secs(4)).await;
+    assert!(second.is_woken() && !third.is_woken());
+}
+
 #[test]
 fn a_channel_is_watched_as_long_as_it_has_a_waiter() {
     let idle = Arc::<AtomicUsize>::default();
