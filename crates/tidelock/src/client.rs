@@ -12,9 +12,6 @@ use crate::closing::Closing;
 use crate::counting_semaphore::CountingSemaphore;
 use crate::election::Election;
 use crate::engine::ClientInner;
-use crate::engine::instruments::HoldOutcome;
-use crate::engine::lease::pending_release::PendingRelease;
-use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::ClientStatus;
@@ -29,7 +26,6 @@ use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 use crate::stats::Stats;
 use crate::store::{LockKind, Name};
-use crate::types::LostReason;
 
 /// The name that [`Client::ping`] asks for. Chaos fails only this one of all inspections.
 pub(crate) const PING: &str = "tidelock:ping";
@@ -293,7 +289,8 @@ impl Client {
     ///
     /// A waiter never holds a part while it waits. So sets that overlap cannot deadlock, in whatever order they are
     /// acquired, also with Java's `RMultiLock`. Each part is a plain lock in its store and excludes other users of that
-    /// lock. If one part is lost, the whole set is lost. Lease, drift and identity come from this client. A set has no
+    /// lock. If one part is lost, the whole set is lost. Lease, drift and identity come from this client. A
+    /// [`close`](Self::close) of the client of a part waits for the guard, as that of this client does. A set has no
     /// fencing token: acquire a [`FencedLock`](crate::FencedLock) separately, beside the set.
     ///
     /// # Errors
@@ -535,8 +532,12 @@ impl Client {
     ///    [`closing`](Self::closing).
     /// 2. It waits at most `grace` for the guards to be dropped. Their locks are renewed meanwhile: work in
     ///    [`while_held`](crate::Guard::while_held) can finish.
-    /// 3. It fires [`lost`](crate::Guard::lost) with [`LostReason::Closed`] for the remaining locks, releases them, and
-    ///    closes the connections.
+    /// 3. It fires [`lost`](crate::Guard::lost) with [`LostReason::Closed`](crate::LostReason::Closed) for the remaining
+    ///    locks, releases them, and closes the connections.
+    ///
+    /// A [`multi_lock`](Self::multi_lock) or a lock of a [`RedLock`](crate::RedLock) that another client has made with a
+    /// lock or the store of this one counts as held by both: this client waits for its guard, and ends it in step 3. A
+    /// `RedLock` that has a majority without this client goes on.
     ///
     /// Returns the number of locks that were still held after `grace`. Of several calls, the grace period that ends
     /// first counts. On shutdown, stop what brings new work first, let it drain, and then call `close`.
@@ -565,13 +566,17 @@ impl Client {
             core.home.close();
             core.plain.iter().for_each(QueuedStore::close);
         }
-        let emptied = core.steward.unless_ended(core.steward.table.emptied());
+        let guests = &core.steward.guests;
+        let emptied = future::join(core.steward.table.emptied(), guests.gone());
+        let emptied = core.steward.unless_ended(emptied.map(drop));
         core.timers.limit(grace, emptied).await;
-        let left = self.release_all();
+        let left = self.release_all() + guests.end();
         // One response timeout covers all remaining requests to the store. Locks whose release gets no answer end with
         // their leases.
         let end = core.timers.now() + core.settings.response_timeout;
-        core.timers.until(end, core.steward.settled()).await;
+        let settled = future::join(core.steward.settled(), guests.gone());
+        let settled = core.steward.unless_ended(settled.map(drop));
+        core.timers.until(end, settled).await;
         core.steward.retire();
         core.timers.until(end, core.steward.ended()).await;
         // Both closes start even if the time is over; once started they complete without a waiter.
@@ -601,27 +606,12 @@ impl Client {
     }
 
     fn release_all(&self) -> usize {
-        let core = &self.0;
-        let until = core.timers.now() + core.settings.response_timeout;
+        let steward = &self.0.steward;
         // We empty the lease table first. Otherwise the steward would keep renewing a lock whose release fails.
-        let rest = core.steward.table.drain();
+        let rest = steward.table.drain();
         let left = rest.len();
         for entry in rest {
-            entry.status.lose(LostReason::Closed);
-            let outcome = HoldOutcome::Lost(LostReason::Closed);
-            entry.status.record_end(&core.steward.instruments, outcome);
-            core.steward.send(StewardCommand::Release(PendingRelease {
-                granted: entry.granted().clone(),
-                store: entry.store,
-                repeated: false,
-                until,
-                answer: None,
-                token: None,
-                is_logged: true,
-                term: None,
-                kept: Duration::ZERO,
-                cleanup: None,
-            }));
+            steward.end_by_close(entry);
         }
         left
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::ClientInner;
 use crate::engine::acquire::context::LockPart;
+use crate::engine::lease::guests::SetHosts;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
@@ -27,25 +28,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     core: &Arc<ClientInner>,
     locks: impl IntoIterator<Item = L>,
 ) -> Result<Lock> {
-    let mut parts: Vec<LockPart> = Vec::new();
-    for lock in locks {
-        let lock = lock.borrow();
-        if let Some(reason) = no_part(lock.kind) {
-            return Err(Error::new(ErrorKind::Unsupported)
-                .on_lock(lock.name())
-                .because(reason));
-        }
-        let name = lock.checked_name()?;
-        // We take the parts of an inner multi lock, and not the inner one as a whole: otherwise a lock that is in both
-        // would be acquired once and released twice, and the second release would find it lost.
-        match &lock.context.parts {
-            Some(inner) => parts.extend(inner.iter().cloned()),
-            None => parts.push(LockPart {
-                context: lock.context.copy(),
-                name,
-            }),
-        }
-    }
+    let mut parts = parts_of(locks)?;
     if parts.is_empty() {
         return Err(
             Error::new(ErrorKind::InvalidOptions).because("a multi lock needs at least one lock")
@@ -60,6 +43,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let mut identities: Vec<String> = known.into_iter().collect();
     identities.sort_unstable();
     let name = name_of(parts.iter().map(|part| &part.name))?;
+    let hosts = hosts(core, parts.iter().map(|part| &part.context.core));
     let members = parts.iter().map(|LockPart { context, name }| {
         let host: Arc<dyn Host> = Arc::clone(&context.core) as _;
         Member::new(
@@ -79,9 +63,52 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let store = QueuedStore::of_set(
         store,
         &format!("all of {}", identities.join(" ")),
+        hosts,
         core.timers.clock(),
     );
     Ok(Lock::in_set(Arc::clone(core), store, name, parts))
+}
+
+/// The locks in this order, and in the place of an inner multi lock its parts.
+fn parts_of<L: Borrow<Lock>>(locks: impl IntoIterator<Item = L>) -> Result<Vec<LockPart>> {
+    let mut parts = Vec::new();
+    for lock in locks {
+        let lock = lock.borrow();
+        if let Some(reason) = no_part(lock.kind) {
+            return Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(lock.name())
+                .because(reason));
+        }
+        let name = lock.checked_name()?;
+        // We take the parts of an inner multi lock, and not the inner one as a whole: otherwise a lock that is in both
+        // would be acquired once and released twice, and the second release would find it lost.
+        match &lock.context.parts {
+            Some(inner) => parts.extend(inner.iter().cloned()),
+            None => parts.push(LockPart {
+                context: lock.context.copy(),
+                name,
+            }),
+        }
+    }
+    Ok(parts)
+}
+
+/// The clients of the parts, each once, without the client of the set. A hold needs all of them.
+fn hosts<'a>(
+    core: &Arc<ClientInner>,
+    parts: impl Iterator<Item = &'a Arc<ClientInner>>,
+) -> SetHosts {
+    let mut known = vec![core];
+    for part in parts {
+        if !known.iter().any(|one| Arc::ptr_eq(one, part)) {
+            known.push(part);
+        }
+    }
+    let others = known[1..].iter();
+    SetHosts {
+        hosts: others.map(|it| Arc::clone(&it.steward.guests)).collect(),
+        spare: 0,
+    }
 }
 
 /// Why a lock of this kind cannot be part of a set.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::ClientInner;
+use crate::engine::lease::guests::SetHosts;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
@@ -253,7 +254,14 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let store = QueuedStore::of_set(store, &identity, core.timers.clock());
+        let others = self.clients[1..].iter();
+        let hosts = SetHosts {
+            hosts: others
+                .map(|it| Arc::clone(&it.core().steward.guests))
+                .collect(),
+            spare: count - (count / 2 + 1),
+        };
+        let store = QueuedStore::of_set(store, &identity, hosts, core.timers.clock());
         Ok(RedLock { core, store })
     }
 }

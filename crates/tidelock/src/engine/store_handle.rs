@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::engine::lease::guests::SetHosts;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::store_health::StoreHealth;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,6 +25,8 @@ pub(crate) struct StoreHandle {
     polls: OnceLock<WakeChannels>,
     /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves.
     queues: Option<Arc<dyn Queues>>,
+    /// The clients of the other members of a set. `None`: the client's own store.
+    hosts: Option<SetHosts>,
     /// The plain layout of a store shares it with the store's own layout.
     health: Arc<StoreHealth>,
 }
@@ -40,6 +43,24 @@ impl StoreHandle {
             set,
             polls: OnceLock::new(),
             queues,
+            hosts: None,
+            health,
+        })
+    }
+
+    /// A set of stores, identified by that text.
+    pub(crate) fn of_set(
+        store: Store,
+        set: Arc<str>,
+        hosts: SetHosts,
+        health: Arc<StoreHealth>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            set: Some(set),
+            polls: OnceLock::new(),
+            queues: None,
+            hosts: Some(hosts),
             health,
         })
     }
@@ -72,6 +93,11 @@ impl StoreHandle {
     /// The releases of this lock that this client has noticed. `None`: the store does not tell, or nobody listens.
     pub(crate) fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
         self.front().extensions().releases?.seen(name)
+    }
+
+    /// The clients of the other members of a set. `None`: the client's own store.
+    pub(crate) fn hosts(&self) -> Option<&SetHosts> {
+        self.hosts.as_ref()
     }
 
     /// The text that distinguishes a set from a single lock of the same name, and from other sets. Two

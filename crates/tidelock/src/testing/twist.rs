@@ -73,6 +73,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Released>> {
         inner.withdraw(ticket)
     }
+
+    /// See [`Backend::close`].
+    fn close<'a>(&'a self, inner: &'a dyn Backend) -> BoxFuture<'a, ()> {
+        inner.close()
+    }
 }
 
 /// A store with a [`Twist`]. Methods that the twist does not cover go to the wrapped store.
@@ -104,7 +109,6 @@ impl<T: Twist> Backend for Twisted<T> {
             pollers: self.twist.pollers(&*self.inner),
             server_runs: self.twist.server_runs(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),
-            server_runs: self.twist.server_runs(&*self.inner),
             ..self.inner.extensions()
         }
     }
@@ -130,7 +134,7 @@ impl<T: Twist> Backend for Twisted<T> {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
+        self.twist.close(&*self.inner)
     }
 }
 

@@ -11,6 +11,7 @@ mod cancel_when;
 mod cron_once;
 mod environment;
 mod every_await;
+mod guests;
 mod hand_off;
 mod history;
 mod late;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::ClientInner;
 use crate::engine::instruments::HandOverStop;
+use crate::engine::lease::guests::GuestContext;
 use crate::engine::lease::hold::{HoldContext, NextHolder};
 use crate::engine::lease::leader_term::LeaderTerm;
 use crate::engine::lease::steward::StewardHandle;
@@ -80,6 +81,17 @@ impl LockContext {
             reenters,
             parts: self.parts.clone(),
         }
+    }
+}
+
+impl GuestContext for LockContext {
+    fn end_by_close(&self, entry: u64) -> bool {
+        let steward = &self.core.steward;
+        // Registered before the removal. Otherwise a `close` of this client would see neither the hold nor the release,
+        // and would not wait for it.
+        let _in_flight = steward.in_flight();
+        let entry = steward.table.remove(entry);
+        entry.map(|entry| steward.end_by_close(entry)).is_some()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::acquire::observation::hold_span;
 use crate::engine::acquire::pending_ticket::PendingTicket;
 use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::lease::guests::Guest;
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::table::LeaseEntry;
@@ -79,6 +80,7 @@ impl ProvedGrant {
         let core = &context.core;
         status.record_begin(&core.steward.instruments, core.timers.now());
         let caps = request.options.max_hold;
+        let guest = context.store.hosts().map(|of| Guest::new(of, context));
         let entry = LeaseEntry {
             store: Arc::clone(&context.store),
             status: Arc::clone(&status),
@@ -90,6 +92,7 @@ impl ProvedGrant {
             },
             asked: false,
             ends_at: caps.map_or(BootInstant::FAR, |cap| self.sent + cap),
+            guest: guest.clone(),
         };
         let upgrade = UpgradeSlot::of(status.granted().ticket.kind);
         let hold = Hold {
@@ -99,6 +102,7 @@ impl ProvedGrant {
             generation: self.grant.token,
             is_written: AtomicBool::new(false),
             status,
+            guest: guest.as_ref().map(Arc::downgrade).unwrap_or_default(),
             acknowledged: self.grant.acknowledged,
             extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
@@ -109,6 +113,7 @@ impl ProvedGrant {
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
         // flag or `close` sees the hold.
         context.core.refuse_if_closed()?;
+        guest.map_or(Ok(()), |guest| guest.enter(hold.entry))?;
         tracing::debug!(lock = %request.name, token = hold.token.map(FencingToken::get), lease = ?request.terms.lease, "acquired");
         Ok(Arc::new(hold))
     }

@@ -111,6 +111,7 @@ impl<'a> PendingTicket<'a> {
             is_logged: true,
             answer,
             cleanup: Some(cause),
+            guest: None,
         }));
     }
 }

@@ -30,6 +30,7 @@ impl Hold {
             return false;
         };
         let hold = Self {
+            guest: self.guest.clone(),
             context: Arc::clone(&self.context),
             token: self.token,
             generation: self.generation,

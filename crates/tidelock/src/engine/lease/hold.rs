@@ -6,7 +6,7 @@
 use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tracing::Span;
@@ -14,6 +14,7 @@ use tracing::Span;
 use crate::acknowledge::Acknowledged;
 use crate::engine::instruments::{HandOverStop, HoldOutcome};
 use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::guests::Guest;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::status::{HoldEnd, HoldStatus};
@@ -75,6 +76,9 @@ pub(crate) struct Hold {
     pub(crate) status: Arc<HoldStatus>,
     /// The id of its entry in the lease table.
     pub(crate) entry: u64,
+    /// The same hold at the clients of the other members, if it is one of a set. A release upgrades it before `disarm`
+    /// removes the entry, so that those clients wait for the release too.
+    pub(crate) guest: Weak<Guest>,
     /// How many replicas acknowledged the grant.
     pub(crate) acknowledged: Option<Acknowledged>,
     /// The longest extension that was requested, in nanoseconds. It may have taken effect although no reply came.
@@ -169,6 +173,7 @@ impl Hold {
             is_logged: self.status.is_lost(),
             answer: None,
             cleanup: None,
+            guest: self.guest.upgrade(),
         }
     }
 
@@ -197,6 +202,7 @@ impl Drop for Hold {
         // hold nor the release, and would not wait for it.
         let steward = self.context.steward();
         let _in_flight = steward.in_flight();
+        let _guest = self.guest.upgrade();
         if self.disarm(HoldOutcome::Dropped) && !self.was_released_by_close() {
             steward.send(StewardCommand::Release(self.pending_release(term)));
         } else {

@@ -1,6 +1,7 @@
 //! What a grant becomes: the hold, its entry in the lease table, and the steward that renews and releases it.
 
 pub(crate) mod granted;
+pub(crate) mod guests;
 mod hand_off;
 pub(crate) mod hold;
 pub(crate) mod leader_term;

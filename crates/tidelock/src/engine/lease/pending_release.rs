@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::instruments::{CleanupCause, CleanupEnd, Instruments, StoreRequest};
 use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::guests::Guest;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::status;
 use crate::engine::runtime::timers::Timers;
@@ -36,6 +37,8 @@ pub(crate) struct PendingRelease {
     pub(crate) answer: Option<oneshot::Sender<Result<()>>>,
     /// Why it has to be undone. `None`: an ordinary release.
     pub(crate) cleanup: Option<CleanupCause>,
+    /// The hold at the clients of the other members of a set. Those that close wait for this release.
+    pub(crate) guest: Option<Arc<Guest>>,
 }
 
 /// Sends one release or withdrawal. Sets `repeated` if it may have taken effect although we have no reply. Returns
@@ -94,6 +97,7 @@ impl PendingRelease {
     pub(crate) async fn run(mut self, timers: &Timers, instruments: &Instruments) {
         let answer = self.answer.take();
         let cleanup = self.cleanup.take();
+        let _guest = self.guest.take();
         let subject = self.granted.ticket.clone();
         let result = self.persist(timers, instruments).await;
         if let Some(cause) = cleanup {

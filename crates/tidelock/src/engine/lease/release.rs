@@ -23,6 +23,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     // Registered before `disarm` removes the hold from the lease table. Otherwise a `close` that runs between the two
     // would close the connection while this release is in flight.
     let _in_flight = steward.in_flight();
+    let _guest = hold.guest.upgrade();
     // Bound again, so that a cancellation ends the term before `close` stops waiting for this release.
     let term = term;
     let refusal = hold.status.refusal();
@@ -84,6 +85,7 @@ pub(crate) fn in_background_if_held(mut hold: Arc<Hold>) {
     let steward = hold.context.steward();
     // Registered before `disarm`, as in `settle`.
     let _in_flight = steward.in_flight();
+    let _guest = hold.guest.upgrade();
     if hold.disarm(HoldOutcome::Released) && !hold.was_released_by_close() {
         steward.send(StewardCommand::Release(PendingRelease {
             repeated: true,

@@ -35,12 +35,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
-use crate::engine::instruments::{Instruments, StoreRequest};
+use crate::engine::instruments::{HoldOutcome, Instruments, StoreRequest};
+use crate::engine::lease::guests::Guests;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::renewal_batch::Batch;
-use crate::engine::lease::table::LeaseTable;
+use crate::engine::lease::table::{LeaseEntry, LeaseTable};
 use crate::engine::runtime::background::{Background, Stop};
 use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
@@ -71,6 +72,8 @@ pub(crate) struct StewardHandle {
     /// Set when a `close` begins: no acquisition and no hand-off begins after that. The holds stay until its grace
     /// period ends.
     pub(crate) closed: Arc<Flag>,
+    /// The holds of other clients' sets of which the store of this client is a member.
+    pub(crate) guests: Arc<Guests>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
     pub(crate) response_timeout: Duration,
@@ -92,6 +95,27 @@ impl StewardHandle {
                 release.give_up();
             }
         }
+    }
+
+    /// Ends a hold that was just removed from the lease table, because a client has closed: reports the loss, and releases
+    /// the lock. The retries end after a response timeout.
+    pub(crate) fn end_by_close(&self, entry: LeaseEntry) {
+        entry.status.lose(LostReason::Closed);
+        let outcome = HoldOutcome::Lost(LostReason::Closed);
+        entry.status.record_end(&self.instruments, outcome);
+        self.send(StewardCommand::Release(PendingRelease {
+            granted: entry.granted().clone(),
+            store: entry.store,
+            repeated: false,
+            until: self.timers.now() + self.response_timeout,
+            answer: None,
+            token: None,
+            is_logged: true,
+            term: None,
+            kept: Duration::ZERO,
+            cleanup: None,
+            guest: entry.guest,
+        }));
     }
 
     /// Registers an operation as in flight until the result is dropped; `close` waits for it.
@@ -182,12 +206,14 @@ impl Steward {
             drop(runs);
             drop(stop);
         });
+        let closed = Arc::default();
         StewardHandle {
+            guests: Guests::new(&closed),
             inbox,
             counter,
             retired,
             running,
-            closed: Arc::default(),
+            closed,
             timers,
             drift,
             response_timeout,

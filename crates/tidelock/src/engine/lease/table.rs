@@ -50,6 +50,7 @@ use tokio::sync::Notify;
 
 use crate::engine::instruments::{HoldOutcome, Instruments};
 use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::guests::Guest;
 use crate::engine::lease::renewal_batch::{BATCH, Batch, Batches};
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::event::Event;
@@ -76,6 +77,8 @@ pub(crate) struct LeaseEntry {
     pub(crate) asked: bool,
     /// The cap on the whole hold. `FAR`: no cap.
     pub(crate) ends_at: BootInstant,
+    /// The hold at the clients of the other members, if it is one of a set. They wait for it.
+    pub(crate) guest: Option<Arc<Guest>>,
 }
 
 impl LeaseEntry {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::lease::guests::SetHosts;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::local_queue::queue::{LocalQueueSettings, LocalQueues};
 use crate::engine::runtime::event::Flag;
@@ -35,11 +36,11 @@ impl QueuedStore {
         (Self::new(store, None, settings, &health), plain)
     }
 
-    /// A set of stores, identified by that text.
-    pub(crate) fn of_set(store: Store, identity: &str, clock: Clock) -> Self {
+    /// A set of stores, identified by that text. `hosts`: the clients of its members, without the one that makes it.
+    pub(crate) fn of_set(store: Store, identity: &str, hosts: SetHosts, clock: Clock) -> Self {
         let health = Arc::new(StoreHealth::new(clock, None));
         Self {
-            store: StoreHandle::new(store, Some(identity.into()), None, health),
+            store: StoreHandle::of_set(store, identity.into(), hosts, health),
             queues: None,
         }
     }

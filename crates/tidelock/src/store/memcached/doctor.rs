@@ -235,7 +235,7 @@ mod tests {
             loop {
                 match peer.read(&mut bytes).await {
                     Ok(count) if count > 0 => {
-                        heard += std::str::from_utf8(&bytes[..count]).unwrap()
+                        heard += std::str::from_utf8(&bytes[..count]).unwrap();
                     }
                     _ => return,
                 }

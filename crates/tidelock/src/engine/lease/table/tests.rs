@@ -32,6 +32,7 @@ fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
         renew_at: BootInstant::FAR,
         asked: false,
         ends_at: BootInstant::FAR,
+        guest: None,
     }
 }
 

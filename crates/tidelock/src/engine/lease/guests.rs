@@ -1,0 +1,162 @@
+//! Guests: the holds of sets at the clients of their members.
+//!
+//! A set belongs to the client that made it, and its holds are in the lease table of that client. The clients of the other
+//! members are its hosts: each of them lists such a hold as a guest. The algorithm of a host that closes:
+//!
+//! 1. It waits for its guests as for its own holds, within the same grace period.
+//! 2. Each guest that needs the host is lost then, and the client that made the set releases it. A majority that is large
+//!    enough without the host does not need it.
+//! 3. The host waits for those releases, and closes its store after that. In the other order the server could give the
+//!    lock to another client, for example with the end of a session, before the holder hears of the loss.
+//!
+//! Invariants:
+//! 1. A guest lives in the lease entry of its hold, and in its release. So it goes with the loss, or when the release
+//!    is answered.
+//! 2. A host that closes misses no hold: we enter the list before we check whether the host is closed, and it is marked
+//!    as closed before it reads its list.
+//!
+//! Lock order: the lock of the list is the last one to take. We drop no guest under it: the drop wakes tasks.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::engine::runtime::event::{Event, Flag};
+use crate::engine::runtime::sync::Mutex;
+use crate::engine::runtime::sync::atomic::{AtomicUsize, Ordering};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The lock and the client that a guest belongs to. They lie above the guest, which knows them only by this trait.
+pub(crate) trait GuestContext: Send + Sync {
+    /// A client that the hold needs has closed: reports the loss and releases the lock, as this client does when it closes
+    /// itself. `entry`: its id in the lease table. False: the hold has ended.
+    fn end_by_close(&self, entry: u64) -> bool;
+}
+
+/// The guests of one client.
+#[derive(Debug)]
+pub(crate) struct Guests {
+    list: Mutex<Vec<Weak<Guest>>>,
+    /// Notified when a guest has gone.
+    left: Event,
+    /// Set when the client closes.
+    closed: Arc<Flag>,
+}
+
+/// The clients of the members of a set, without the one that made the set.
+#[derive(Debug, Default)]
+pub(crate) struct SetHosts {
+    pub(crate) hosts: Vec<Arc<Guests>>,
+    /// How many of them a hold can do without.
+    pub(crate) spare: usize,
+}
+
+/// A hold of a set.
+pub(crate) struct Guest {
+    hosts: Vec<Arc<Guests>>,
+    /// How many hosts it can do without from now on.
+    spare: AtomicUsize,
+    /// Weak, because the lease table of that client has this value.
+    context: Weak<dyn GuestContext>,
+    /// The id of its entry in the lease table.
+    entry: OnceLock<u64>,
+}
+
+impl Guests {
+    pub(crate) fn new(closed: &Arc<Flag>) -> Arc<Self> {
+        Arc::new(Self {
+            list: Mutex::default(),
+            left: Event::default(),
+            closed: Arc::clone(closed),
+        })
+    }
+
+    fn enter(&self, guest: &Arc<Guest>) {
+        let mut list = self.list.lock();
+        // We remove those that have gone only when the list is full, so each entry costs constant time on average.
+        if list.len() == list.capacity() {
+            list.retain(|guest| guest.strong_count() > 0);
+            let left = list.len();
+            list.reserve(left + 8);
+        }
+        list.push(Arc::downgrade(guest));
+    }
+
+    /// Resolves when no guest is left.
+    pub(crate) async fn gone(&self) {
+        let is_gone = || {
+            let list = self.list.lock();
+            list.iter().all(|guest| guest.strong_count() == 0)
+        };
+        self.left.until(is_gone).await;
+    }
+
+    /// The grace period of the client has ended: the guests that need it are lost, and are released. Returns how many
+    /// were still held. Those that can do without it are no guests any more.
+    pub(crate) fn end(&self) -> usize {
+        let (mut all, mut lost) = (Vec::new(), Vec::new());
+        self.list.lock().retain(|guest| {
+            let Some(guest) = guest.upgrade() else {
+                return false;
+            };
+            let needs_us = !guest.does_without_one();
+            if needs_us {
+                lost.push(Arc::clone(&guest));
+            }
+            all.push(guest);
+            needs_us
+        });
+        lost.iter().filter(|guest| guest.end()).count()
+    }
+}
+
+impl Guest {
+    pub(crate) fn new<C: GuestContext + 'static>(of: &SetHosts, context: &Arc<C>) -> Arc<Self> {
+        Arc::new(Self {
+            hosts: of.hosts.clone(),
+            spare: AtomicUsize::new(of.spare),
+            context: Arc::downgrade(context) as _,
+            entry: OnceLock::new(),
+        })
+    }
+
+    /// Enters the lists of the hosts. Call it after the hold has that entry in the lease table.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if one of them is closed: it may not have seen this guest.
+    pub(crate) fn enter(self: &Arc<Self>, entry: u64) -> Result<()> {
+        self.entry.get_or_init(|| entry);
+        for host in &self.hosts {
+            host.enter(self);
+            if host.closed.is_set() {
+                return Err(Error::new(ErrorKind::Closed));
+            }
+        }
+        Ok(())
+    }
+
+    fn does_without_one(&self) -> bool {
+        let order = Ordering::SeqCst;
+        let less = |spare: usize| spare.checked_sub(1);
+        self.spare.fetch_update(order, order, less).is_ok()
+    }
+
+    /// False: the hold has ended.
+    fn end(&self) -> bool {
+        let context = self.context.upgrade().zip(self.entry.get());
+        context.is_some_and(|(context, entry)| context.end_by_close(*entry))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        for host in &self.hosts {
+            host.left.notify();
+        }
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guest").finish_non_exhaustive()
+    }
+}
