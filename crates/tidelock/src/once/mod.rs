@@ -164,7 +164,8 @@ impl OnceJob {
     }
 
     /// How long the store keeps the mark of a slot after its last change. Default: seven days. A slot whose mark has
-    /// expired counts as one that never ran, so this must be longer than a slot lasts.
+    /// expired counts as one that never ran, so this must be longer than a slot lasts. The mark of a
+    /// [crontab line](Slot::cron) is kept until its next time in any case.
     ///
     /// # Examples
     /// ```

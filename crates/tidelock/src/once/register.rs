@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::ClientInner;
 use crate::error::{Error, ErrorKind, Result};
-use crate::once::{Mark, OnceJob};
+use crate::once::{Mark, OnceJob, Slot};
 use crate::store::{LockKind, MarkChange, Marks, Name};
 
 /// The marks of one job.
@@ -13,6 +13,7 @@ pub(super) struct MarkRegister<'a> {
     name: &'a Name,
     core: &'a ClientInner,
     keep: Duration,
+    rule: &'a Slot,
 }
 
 /// A mark, and the text that the store has for it: a later write replaces exactly that text.
@@ -43,6 +44,7 @@ impl OnceJob {
             name,
             core: &context.core,
             keep: self.keep,
+            rule: &self.slot,
         })
     }
 }
@@ -84,11 +86,13 @@ impl MarkRegister<'_> {
     ) -> Result<Option<StoredMark>> {
         let text = mark.to_line();
         let (slot, before) = (&*mark.slot, before.map(|stored| &*stored.text));
+        // A mark that expires within its slot would let the job run again. The slots of a crontab line may be of any length.
+        let keep = self.rule.lasts(slot).unwrap_or_default().max(self.keep);
         let change = MarkChange {
             slot,
             before,
             after: &text,
-            keep: self.keep,
+            keep,
             wish: self.core.settings.acknowledge,
         };
         let swap = || async move {

@@ -128,6 +128,21 @@ impl Slot {
         }
     }
 
+    /// How long that slot lasts, a call that comes a little early included. `None`: as [`length`](Self::length) says.
+    #[cfg_attr(
+        not(feature = "cron"),
+        expect(unused_variables, reason = "only crontab lines need it")
+    )]
+    pub(super) fn lasts(&self, slot: &str) -> Option<Duration> {
+        match &self.rule {
+            SlotRule::Every(_) | SlotRule::Id(_) => None,
+            #[cfg(feature = "cron")]
+            SlotRule::Cron { pattern, zone } => {
+                cron::lasts(pattern, zone, slot).map(|time| time + self.early.unwrap_or(EARLY))
+            }
+        }
+    }
+
     /// The slot of a call that comes at `now`.
     pub(super) fn at(&self, now: SystemTime) -> Result<String> {
         match &self.rule {
@@ -224,6 +239,15 @@ mod cron {
         Ok(text(if belongs { next } else { newest }))
     }
 
+    /// The time between the one that this slot stands for and the next. `None`: it is the last one.
+    pub(super) fn lasts(pattern: &str, zone: &str, slot: &str) -> Option<Duration> {
+        let cron: Cron = pattern.parse().ok()?;
+        let begin: Timestamp = slot.parse().ok()?;
+        let here = begin.to_zoned(TimeZone::get(zone).ok()?);
+        let next = cron.find_next_occurrence(&here, false).ok()?;
+        Some(next.timestamp().duration_since(begin).unsigned_abs())
+    }
+
     fn text(time: Timestamp) -> String {
         written(u64::try_from(time.as_millisecond()).unwrap_or_default())
     }
@@ -302,6 +326,16 @@ mod tests {
         }
         let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
         assert_eq!(slots.len(), 8, "one a day: {slots:?}");
+    }
+
+    #[cfg(feature = "cron")]
+    #[test]
+    fn a_cron_slot_lasts_until_the_next_one() {
+        let day = Duration::from_secs(24 * 3600);
+        let monthly = Slot::cron("0 3 1 * *", "Europe/Berlin").early(Duration::ZERO);
+        let november = monthly.at(at("2026-11-20T03:00:00Z")).unwrap();
+        assert_eq!(monthly.lasts(&november), Some(day * 30));
+        assert_eq!(Slot::id("a").lasts("a"), None);
     }
 
     #[cfg(feature = "cron")]

@@ -151,3 +151,25 @@ trait MapOk: Future + Sized {
 }
 
 impl<F: Future> MapOk for F {}
+
+/// Asked every six hours, a monthly job runs once a month, although a mark is kept for a week.
+#[tokio::test(start_paused = true)]
+async fn a_monthly_job_runs_once_a_month() {
+    let builder = Client::builder().simulated_time();
+    let builder = builder.publish_process_info(false); // each write of it would be one more stop of the clock
+    let client = builder.connect("memory:").await.unwrap();
+    let report = client
+        .once("report")
+        .slot(Slot::cron("0 3 1 * *", "Europe/Berlin"));
+    let (mut runs, mut slots) = (0, std::collections::HashSet::new());
+    for _ in 0..4 * 70 {
+        let ran = report.run(|run| async move { Ok::<_, Infallible>(run.slot().to_owned()) });
+        if let Once::Ran(slot) = ran.await.unwrap() {
+            runs += 1;
+            slots.insert(slot);
+        }
+        sleep(NIGHT / 4).await;
+    }
+    assert_eq!(runs, slots.len());
+    assert!(runs > 2);
+}
