@@ -536,8 +536,9 @@ impl Client {
     ///    locks, releases them, and closes the connections.
     ///
     /// A [`multi_lock`](Self::multi_lock) or a lock of a [`RedLock`](crate::RedLock) that another client has made with a
-    /// lock or the store of this one counts as held by both: this client waits for its guard, and ends it in step 3. A
-    /// `RedLock` that has a majority without this client goes on.
+    /// lock or the store of this one is held by both: this client waits for its guard, and ends it in step 3, also if the
+    /// `RedLock` would have a majority without this client. `closing` of such a guard tells only of the client that made
+    /// the set.
     ///
     /// Returns the number of locks that were still held after `grace`. Of several calls, the grace period that ends
     /// first counts. On shutdown, stop what brings new work first, let it drain, and then call `close`.

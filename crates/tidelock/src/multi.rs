@@ -105,10 +105,7 @@ fn hosts<'a>(
         }
     }
     let others = known[1..].iter();
-    SetHosts {
-        hosts: others.map(|it| Arc::clone(&it.steward.guests)).collect(),
-        spare: 0,
-    }
+    others.map(|it| Arc::clone(&it.steward.guests)).collect()
 }
 
 /// Why a lock of this kind cannot be part of a set.

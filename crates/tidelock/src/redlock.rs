@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::ClientInner;
-use crate::engine::lease::guests::SetHosts;
 use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
@@ -175,7 +174,8 @@ impl RedLockBuilder {
     }
 
     /// Whether a server votes only after it has been up for the longest lease. Default: yes. A server that restarted
-    /// may have forgotten a lock that it had granted; with its vote a second holder could get a majority.
+    /// may have forgotten a lock that it had granted; with its vote a second holder could get a majority. The longest lease is
+    /// that of the acquisitions and [extensions](crate::Guard::extend) of this `RedLock` so far.
     ///
     /// The guard has a price: if all servers have just started, they grant nothing for one lease. `acquire` waits until
     /// they are old enough; `try_acquire` fails with an error that says so. With `false`, the same guarantee needs
@@ -255,12 +255,9 @@ impl RedLockBuilder {
             response_timeout: core.settings.response_timeout,
         });
         let others = self.clients[1..].iter();
-        let hosts = SetHosts {
-            hosts: others
-                .map(|it| Arc::clone(&it.core().steward.guests))
-                .collect(),
-            spare: count - (count / 2 + 1),
-        };
+        let hosts = others
+            .map(|it| Arc::clone(&it.core().steward.guests))
+            .collect();
         let store = QueuedStore::of_set(store, &identity, hosts, core.timers.clock());
         Ok(RedLock { core, store })
     }

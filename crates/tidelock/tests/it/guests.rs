@@ -124,22 +124,18 @@ async fn a_holder_is_told_before_the_client_of_a_part_closes_its_store() {
     }
 }
 
-/// A majority does not need the client of one of three servers, but it needs two of them.
+/// Although two of three servers are enough: the guard may have been granted by two, of which this is one.
 #[tokio::test(start_paused = true)]
-async fn a_majority_outlives_the_clients_of_a_minority() {
+async fn a_guard_of_a_majority_ends_with_the_client_of_a_server() {
     let (servers, watchers) = clients::<3>().await;
     let redlock = RedLock::new(servers.clone()).unwrap();
     let guard = redlock.lock("x").acquire().await.unwrap();
-    let mut closing = close(&servers[1], SECOND * 10);
-    assert!(timeout(SECOND * 9, &mut closing).await.is_err());
-    assert_eq!(closing.await.unwrap(), 0);
-    tokio::time::sleep(LONG).await;
-    assert!(guard.is_held(), "two of three keep it");
-    let closing = close(&servers[2], SECOND * 10);
-    let told = timeout(SECOND * 11, guard.lost()).await;
+    let closing = close(&servers[1], SECOND * 10);
+    assert!(timeout(SECOND * 9, guard.lost()).await.is_err());
+    let told = timeout(SECOND * 2, guard.lost()).await;
     assert_eq!(told.expect("it is told"), LostReason::Closed);
     assert_eq!(closing.await.unwrap(), 1);
-    for watcher in [&watchers[0], &watchers[2]] {
+    for watcher in &watchers {
         assert!(is_free(&watcher.lock("x")).await);
     }
 }

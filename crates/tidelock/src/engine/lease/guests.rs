@@ -4,8 +4,8 @@
 //! members are its hosts: each of them lists such a hold as a guest. The algorithm of a host that closes:
 //!
 //! 1. It waits for its guests as for its own holds, within the same grace period.
-//! 2. Each guest that needs the host is lost then, and the client that made the set releases it. A majority that is large
-//!    enough without the host does not need it.
+//! 2. Each guest is lost then, and the client that made the set releases it. This holds for a majority too: the hold may have
+//!    only just enough votes, and renewals would go on at a store that is closed.
 //! 3. The host waits for those releases, and closes its store after that. In the other order the server could give the
 //!    lock to another client, for example with the end of a session, before the holder hears of the loss.
 //!
@@ -22,7 +22,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::engine::runtime::event::{Event, Flag};
 use crate::engine::runtime::sync::Mutex;
-use crate::engine::runtime::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The lock and the client that a guest belongs to. They lie above the guest, which knows them only by this trait.
@@ -43,18 +42,11 @@ pub(crate) struct Guests {
 }
 
 /// The clients of the members of a set, without the one that made the set.
-#[derive(Debug, Default)]
-pub(crate) struct SetHosts {
-    pub(crate) hosts: Vec<Arc<Guests>>,
-    /// How many of them a hold can do without.
-    pub(crate) spare: usize,
-}
+pub(crate) type SetHosts = Vec<Arc<Guests>>;
 
 /// A hold of a set.
 pub(crate) struct Guest {
-    hosts: Vec<Arc<Guests>>,
-    /// How many hosts it can do without from now on.
-    spare: AtomicUsize,
+    hosts: SetHosts,
     /// Weak, because the lease table of that client has this value.
     context: Weak<dyn GuestContext>,
     /// The id of its entry in the lease table.
@@ -90,30 +82,18 @@ impl Guests {
         self.left.until(is_gone).await;
     }
 
-    /// The grace period of the client has ended: the guests that need it are lost, and are released. Returns how many
-    /// were still held. Those that can do without it are no guests any more.
+    /// The grace period of the client has ended: its guests are lost, and are released. Returns how many were still held.
     pub(crate) fn end(&self) -> usize {
-        let (mut all, mut lost) = (Vec::new(), Vec::new());
-        self.list.lock().retain(|guest| {
-            let Some(guest) = guest.upgrade() else {
-                return false;
-            };
-            let needs_us = !guest.does_without_one();
-            if needs_us {
-                lost.push(Arc::clone(&guest));
-            }
-            all.push(guest);
-            needs_us
-        });
-        lost.iter().filter(|guest| guest.end()).count()
+        let list = self.list.lock().clone();
+        let guests: Vec<Arc<Guest>> = list.iter().filter_map(Weak::upgrade).collect();
+        guests.iter().filter(|guest| guest.end()).count()
     }
 }
 
 impl Guest {
     pub(crate) fn new<C: GuestContext + 'static>(of: &SetHosts, context: &Arc<C>) -> Arc<Self> {
         Arc::new(Self {
-            hosts: of.hosts.clone(),
-            spare: AtomicUsize::new(of.spare),
+            hosts: of.clone(),
             context: Arc::downgrade(context) as _,
             entry: OnceLock::new(),
         })
@@ -132,12 +112,6 @@ impl Guest {
             }
         }
         Ok(())
-    }
-
-    fn does_without_one(&self) -> bool {
-        let order = Ordering::SeqCst;
-        let less = |spare: usize| spare.checked_sub(1);
-        self.spare.fetch_update(order, order, less).is_ok()
     }
 
     /// False: the hold has ended.
