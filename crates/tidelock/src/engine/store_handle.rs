@@ -23,7 +23,8 @@ pub(crate) struct StoreHandle {
     set: Option<Arc<str>>,
     /// The waiters that poll, for a store that does not wake them. Created at first use.
     polls: OnceLock<WakeChannels>,
-    /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves.
+    /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves. A lock
+    /// may have none although its store has some: that for permits.
     queues: Option<Arc<dyn Queues>>,
     /// The clients of the other members of a set. `None`: the client's own store.
     hosts: Option<SetHosts>,

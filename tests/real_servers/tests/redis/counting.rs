@@ -182,6 +182,33 @@ async fn a_lost_message_delays_each_waiter_by_a_third_of_the_lease() -> Result<(
     Ok(())
 }
 
+/// The same for permits that have a holder. Nobody tells of them if their message is lost, or an operator adds some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_for_many_permits_does_not_keep_others_from_asking() -> Result<()> {
+    let server = RedisServer::start()?;
+    let lease = Duration::from_secs(3);
+    let builder = Client::builder().lease(lease).publish_process_info(false);
+    let client = builder.connect(&server.url()).await?;
+    let semaphore = client.semaphore("slots");
+    semaphore.set_permits(5).await?;
+    let all = semaphore.permits(5).acquire().await?;
+    let waits = |permits| {
+        let wanted = semaphore.permits(permits);
+        tokio::spawn(async move { wanted.acquire().await })
+    };
+    let many = waits(5);
+    listeners(&server, CHANNEL, 1).await?;
+    let one = waits(1);
+    tokio::time::sleep(lease / 10).await; // it has asked before it listens, and after that
+    let _: i64 = server.query(&["INCRBY", "slots", "1"])?;
+    let one = timeout(lease, one).await???;
+    ensure!(!many.is_finished());
+    many.abort();
+    one.release().await?;
+    all.release().await?;
+    Ok(())
+}
+
 /// The server counts in microseconds, and the end of a lease is kept in milliseconds. If it were rounded down, the permits
 /// could go to another client while their holder may still count on them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

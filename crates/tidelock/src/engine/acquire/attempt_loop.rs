@@ -138,7 +138,7 @@ impl<'a> AcquireLoop<'a> {
         let mut pending = PendingTicket::new(request);
         let mut waiting = match &request.context.queues {
             Some(_) => WaitState::default(),
-            None => WaitState::of_set(request.context.core.settings.lease / 3),
+            None => WaitState::without_queue(request.context.core.settings.lease / 3),
         };
         waiting.set_wake(leader.as_mut().and_then(Leader::take_wake));
         pending.ask.armed_by = waiting.armed().map(Wake::part);

@@ -4,7 +4,7 @@
 //! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
 //! grows from 8 ms to 64 ms ([`PollPace`]), and with the number of processes ahead, where the store counts them.
 //!
-//! The waiters of a set have no local queue, whose steward passes over a waiter that is kept and not polled. So each of
+//! The waiters of a set, and those for permits on Redis, have no local queue, whose steward passes over a waiter that is kept and not polled. So each of
 //! them asks for itself after a while. Otherwise one such waiter would take the only wake, or would be the lookout that
 //! does not poll, and all others of this process would sleep although the lock is free.
 
@@ -39,8 +39,8 @@ pub(crate) struct WaitState {
 }
 
 impl WaitState {
-    /// A waiter of a set, which asks for itself after that time.
-    pub(crate) fn of_set(asks_after: Duration) -> Self {
+    /// A waiter without a local queue, which asks for itself after that time.
+    pub(crate) fn without_queue(asks_after: Duration) -> Self {
         Self {
             asks_after: Some(asks_after),
             ..Self::default()

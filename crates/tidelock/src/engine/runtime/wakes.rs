@@ -210,9 +210,9 @@ pub struct Wake {
     id: u64,
     /// It has taken a wake, and the store has not answered an attempt since.
     unanswered: bool,
-    /// Set only while this is the lookout.
+    /// Set only while this is the lookout, or has a recheck time of its own.
     timer: Option<Timer>,
-    /// In a set of stores: the index of the member it belongs to.
+    /// In a set of stores: the number that the set has given it, which names the member that armed it.
     part: usize,
     /// It rechecks for itself, and does not leave that to the lookout.
     alone: bool,
@@ -221,7 +221,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// The same waiter, marked as a wake of that member of a set.
+    /// The same waiter, with this number of a set.
     pub(crate) fn of_part(mut self, part: usize) -> Self {
         self.part = part;
         self
@@ -235,7 +235,7 @@ impl Wake {
         self
     }
 
-    /// The index of the member of a set it belongs to.
+    /// The number that a set has given it. It is not the index of a member.
     pub(crate) fn part(&self) -> usize {
         self.part
     }
