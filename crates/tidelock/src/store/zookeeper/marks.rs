@@ -7,11 +7,12 @@
 //! deletes a mark writes its parent in the same transaction, and whoever changes one checks that the parent has not been
 //! written since the look. Otherwise a change that was delayed on its way could replace a mark that it has not seen.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{try_join, try_join3};
 use zookeeper_client as zk;
 
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::since_epoch;
 use crate::store::zookeeper::ZooKeeper;
@@ -32,6 +33,10 @@ const SWEPT: usize = 4;
 /// How many marks are read without waiting for a reply. One after the other, some thousand marks would take longer than
 /// anybody waits for one answer.
 const READ_AT_ONCE: usize = 256;
+
+/// The pause before a change is sent again.
+const CONFLICT: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(1), Duration::from_millis(50)).jitter(1.0);
 
 /// The marks of one job.
 struct JobMarks<'a> {
@@ -124,6 +129,7 @@ impl<'a> JobMarks<'a> {
 
     async fn replace(&self, change: MarkChange<'_>) -> Result<bool> {
         let session = self.shared.connection.session(self.deadline).await?;
+        let mut conflicts = 0;
         loop {
             // All three share one round trip, and the session keeps their order: the mark was read after the parent. The time
             // comes from a write, so both reads see at least what was there before this call.
@@ -154,7 +160,10 @@ impl<'a> JobMarks<'a> {
             let transaction = self.change(&change, deletions, path, version);
             let failed = commit(self.shared, &session, &transaction, self.deadline).await?;
             if failed.is_some() {
-                // It has changed since the look, or another mark was deleted.
+                // It has changed since the look, or another mark was deleted. A client of an older version writes the parent at
+                // each look.
+                self.shared.timers.after(CONFLICT.pause(conflicts)).await;
+                conflicts += 1;
                 continue;
             }
             // Only a new mark sweeps, and looks at several others, so marks that have expired do not pile up. The record of a
