@@ -128,7 +128,7 @@ impl Slot {
         }
     }
 
-    /// How long that slot lasts, a call that comes a little early included. `None`: as [`length`](Self::length) says.
+    /// How long that slot lasts, a call that comes a little early included. `None`: only [`length`](Self::length) may tell.
     #[cfg_attr(
         not(feature = "cron"),
         expect(unused_variables, reason = "only crontab lines need it")
