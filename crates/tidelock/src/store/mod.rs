@@ -176,8 +176,8 @@ pub struct Env {
 }
 
 /// How long a store keeps the answer to a change of a number: longer than a client with that lease repeats the change, or
-/// takes it back. Otherwise a repeated change would count twice, and permits that were taken without a reply would be missing
-/// for ever.
+/// takes it back. Otherwise a repeated change would count twice, and permits that were taken without a reply would never come
+/// back.
 pub(crate) fn answers_kept(lease: Duration) -> Duration {
     (lease * 2 + Duration::from_secs(60)).max(Duration::from_secs(300))
 }

@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A caller may drop its extension. An entry that counts it for ever would never be removed.
+    /// A caller may drop its extension. If its entry went on counting it, nothing would remove the entry.
     #[test]
     fn a_renewal_that_is_dropped_leaves_no_entry() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
