@@ -376,6 +376,12 @@ pub async fn an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothin
             Polled::Dropped => false,
             Polled::Asleep => panic!("nothing woke it after {polls} polls"),
         };
+        // We await this before we count; otherwise the request of the dropped acquisition, which may still be on its way,
+        // could take the permits that we have counted.
+        eventually("the clients are idle", patience, || async {
+            client.is_idle() && other.is_idle()
+        })
+        .await;
         if !done && polls > 0 {
             eventually("nothing is taken", patience, || async {
                 available(&b).await == 2
@@ -383,10 +389,6 @@ pub async fn an_acquire_of_counted_permits_cancelled_at_every_await_takes_nothin
             .await;
             assert_eq!(b.drain().await.expect("answered"), 2);
         }
-        eventually("the clients are idle", patience, || async {
-            client.is_idle() && other.is_idle()
-        })
-        .await;
         let lock = client.lock(a.name());
         eventually("no waiter is left", patience, || async {
             let seen = lock.inspect().await.expect("readable");
