@@ -26,6 +26,9 @@ const SETTINGS: [(&str, &str); 8] = [
     ("tls-key", "TIDELOCK_TLS_KEY"),
 ];
 
+/// The settings that are no login.
+const OF_EVERY_STORE: [&str; 3] = ["store", "lease", "prefix"];
+
 const PASSWORD: &str = "TIDELOCK_PASSWORD";
 
 /// A value and its source.
@@ -92,14 +95,27 @@ impl Files {
                     return Err(Failure::usage(why));
                 }
             };
-            for setting in parse(text.as_deref().unwrap_or_default(), &path)? {
-                if files.find(setting.name).is_none() {
-                    files.settings.push(setting);
-                }
-            }
+            files.add(parse(text.as_deref().unwrap_or_default(), &path)?);
             files.places.push((path, text.is_some()));
         }
         Ok(files)
+    }
+
+    /// Adds the settings of a weaker file. Its login is for its own store: it must not be sent to the server that a stronger
+    /// file names.
+    fn add(&mut self, weaker: Vec<Setting>) {
+        let store = |settings: &[Setting]| {
+            let store = settings.iter().find(|it| it.name == "store");
+            store.map(|store| secret::shown(&store.value))
+        };
+        let (ours, theirs) = (store(&self.settings), store(&weaker));
+        let is_of_another = ours.is_some() && theirs.is_some() && ours != theirs;
+        for setting in weaker {
+            let is_login = !OF_EVERY_STORE.contains(&setting.name);
+            if self.find(setting.name).is_none() && !(is_login && is_of_another) {
+                self.settings.push(setting);
+            }
+        }
     }
 
     fn find(&self, name: &str) -> Option<&Setting> {
@@ -110,7 +126,7 @@ impl Files {
     fn value(&self, name: &str, args: &StoreArgs) -> Option<&Setting> {
         let setting = self.find(name)?;
         let applies = match name {
-            "store" | "lease" | "prefix" => true,
+            _ if OF_EVERY_STORE.contains(&name) => true,
             _ if !self.has_store_of(args) => false,
             "password-file" => std::env::var_os(PASSWORD).is_none(),
             // A certificate and its key belong together.
@@ -317,6 +333,31 @@ mod tests {
         ] {
             let said = said_of(text);
             assert!(!said.contains("hunter2"), "{text:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_login_of_a_weaker_file_is_not_sent_to_the_store_of_a_stronger_one() {
+        let login = "user = \"u\"\npassword-file = \"/p\"\ntls-ca = \"/a\"\nprefix = \"p:\"\n";
+        for (stronger, weaker, is_sent) in [
+            ("store = \"redis://dev\"", "store = \"redis://prod\"", false),
+            (
+                "store = \"redis://x@prod\"",
+                "store = \"redis://prod\"",
+                false,
+            ),
+            ("store = \"redis://prod\"", "store = \"redis://prod\"", true),
+            ("lease = \"9s\"", "store = \"redis://prod\"", true),
+            ("store = \"redis://prod\"", "", true),
+        ] {
+            let mut files = Files::default();
+            files.add(parse(stronger, Path::new("user")).unwrap());
+            files.add(parse(&format!("{weaker}\n{login}"), Path::new("machine")).unwrap());
+            for name in ["user", "password-file", "tls-ca"] {
+                let found = files.find(name).is_some();
+                assert_eq!(found, is_sent, "{name} of {weaker} for {stronger}");
+            }
+            assert!(files.find("prefix").is_some());
         }
     }
 
