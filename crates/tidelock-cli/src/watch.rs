@@ -11,7 +11,7 @@ use crate::covers::Shown;
 use crate::exit::Outcome;
 use crate::inspect::{as_json, as_text, print_line, print_object, with_client};
 
-/// Prints the state of the lock now, and again on every change of holder, token or waiters, until Ctrl-C.
+/// Prints the state of the lock now, and again on every change of it, until Ctrl-C.
 pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
     let store = Shown::of(args)?;
     with_client(args, async |client| {
@@ -38,7 +38,11 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
 
 /// Ignores the time left, which always changes.
 fn changed(before: &Snapshot, now: &Snapshot) -> bool {
-    before.holders != now.holders || before.token != now.token || before.waiters != now.waiters
+    let of_counts = (&now.permits, &now.latch, &now.queue);
+    before.holders != now.holders
+        || before.token != now.token
+        || before.waiters != now.waiters
+        || (&before.permits, &before.latch, &before.queue) != of_counts
 }
 
 fn print(store: &Shown, seen: &Snapshot, json: bool) -> Outcome<()> {

@@ -223,7 +223,8 @@ impl OnceJob {
             token: guard.token(),
             owner: guard.owner_id(),
             process: self.lock.context.core.process_info.own(),
-            started: now,
+            // The wait may have been long. The slot stays that of the call.
+            started: register.now().await?,
             ended: None,
             error: None,
         };

@@ -84,8 +84,9 @@ impl Slot {
     /// of these times that has come. A call of a slot that nobody ran runs it, also when it comes hours later.
     ///
     /// Five fields (minute, hour, day of month, month, day of week) or six (seconds first), and `@daily` and the like.
-    /// A day on which daylight saving skips the time or repeats it has one slot all the same. [`OnceJob::run`] refuses a
-    /// pattern that is none, and a zone that this machine does not know.
+    /// A day on which daylight saving skips a line's only time of day, or repeats it, has one slot all the same. Of several
+    /// hours or minutes, those that are skipped have no slot, and those that come twice have two. [`OnceJob::run`]
+    /// refuses a pattern that is none, and a zone that this machine does not know.
     ///
     /// # Examples
     /// ```

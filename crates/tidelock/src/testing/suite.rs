@@ -191,7 +191,7 @@ macro_rules! conformance {
             a_slot_is_run_once_by_many each_slot_has_its_run
             a_failed_attempt_is_made_again_and_no_more_than_allowed a_crashed_run_is_followed_by_another
             a_run_that_takes_too_long_is_dropped_and_has_failed
-            history_begins_with_the_newest a_mark_is_kept_as_long_as_asked
+            history_begins_with_the_newest a_mark_is_kept_as_long_as_asked an_attempt_that_waits_begins_after_its_wait
             a_run_dropped_at_every_await_is_made_again senseless_jobs_are_refused_before_traffic
             a_close_ends_the_calls_that_wait_for_the_store
         );

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
-use crate::{SOON, run, say};
+use crate::{SOON, run, say, tidelock};
 
 #[test]
 fn show_and_ls_tell_who_holds_what() -> Result<()> {
@@ -159,5 +160,28 @@ fn the_doctor_warns_of_a_server_that_throws_locks_away() -> Result<()> {
     ensure!(eviction(bad.objects()?)? == "danger");
     server.kill()?;
     say(&url, &["doctor"])?.must(69, "the store cannot be reached")?;
+    Ok(())
+}
+
+/// A latch and a counting semaphore have no holders; their numbers are what changes.
+#[test]
+fn watch_tells_every_change_of_a_number() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let runtime = tokio::runtime::Runtime::new()?;
+    let client = runtime.block_on(tidelock::Client::connect(&url))?;
+    let (latch, slots) = (client.latch("steps"), client.counting_semaphore("slots"));
+    runtime.block_on(latch.set_count_if_new(7))?;
+    runtime.block_on(slots.set_permits_if_new(7))?;
+    let watch = |name| Spawned::start(tidelock(&url, &["watch", "--every", "10ms", name])?);
+    let mut watches = [watch("steps")?, watch("slots")?];
+    for watch in &mut watches {
+        watch.wait_line("7", SOON)?;
+    }
+    runtime.block_on(latch.count_down())?;
+    runtime.block_on(slots.acquire(1))?;
+    for watch in &mut watches {
+        watch.wait_line("6", SOON)?;
+    }
     Ok(())
 }

@@ -263,6 +263,31 @@ pub async fn history_begins_with_the_newest(fixture: &Fixture) {
     assert!(marks[0].ended.expect("it has ended") >= marks[0].started);
 }
 
+/// An attempt that waited for the lock began when it had it.
+pub async fn an_attempt_that_waits_begins_after_its_wait(fixture: &Fixture) {
+    let name = unique("report");
+    let client = fixture.client(fixture.builder()).await;
+    let other = fixture.client(fixture.builder()).await;
+    let held = client.lock(&name).acquire().await.expect("free");
+    let waits = async {
+        let job = job(&other, &name).wait(patience(fixture));
+        run(&job).await
+    };
+    let frees = async {
+        let waiting = || async { other.stats().waiting == 1 };
+        eventually("it waits", patience(fixture), waiting).await;
+        let meanwhile = client.once(&unique("meanwhile"));
+        run(&meanwhile).await.expect("free");
+        let history = meanwhile.history(1).await.expect("readable");
+        held.release().await.expect("held");
+        history[0].started
+    };
+    let (ran, before) = tokio::join!(waits, frees);
+    ran.expect("its turn");
+    let marks = client.once(&name).history(1).await.expect("readable");
+    assert!(marks[0].started >= before, "{marks:?} before {before:?}");
+}
+
 /// A mark that has expired counts as none.
 pub async fn a_mark_is_kept_as_long_as_asked(fixture: &Fixture) {
     let name = unique("report");
