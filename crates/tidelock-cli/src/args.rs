@@ -125,7 +125,8 @@ pub(crate) enum Command {
     /// frozen or killed, or when the store cannot be reached. This process does the same when the supervisor is frozen or
     /// killed. When the command exits, any process still in its group is terminated before the lock is released.
     ///
-    /// Not covered are a process that leaves the group on purpose (setsid, daemons) and a process of another user
+    /// Not covered are a process that leaves the group (setsid, daemons, `timeout` without --foreground, the jobs of a
+    /// shell after `set -m`, the command of an inner `tidelock run`) and a process of another user
     /// (sudo: start tidelock as that user instead). If this process and the supervisor are killed at the same moment,
     /// the command is killed with them, but not the processes it has started. If both are frozen, nothing is terminated
     /// until one of them continues.

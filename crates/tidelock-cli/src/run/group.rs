@@ -4,7 +4,8 @@ use std::process::ExitStatus;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, test_kill_process_group,
+    waitid,
 };
 
 use super::link::News;
@@ -46,6 +47,11 @@ impl Group {
     /// Kills all processes at once. `false`: there are processes that this user may not signal.
     pub(crate) fn kill(self) -> bool {
         self.signal(Signal::KILL) != Err(Errno::PERM)
+    }
+
+    /// Whether this process is in the group, dead or alive.
+    pub(crate) fn has(self, process: Pid) -> bool {
+        getpgid(Some(process)) == Ok(self.0)
     }
 
     /// Reaps dead children, and returns whether the group is empty. A process that we may not signal counts as alive.
@@ -100,23 +106,76 @@ pub(crate) enum Change {
     Dead,
 }
 
-/// Waits until the leader stops or dies.
+/// Waits until the leader stops or dies. Reaps meanwhile all other dead children: this process adopts the orphans of the
+/// command, which would otherwise be zombies until the command ends, and at some number of them it could not fork.
 pub(crate) fn watch(leader: Pid) -> Change {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+    let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
     loop {
-        match waitid(WaitId::Pid(leader), options) {
-            Ok(Some(status)) if status.stopped() || status.trapped() => {
-                // We consume the event; otherwise `waitid` would report the same stop again and again.
-                let _ = waitid(
-                    WaitId::Pid(leader),
-                    WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
-                );
-                return Change::Stopped(status.stopping_signal().unwrap_or_default());
+        match waitid(WaitId::All, any) {
+            Ok(Some(_)) => {
+                if let Some(change) = change_of(leader, WaitIdOptions::NOHANG) {
+                    return change;
+                }
+                if !reap_others(|child| child == leader) {
+                    break; // this kernel does not say which child it is: `waitid` would name it again at once
+                }
             }
             Err(Errno::INTR) | Ok(None) => {}
-            Ok(Some(_)) | Err(_) => return Change::Dead,
+            Err(_) => return Change::Dead,
         }
     }
+    loop {
+        if let Some(change) = change_of(leader, WaitIdOptions::empty()) {
+            return change;
+        }
+    }
+}
+
+/// How the leader has changed. `None`: not yet, or a signal came.
+fn change_of(leader: Pid, how: WaitIdOptions) -> Option<Change> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | how;
+    match waitid(WaitId::Pid(leader), options) {
+        Ok(Some(status)) if status.stopped() || status.trapped() => {
+            // We consume the event; otherwise `waitid` would report the same stop again and again.
+            let _ = waitid(
+                WaitId::Pid(leader),
+                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+            );
+            Some(Change::Stopped(
+                status.stopping_signal().unwrap_or_default(),
+            ))
+        }
+        Err(Errno::INTR) | Ok(None) => None,
+        Ok(Some(_)) | Err(_) => Some(Change::Dead),
+    }
+}
+
+/// Reaps the dead children of this process, except those to keep. `false`: there were none, or this kernel does not list
+/// the children.
+pub(crate) fn reap_others(keep: impl Fn(Pid) -> bool) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    let mut reaped = false;
+    for child in children().into_iter().filter(|child| !keep(*child)) {
+        reaped |= matches!(waitid(WaitId::Pid(child), options), Ok(Some(_)));
+    }
+    reaped
+}
+
+/// The children of this process, dead ones too. Empty where the kernel does not list them.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            let pids = list.split_ascii_whitespace();
+            let pids = pids.filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
+            pids.collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The exit status of a command as a message.

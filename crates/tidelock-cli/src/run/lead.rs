@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidelock::Client;
+use tidelock::Guard;
 use tidelock::election::{Election, Leadership};
 
 use super::boot;
 use super::running::Running;
 use super::signals::Signals;
-use super::wrapper::{Left, OUTAGE, explain_delay, leave, program_of};
+use super::wrapper::{OUTAGE, explain_delay, leave, program_of};
 use crate::acquire::Held;
-use crate::args::{OnLost, StoreArgs};
-use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::args::StoreArgs;
+use crate::exit::{Failure, Outcome, by_signal, say};
 use crate::lead::LeadArgs;
 use crate::{block_on, covers, store};
 
@@ -39,28 +39,27 @@ pub(crate) fn lead(store: &StoreArgs, job: &LeadArgs) -> Outcome {
         if job.in_order {
             election = election.in_order();
         }
-        loop {
-            let campaign = tokio::select! {
-                won = campaign(&election) => won.map(Ok),
-                number = signals.deadly() => Ok(Err(number)),
-            };
-            let leadership = match campaign? {
-                Ok(leadership) => leadership,
-                Err(number) => {
-                    client.close(Duration::ZERO).await;
-                    return Ok(ExitCode::from(by_signal(number)));
-                }
-            };
-            match one_term(store, &client, leadership, job, &mut signals).await {
-                Ok(None) => {}
-                Ok(Some(code)) => return Ok(code),
-                Err(failure) => {
-                    client.close(Duration::ZERO).await;
-                    return Err(failure);
-                }
-            }
-        }
+        let done = terms(store, &election, job, &mut signals).await;
+        leave(&client, done, job.child.on_lost).await
     })
+}
+
+/// Campaigns and runs the command in each term. Returns the exit code of the last one, and its guard to release.
+async fn terms(
+    store: &StoreArgs,
+    election: &Election,
+    job: &LeadArgs,
+    signals: &mut Signals,
+) -> Outcome<(u8, Option<Guard>)> {
+    loop {
+        let leadership = tokio::select! {
+            won = campaign(election) => won?,
+            number = signals.deadly() => return Ok((by_signal(number), None)),
+        };
+        if let Some((code, guard)) = one_term(store, leadership, job, signals).await? {
+            return Ok((code, Some(guard)));
+        }
+    }
 }
 
 /// Waits until this candidate leads, through every outage of the store.
@@ -77,11 +76,10 @@ async fn campaign(election: &Election) -> Outcome<Leadership> {
 /// Runs the command in one term. `None`: the leadership was lost and the command is terminated, so it campaigns again.
 async fn one_term(
     store: &StoreArgs,
-    client: &Client,
     leadership: Leadership,
     job: &LeadArgs,
     signals: &mut Signals,
-) -> Outcome<Option<ExitCode>> {
+) -> Outcome<Option<(u8, Guard)>> {
     let held = Held {
         guard: leadership.guard().reenter().into(),
         token: Some(leadership.token()),
@@ -92,16 +90,12 @@ async fn one_term(
         say(format!("{}: elected, term {}", job.name, leadership.term()));
     }
     let running = Running::start(&held, &job.child)?;
-    let code = running.until_it_ends(&held.guard, signals).await;
-    if code == exit::LOST && !held.guard.is_held() && signals.ended_by().is_none() {
+    let over = running.until_it_ends(&held.guard, signals).await;
+    // The command is terminated before the lease ends, so the guard may still be held.
+    if over.for_loss && signals.ended_by().is_none() {
         return Ok(None);
     }
-    // The guard that is left releases the lock; the candidate is not listed any more.
+    // The candidate is not listed any more. The guard that is left releases the lock.
     drop(leadership);
-    let left = leave(client, Some(held.guard)).await;
-    let code = match left {
-        Left::Lost if job.child.on_lost == OnLost::Kill => exit::LOST,
-        _ => code,
-    };
-    Ok(Some(ExitCode::from(code)))
+    Ok(Some((over.code, held.guard)))
 }

@@ -1,16 +1,18 @@
 //! `tidelock once`: runs a command for its slot, and marks how it ended.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use tidelock::Client;
 use tidelock::once::{Begun, OnceAttempt};
 
 use super::boot;
-use super::running::Running;
+use super::running::{Over, Running};
 use super::signals::Signals;
 use super::wrapper::{OUTAGE, explain_delay, program_of};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
-use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::exit::{Failure, Outcome, by_signal, say};
 use crate::inspect::holder_as_text;
 use crate::once::{OnceArgs, why_done};
 use crate::{block_on, covers, store};
@@ -29,23 +31,33 @@ pub(crate) fn once(store: &StoreArgs, job: &OnceArgs) -> Outcome {
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
-        let begun = job.job(&client);
-        let begun = tokio::select! {
-            begun = begun.begin() => begun?,
-            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
-        };
-        let result = match begun {
-            Begun::Attempt(attempt) => run(attempt, job, &mut signals).await,
-            Begun::Done(mark) => Ok(job.ran_nothing(store, &why_done(&mark))),
-            Begun::Running(holder) => {
-                let holder = holder.as_ref().map(holder_as_text);
-                let holder = holder.unwrap_or_else(|| "another process".to_owned());
-                Ok(job.ran_nothing(store, &format!("its lock is held by {holder}")))
-            }
-        };
-        client.close(std::time::Duration::ZERO).await;
+        let result = of_client(store, &client, job, &mut signals).await;
+        // On every path: the others would wait for the position in the queue, or for the lock, of a process that has gone.
+        client.close(Duration::ZERO).await;
         result
     })
+}
+
+async fn of_client(
+    store: &StoreArgs,
+    client: &Client,
+    job: &OnceArgs,
+    signals: &mut Signals,
+) -> Outcome {
+    let once = job.job(client);
+    let begun = tokio::select! {
+        begun = once.begin() => begun?,
+        number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+    };
+    match begun {
+        Begun::Attempt(attempt) => run(attempt, job, signals).await,
+        Begun::Done(mark) => Ok(job.ran_nothing(store, &why_done(&mark))),
+        Begun::Running(holder) => {
+            let holder = holder.as_ref().map(holder_as_text);
+            let holder = holder.unwrap_or_else(|| "another process".to_owned());
+            Ok(job.ran_nothing(store, &format!("its lock is held by {holder}")))
+        }
+    }
 }
 
 async fn run(attempt: OnceAttempt, job: &OnceArgs, signals: &mut Signals) -> Outcome {
@@ -63,12 +75,11 @@ async fn run(attempt: OnceAttempt, job: &OnceArgs, signals: &mut Signals) -> Out
             return Err(failure);
         }
     };
-    let code = running.until_it_ends(&held.guard, signals).await;
-    let is_lost = !held.guard.is_held();
+    let Over { code, for_loss } = running.until_it_ends(&held.guard, signals).await;
     drop(held);
     let marked = match code {
         0 => attempt.succeed().await,
-        exit::LOST if is_lost => {
+        _ if for_loss => {
             attempt
                 .fail("it ran for too long, or its lock was lost")
                 .await

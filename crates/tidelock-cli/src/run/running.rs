@@ -23,6 +23,16 @@ use crate::exit::{self, Failure, Outcome, by_signal, say};
 /// Poll interval while the wrapper terminates a group itself.
 const GLANCE: Duration = Duration::from_millis(5);
 
+/// How often to reap orphans of commands that have ended.
+const REAP: Duration = Duration::from_secs(1);
+
+/// How it ended.
+pub(crate) struct Over {
+    pub(crate) code: u8,
+    /// The command was terminated because the lock was lost, or could be proved no longer.
+    pub(crate) for_loss: bool,
+}
+
 /// The command, its supervisor, and their known state.
 pub(crate) struct Running {
     name: String,
@@ -76,11 +86,14 @@ impl Running {
         })
     }
 
-    /// Runs until the command has ended and its group is gone. Returns the exit code.
-    pub(crate) async fn until_it_ends(mut self, guard: &Guard, signals: &mut Signals) -> u8 {
+    /// Runs until the command has ended and its group is gone.
+    pub(crate) async fn until_it_ends(mut self, guard: &Guard, signals: &mut Signals) -> Over {
         let mut lost = std::pin::pin!(guard.lost());
         let mut tick = tokio::time::interval(how_often(guard));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut reap = tokio::time::interval(REAP);
+        for interval in [&mut tick, &mut reap] {
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        }
         loop {
             let next = self.next();
             let heard = tokio::select! {
@@ -96,6 +109,13 @@ impl Running {
                 }
                 number = signals.next() => {
                     self.hand_on(number);
+                    if number == Signal::HUP.as_raw() && self.ended_for_loss {
+                        signals.end_by(number);
+                    }
+                    continue;
+                }
+                _ = reap.tick() => {
+                    self.reap_orphans();
                     continue;
                 }
                 reason = &mut lost, if !self.lost => {
@@ -104,12 +124,24 @@ impl Running {
                 }
             };
             match heard {
-                Some(Event::SupervisorIsGone) => return self.finish(guard, signals).await,
+                Some(Event::SupervisorIsGone) => break,
                 Some(heard) => self.take(heard),
-                None if self.is_left_alone() => return self.finish(guard, signals).await,
+                None if self.is_left_alone() => break,
                 None => {}
             }
         }
+        let for_loss = self.ended_for_loss;
+        let code = self.finish(guard, signals).await;
+        Over { code, for_loss }
+    }
+
+    /// What an earlier command has left behind may start processes and leave them to this one, which adopts orphans.
+    fn reap_orphans(&self) {
+        let supervisor = i32::try_from(self.supervisor.id()).ok();
+        group::reap_others(|child| {
+            Some(child.as_raw_nonzero().get()) == supervisor
+                || self.group.is_none_or(|group| group.has(child))
+        });
     }
 
     fn tell_deadline(&mut self, guard: &Guard) {

@@ -30,22 +30,21 @@ const DEADLY: [Number; 6] = [
     Number::SIGUSR2,
 ];
 
-/// The signals that ask a process to end. The others that terminate by default may have a meaning for the command.
-const ENDING: [Number; 4] = [
-    Number::SIGINT,
-    Number::SIGTERM,
-    Number::SIGHUP,
-    Number::SIGQUIT,
-];
+/// The signals that ask a process to end. The others that terminate by default may have a meaning for the command: HUP
+/// often asks it to read its configuration again.
+const ENDING: [Number; 3] = [Number::SIGINT, Number::SIGTERM, Number::SIGQUIT];
 
 /// The caught signals of this process.
 pub(crate) struct Signals {
     caught: Vec<(i32, Signal)>,
     ended_by: Option<i32>,
+    /// Never read: a signal that is caught has its default action in the processes that this one starts.
+    _child: Signal,
 }
 
 impl Signals {
-    /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored.
+    /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored, except CHLD: then
+    /// the kernel would reap the command, and nobody would learn its exit code.
     pub(crate) fn catch() -> std::io::Result<Self> {
         let mut caught = Vec::new();
         for number in FORWARDED.map(|signal| signal as i32) {
@@ -56,6 +55,7 @@ impl Signals {
         Ok(Self {
             caught,
             ended_by: None,
+            _child: signal(SignalKind::child())?,
         })
     }
 
@@ -74,6 +74,11 @@ impl Signals {
             self.ended_by = Some(number);
         }
         number
+    }
+
+    /// The terminal has gone while the command is being terminated: there is nobody for whom to go on.
+    pub(crate) fn end_by(&mut self, number: i32) {
+        self.ended_by = Some(number);
     }
 
     /// The signal that has asked this process to end, if one came.

@@ -53,15 +53,24 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             conflict_exit_code: job.conflict_exit_code,
         };
         let done = with_lock(store, &client, &wanted, job, &mut signals).await;
-        let (result, guard) = match done {
-            Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
-            Err(failure) => (Err(failure), None),
-        };
-        match leave(&client, guard).await {
-            Left::Lost if job.child.on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
-            _ => result,
-        }
+        leave(&client, done, job.child.on_lost).await
     })
+}
+
+/// Releases the guard, if there is one, and closes the client. Returns the exit code.
+pub(super) async fn leave(
+    client: &Client,
+    done: Outcome<(u8, Option<Guard>)>,
+    on_lost: OnLost,
+) -> Outcome {
+    let (result, guard) = match done {
+        Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
+        Err(failure) => (Err(failure), None),
+    };
+    match release_and_close(client, guard).await {
+        Left::Lost if on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
+        _ => result,
+    }
 }
 
 /// The file name of the command's program. Not its arguments: they may contain secrets, and all users of the store see
@@ -97,12 +106,12 @@ async fn with_lock(
         number = signals.deadly() => return Ok((by_signal(number), None)),
     };
     let running = Running::start(&held, &job.child)?;
-    let code = running.until_it_ends(&held.guard, signals).await;
-    Ok((code, Some(held.guard)))
+    let over = running.until_it_ends(&held.guard, signals).await;
+    Ok((over.code, Some(held.guard)))
 }
 
 /// The result of the release.
-pub(super) enum Left {
+enum Left {
     InOrder,
     /// The lock was lost before, and only the store knew. Another holder may have entered the critical section while
     /// the command ran.
@@ -111,7 +120,7 @@ pub(super) enum Left {
 
 /// Releases and closes at the same time. Closing waits for one answer of the store, and we wait for no second one: the
 /// command has ended, and its caller waits for the exit code.
-pub(super) async fn leave(client: &Client, guard: Option<Guard>) -> Left {
+async fn release_and_close(client: &Client, guard: Option<Guard>) -> Left {
     let mut closed = pin!(client.close(Duration::ZERO));
     let Some(guard) = guard else {
         closed.await;

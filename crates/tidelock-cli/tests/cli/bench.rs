@@ -207,6 +207,17 @@ impl Process {
             .is_none_or(|state| state == "Z" || state == "X")
     }
 
+    /// Its children, zombies too.
+    pub(crate) fn children(self) -> Vec<i32> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).unwrap();
+        let lists = threads
+            .flatten()
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let lists: Vec<String> = lists.collect();
+        let pids = lists.iter().flat_map(|list| list.split_whitespace());
+        pids.map(|pid| pid.parse().unwrap()).collect()
+    }
+
     /// A field of `/proc/PID/stat`, counted from the one after the name.
     fn stat(self, field: usize) -> Option<String> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;

@@ -200,3 +200,38 @@ pub(crate) fn leader(group: [Process; 2]) -> Process {
     let leads = |process: &Process| process.group() == process.0;
     group.into_iter().find(leads).expect("one leads the group")
 }
+
+/// A daemon or a `git gc` in the background leaves orphans, which the supervisor adopts. As zombies they would count against
+/// the limit of processes.
+#[test]
+fn orphans_of_a_command_do_not_stay_as_zombies() {
+    let bench = Bench::new();
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do (true &); done; echo $$; read line";
+    let mut run = bench.run(&[], script);
+    let command = run.pid();
+    let begun = Instant::now();
+    // The command lives, and the supervisor has no other child.
+    while command.parent().children() != [command.0] {
+        assert!(begun.elapsed() < PATIENCE, "zombies are left");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(run.child.stdin.take());
+    run.end();
+}
+
+/// Perl, PHP and Python daemons often ignore CHLD so that the kernel reaps their children. `tidelock run` has its exit code from
+/// its child.
+#[test]
+fn a_run_that_is_started_with_chld_ignored_has_the_exit_code_of_its_command() {
+    let bench = Bench::new();
+    for (script, code) in [("exit 0", 0), ("exit 3", 3)] {
+        let mut command = bench.program("env");
+        command
+            .arg("--ignore-signal=CHLD")
+            .arg(env!("CARGO_BIN_EXE_tidelock"));
+        command.args(["run", "job", "--", "sh", "-c", script]);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+}

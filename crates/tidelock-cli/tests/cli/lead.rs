@@ -77,6 +77,24 @@ fn a_leader_that_loses_its_lock_starts_its_command_again() {
     only.end();
 }
 
+/// A HUP asks many daemons to read their configuration again; it does not ask `lead` to leave at a later loss.
+#[test]
+fn a_leader_whose_command_was_hung_up_campaigns_again_after_a_loss() {
+    let bench = Bench::new();
+    let mut only = lead(
+        &bench,
+        "web-1",
+        "trap 'echo again' HUP; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done",
+    );
+    let old = term(&only.line());
+    only.signal(Signal::HUP);
+    assert_eq!(only.line(), "again");
+    assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
+    assert!(term(&only.line()) > old);
+    only.signal(Signal::TERM);
+    only.end();
+}
+
 #[test]
 fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     let bench = Bench::new();

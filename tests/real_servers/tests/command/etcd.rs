@@ -83,3 +83,27 @@ fn the_doctor_says_what_weakens_etcd() -> Result<()> {
     server.kill()?;
     say(&server.url(), &["doctor"])?.must(69, "the store cannot be reached")
 }
+
+/// A call of `once` that a signal ends while it waits does not keep its position in the queue until its lease ends.
+#[test]
+fn a_once_that_is_terminated_while_it_waits_holds_up_nobody() -> Result<()> {
+    let server = EtcdServer::start()?;
+    let url = server.url();
+    let mut holder = holder(&url, &["--lease", "60s"], "echo in; read line; exit 0")?;
+    let args = [
+        "--lease", "60s", "once", "--slot", "v7", "--wait", "10m", "job", "--", "true",
+    ];
+    let mut waiter = Spawned::start(tidelock(&url, &args)?)?;
+    let mut watch = Spawned::start(tidelock(&url, &["watch", "--every", "20ms", "job"])?)?;
+    watch.wait_line("1 waiting", SOON)?;
+    testkit::process::terminate(waiter.pid())?;
+    ensure!(
+        waiter.wait(SOON)?.code() == Some(143),
+        "{:?}",
+        waiter.seen()
+    );
+    ensure!(say(&url, &["show", "job", "--json"])?.objects()?[0]["waiters"] == 0);
+    holder.close_stdin();
+    ensure!(holder.wait(SOON)?.success(), "{:?}", holder.seen());
+    say(&url, &["try", "job", "--", "true"])?.must(0, "")
+}

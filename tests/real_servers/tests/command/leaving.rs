@@ -129,3 +129,27 @@ fn a_run_whose_lock_was_lost_to_a_frozen_server_ends_in_time() -> Result<()> {
     ensure!(took < ANSWER * 3 / 2, "{took:?}: {:?}", run.seen());
     Ok(())
 }
+
+/// The command is terminated before the lease ends, while the lock may still be held.
+#[test]
+fn a_leader_campaigns_again_after_an_outage() -> Result<()> {
+    let server = RedisServer::start()?;
+    let script = "echo begun $$; exec sleep 1000";
+    let args = ["--lease", "3s", "lead", "job", "--", "sh", "-c", script];
+    let mut command = tidelock(&server.url(), &args)?;
+    command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+    let mut run = Spawned::start(command)?;
+    let line = run.wait_line("begun ", SOON)?;
+    let pid = line.rsplit(' ').next().unwrap_or_default().parse()?;
+    server.freeze()?;
+    let frozen = Instant::now();
+    while is_alive(pid) {
+        ensure!(frozen.elapsed() < SOON, "the command outlived its lock");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    server.thaw()?;
+    run.wait_line("begun ", SOON)?;
+    testkit::process::terminate(run.pid())?;
+    ensure!(run.wait(SOON)?.code() == Some(143), "{:?}", run.seen());
+    Ok(())
+}
