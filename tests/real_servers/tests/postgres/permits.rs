@@ -5,7 +5,8 @@ use std::time::Duration;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::PostgresServer;
 use tidelock::{Client, ErrorKind, Permits, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, until};
 
@@ -169,4 +170,44 @@ async fn t27_a_user_who_may_not_make_the_tables_of_semaphores_is_told_how() {
     assert!(admin.semaphore(NAME).try_acquire().await.unwrap().is_none());
     assert_eq!(clerk.list("*").limit(10).await.unwrap(), [NAME]);
     two.release().await.unwrap();
+}
+
+/// Two requests have begun before they wait for the row of the semaphore. The second one must see what the first one has
+/// committed meanwhile, also where a transaction sees nothing newer than its beginning by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_has_one_holder_whatever_the_default_isolation_is() {
+    let server = server();
+    let url = server.url();
+    let default = "ALTER DATABASE postgres SET default_transaction_isolation";
+    for level in ["repeatable read", "serializable"] {
+        server.query(&format!("{default} = '{level}'")).unwrap();
+        let patient = || {
+            let builder = Client::builder().lease(LEASE * 10);
+            let builder = builder.response_timeout(LEASE * 3);
+            builder.publish_process_info(false).connect(&url)
+        };
+        let clients = [patient().await.unwrap(), patient().await.unwrap()];
+        let semaphore = clients[0].semaphore(NAME);
+        semaphore.set_permits(1).await.unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        let (mut session, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let kept = session.transaction().await.unwrap();
+        let row = "SELECT 1 FROM tidelock_locks WHERE name = $1 FOR NO KEY UPDATE";
+        assert_eq!(kept.query(row, &[&NAME]).await.unwrap().len(), 1);
+        let mut tries = JoinSet::new();
+        for client in &clients {
+            let semaphore = client.semaphore(NAME);
+            tries.spawn(async move { semaphore.try_acquire().await });
+        }
+        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock' AND wait_event_type = 'Lock'";
+        until(&server, blocked, "2").await;
+        kept.commit().await.unwrap();
+        let tried = tries.join_all().await;
+        let held: Vec<_> = tried.into_iter().filter_map(Result::unwrap).collect();
+        assert_eq!(held.len(), 1, "{level}");
+        for permit in held {
+            permit.release().await.unwrap();
+        }
+    }
 }

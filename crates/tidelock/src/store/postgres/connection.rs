@@ -46,6 +46,12 @@ struct ConnectionInner {
 /// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
 const AT_ONCE: usize = 16;
 
+/// Begins each text of several statements. The first statements wait for a row, and the later ones must see what others
+/// have committed meanwhile. With another default of the server, the database or the role they would not see it, and two
+/// holders could get the same permit. A setting of the session would not do: behind a pooler it is the setting of others
+/// too.
+const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+
 impl Connection {
     pub(crate) fn new(address: Arc<Address>, env: &Env) -> Self {
         Self(Arc::new(ConnectionInner {
@@ -217,7 +223,8 @@ impl Connection {
         deadline: BootInstant,
     ) -> Result<TextAnswer, RequestError> {
         let (live, permit) = self.begin(liveness, deadline).await?;
-        let query = live.client.simple_query(text);
+        let text = format!("{READ_COMMITTED}{text}");
+        let query = live.client.simple_query(&text);
         let answer = self.settle(&live, query, deadline).await;
         permit.answered();
         let rows = answer?.into_iter().filter_map(|message| match message {

@@ -112,7 +112,7 @@ async fn settings(connection: &Connection) -> Result<Vec<Finding>> {
                     Severity::Advice,
                     "isolation",
                     text(4),
-                    "attempts that meet fail and are repeated, instead of waiting for each other",
+                    "requests that meet fail and are repeated, instead of waiting for each other; no lock is granted twice by that",
                 )
                 .advise("ALTER ROLE … SET default_transaction_isolation = 'read committed'"),
             );

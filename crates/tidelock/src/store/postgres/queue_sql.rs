@@ -1,6 +1,6 @@
 //! The queue of fair and read-write locks in SQL. Each request is one text of several statements, which the server runs
-//! as one transaction. The first statement locks the lock's row. So the requests of one name run one after the other, and
-//! each later statement sees all that the requests before it have changed.
+//! as one transaction, with the isolation level READ COMMITTED. The first statement locks the lock's row. So the requests
+//! of one name run one after the other, and each later statement sees all that the requests before it have changed.
 //!
 //! A waiter for a fair lock has a row in one table, a holder or waiter of a side of a read-write lock in another. Their
 //! places are numbered together. One row of the locks stands for all holders of sides: it lasts as long as the longest of
