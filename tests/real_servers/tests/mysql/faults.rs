@@ -236,3 +236,27 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     }
     Ok(())
 }
+
+/// After a failover the address leads to another server. The old one still answers on the connections that are open, but
+/// takes no changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_changes_any_more_is_left() -> Result<()> {
+    let (first, second) = (MariaDb::start()?, MariaDb::start()?);
+    drop(client(&second.url()).await?); // makes the tables
+    let proxy = Proxy::start_opaque(first.addr())?;
+    let a = client(&first.url_at(proxy.addr(), "tide")).await?;
+    // Requests that run at the same time leave several idle connections.
+    let [one, two, three] = ["one", "two", "three"].map(|name| a.lock(name).acquire());
+    let (one, two, three) = tokio::try_join!(one, two, three)?;
+    for guard in [one, two, three] {
+        guard.release().await?;
+    }
+    first.query("SET GLOBAL read_only = 1")?;
+    proxy.set_upstream(second.addr());
+    let guard = a.lock("stock").try_acquire().await?;
+    let guard = guard.context("the server that takes changes grants it")?;
+    let b = client(&second.url()).await?;
+    assert!(b.lock("stock").try_acquire().await?.is_none());
+    guard.release().await?;
+    Ok(())
+}

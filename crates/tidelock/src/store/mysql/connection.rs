@@ -188,6 +188,9 @@ impl PoolInner {
                     if failure.spares_connection() {
                         self.keep_idle(raw_connection);
                     }
+                    if failure.is_read_only() {
+                        self.drop_idle();
+                    }
                     return Err(failure);
                 }
                 Ok(rows) => {
@@ -214,6 +217,12 @@ impl PoolInner {
                 return Ok(raw_connection);
             }
         }
+    }
+
+    /// Drops the idle connections. They lead to the server of a connection that is given up.
+    fn drop_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle); // not under the lock: it closes the sockets
     }
 
     fn keep_idle(&self, raw_connection: RawConnection) {

@@ -56,8 +56,14 @@ impl RequestError {
 
     /// The connection can serve the next request.
     pub(crate) fn spares_connection(&self) -> bool {
-        self.undone()
-            .is_some_and(|code| !ENDS_SESSION.contains(&code))
+        let undone = self.undone();
+        !self.is_read_only() && undone.is_some_and(|code| !ENDS_SESSION.contains(&code))
+    }
+
+    /// The server takes no changes: it has become a replica, or its node has left the cluster. By now the address may
+    /// lead to a server that takes them, but only a new connection reaches that one.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Self::Server(error) if TAKES_NO_CHANGES.contains(&error.code))
     }
 
     /// The code of an error after which nothing has happened.
@@ -95,6 +101,9 @@ impl fmt::Display for MysqlError {
 /// Errors after which the session is over, or about to be.
 const ENDS_SESSION: [u16; 6] = [1053, 1317, 1927, 4031, 1080, 1152];
 
+/// Errors of a server that takes no changes. The last one is that of a node without its cluster.
+const TAKES_NO_CHANGES: [u16; 4] = [1290, 1792, 1836, 1047];
+
 #[rustfmt::skip] // a table, with one row a line
 fn meaning(code: u16) -> (ErrorKind, &'static str) {
     use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, Unsupported, WrongType};
@@ -131,6 +140,24 @@ mod tests {
         RequestError::Server(MysqlError { code, text, undone })
             .error()
             .kind()
+    }
+
+    #[test]
+    fn a_connection_to_a_server_that_takes_no_changes_is_not_kept() {
+        let failure = |code, undone| {
+            let text = "x".to_owned();
+            RequestError::Server(MysqlError { code, text, undone })
+        };
+        for code in TAKES_NO_CHANGES {
+            assert_eq!(kind(code, true), ErrorKind::Unavailable, "{code}");
+            for undone in [true, false] {
+                let failure = failure(code, undone);
+                assert!(failure.is_read_only() && !failure.spares_connection());
+            }
+        }
+        let waited = failure(1205, true);
+        assert!(waited.spares_connection() && !waited.is_read_only());
+        assert!(!failure(1927, true).spares_connection());
     }
 
     #[test]

@@ -108,8 +108,10 @@ impl RawConnection {
         let answer = self
             .ask(&format!("START TRANSACTION; {text}; COMMIT"))
             .await;
-        let Err(RequestError::Server(error)) = answer else {
-            return answer;
+        let error = match answer {
+            // Not even the transaction has begun.
+            Err(RequestError::Server(error)) if !error.undone => error,
+            answer => return answer,
         };
         // Otherwise the rows would stay locked, and the next transaction on this connection would commit a part of this
         // one.
