@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::Pgbouncer;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, LostReason, Severity};
 
@@ -191,4 +192,37 @@ async fn a_release_wakes_the_next_waiter_without_a_lease_in_between() {
             .await
             .unwrap();
     }
+}
+
+/// A firewall has forgotten the connection that listens, and tells neither side. The other connections go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_woken_although_its_listening_connection_went_silent() {
+    let server = server();
+    let proxy = Proxy::start_opaque(server.addr()).unwrap();
+    // The lease is so long that the end of the holder's lease does not wake the waiter within this test.
+    let patient = async |url: String| {
+        let builder = Client::builder().lease(LEASE * 100);
+        let builder = builder.response_timeout(LEASE / 2);
+        let builder = builder.publish_process_info(false);
+        builder.connect(&url).await.unwrap()
+    };
+    let holder = patient(server.url()).await;
+    let waiter = patient(server.url_at(proxy.addr())).await;
+    let others = proxy.accepted();
+    let findings = waiter.diagnose().await.unwrap();
+    let wakes = findings.iter().find(|one| one.subject == "wakes").unwrap();
+    assert_eq!(wakes.severity, Severity::Good, "{wakes:?}");
+    assert_eq!(proxy.accepted(), others + 1, "the one that listens");
+    let listens = proxy.accepted();
+    let guard = holder.lock("till").acquire().await.unwrap();
+    let lock = waiter.lock("till");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    // Long enough for its attempts, but not for the next check of the connection.
+    tokio::time::sleep(LEASE / 6).await;
+    for way in [Way::ToServer, Way::ToClient] {
+        proxy.set_connection(listens, way, Mode::Drop).unwrap();
+    }
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
 }

@@ -20,6 +20,9 @@ use crate::types::Escaped;
 /// How long we wait before we try again behind a pooler that delivers no notifications.
 const POOLER_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
+/// How often we check that the connection still answers.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+
 /// Whether notifications arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenState {
@@ -103,6 +106,10 @@ impl NotifyListener {
         let _ = self.released.set(Box::new(hook));
     }
 
+    fn listen_statement(&self) -> String {
+        format!("LISTEN {}", self.channel)
+    }
+
     pub(crate) fn close(&self) {
         self.closed.set();
         self.mouth.close();
@@ -130,7 +137,7 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
             listener.state.send_replace(ListenState::Live);
             // Notifications from before we listened are lost, so every waiter rechecks now.
             listener.signals.wake_each();
-            ended.notified().await;
+            until_it_ends(listener, &client, &ended).await;
             drop(client);
             listener.state.send_replace(ListenState::Unknown);
             *failures = 0;
@@ -151,6 +158,29 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
     };
     *failures += 1;
     listener.connection.timers().after(pause).await;
+}
+
+/// Waits until the connection has ended, or the server does not answer on it. A half-open connection looks alive until we
+/// send something, and a waiter would sleep until the holder's lease ends.
+///
+/// We send `LISTEN` once more, which changes nothing. So the session shows in `pg_stat_activity` what it is for.
+async fn until_it_ends(
+    listener: &Arc<NotifyListener>,
+    client: &tokio_postgres::Client,
+    ended: &Arc<Notify>,
+) {
+    let (timers, limit) = (listener.connection.timers(), listener.connection.limit());
+    let listen = listener.listen_statement();
+    loop {
+        tokio::select! {
+            () = ended.notified() => return,
+            () = timers.after(CHECK_INTERVAL) => {}
+        }
+        let answer = timers.limit(limit, client.batch_execute(&listen)).await;
+        if !matches!(answer, Some(Ok(()))) {
+            return;
+        }
+    }
 }
 
 /// Why no notifications arrive.
@@ -203,7 +233,7 @@ async fn hear(
         Some(Err(failure)) => return Err(failed(failure.error().to_string())),
         None => return Err(late()),
     };
-    let listen = format!("LISTEN {}", listener.channel);
+    let listen = listener.listen_statement();
     let listening = client.batch_execute(&listen);
     match timers.limit(limit, listening).await {
         Some(Ok(())) => {}
