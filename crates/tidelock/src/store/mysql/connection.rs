@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::Credentials;
+use crate::engine::runtime::background;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::Address;
@@ -209,7 +210,7 @@ impl PoolInner {
         loop {
             let found = self.idle().pop();
             let Some((mut raw_connection, since)) = found else {
-                let login = self.login.as_ref().map(|login| login());
+                let login = self.login().await?;
                 return RawConnection::open(&self.address, login, self.limit / 3).await;
             };
             let idle = self.timers.now().since(since);
@@ -217,6 +218,18 @@ impl PoolInner {
                 return Ok(raw_connection);
             }
         }
+    }
+
+    /// Calls the credentials source, if there is one: at each connect, because passwords are rotated while clients run, and on
+    /// another thread, because the source may block and this is the steward's thread.
+    async fn login(&self) -> Result<Option<Credentials>> {
+        let Some(ask) = self.login.clone() else {
+            return Ok(None);
+        };
+        let given = background::blocking(move || ask()).await;
+        let given =
+            given.ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
+        Ok(Some(given))
     }
 
     /// Drops the idle connections. They lead to the server of a connection that is given up.
@@ -235,5 +248,53 @@ impl PoolInner {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.address.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::ThreadId;
+
+    use super::*;
+    use crate::store::Clock;
+
+    /// The error of a request to a server that does not answer, with these credentials, and the steward's thread.
+    async fn ask_with(
+        login: impl Fn() -> Credentials + Send + Sync + 'static,
+    ) -> (Error, ThreadId) {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let mut env = Env::of_limits(timers, background.clone(), Duration::from_millis(300));
+        env.credentials = Some(Arc::new(login));
+        let url = format!("mysql://{}/locks", mute.local_addr().unwrap());
+        let pool = Pool::new(Address::parse(&url).unwrap(), &env, 1);
+        let asked = pool.ask("SELECT 1".to_owned(), pool.deadline()).await;
+        let steward = background.run(async { std::thread::current().id() }).await;
+        (asked.unwrap_err().error(), steward.unwrap())
+    }
+
+    /// A slow credentials callback must not delay renewals and deadlines.
+    #[tokio::test]
+    async fn the_source_of_the_credentials_has_a_thread_of_its_own() {
+        let asked: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let login = move || {
+            seen.lock().push(std::thread::current().id());
+            Credentials::default()
+        };
+        let (error, steward) = ask_with(login).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let asked = asked.lock().clone();
+        assert_eq!(asked.len(), 1);
+        assert_ne!(asked[0], steward);
+    }
+
+    #[tokio::test]
+    async fn a_source_of_credentials_that_panics_fails_its_request() {
+        let (error, _) = ask_with(|| panic!("no credentials today")).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("panicked"), "{error}");
     }
 }

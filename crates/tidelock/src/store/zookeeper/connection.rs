@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
+use crate::Credentials;
+use crate::engine::runtime::background;
 use crate::engine::runtime::event::Event;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::errors::unsent;
 use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::{errors, unreachable};
 use crate::store::{Bond, BootInstant, Env, Timers};
@@ -223,11 +226,14 @@ impl Connection {
     }
 
     /// The user name that we log in with.
-    pub(crate) fn user(&self) -> Option<String> {
-        match &self.env.credentials {
-            Some(ask) => ask().user,
-            None => self.address.login.as_ref().map(|(user, _)| user.clone()),
-        }
+    pub(crate) async fn user(&self) -> Result<Option<String>> {
+        let Some(ask) = self.env.credentials.clone() else {
+            let login = self.address.login.as_ref();
+            return Ok(login.map(|(user, _)| user.clone()));
+        };
+        let given = self.env.background.run(given_by(ask)).await;
+        let given = given.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed)))?;
+        Ok(given.user)
     }
 
     /// The access rights of every node that we create.
@@ -289,7 +295,7 @@ impl ConnectionSlot {
 /// One connect attempt.
 struct ConnectAttempt {
     address: Address,
-    credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     timeout: Duration,
     patience: Duration,
     timers: Timers,
@@ -301,7 +307,7 @@ impl ConnectAttempt {
     /// up before the server has: then its nodes would still stand, and requests sent in it could still take effect.
     async fn establish(&self) -> Result<zk::Client> {
         if let Some(old) = &self.old {
-            let resumed = self.connector()?.with_session(old.clone());
+            let resumed = self.connector().await?.with_session(old.clone());
             match resumed.connect(&self.address.servers).await {
                 Ok(resumed) => {
                     let mut states = resumed.state_watcher();
@@ -314,7 +320,7 @@ impl ConnectAttempt {
                 Err(error) => return Err(self.unopened(error).await),
             }
         }
-        match self.connector()?.connect(&self.address.servers).await {
+        match self.connector().await?.connect(&self.address.servers).await {
             Ok(fresh) => Ok(fresh),
             Err(error) => Err(self.unopened(error).await),
         }
@@ -330,14 +336,14 @@ impl ConnectAttempt {
         errors::unreachable(servers, &reasons, error)
     }
 
-    fn connector(&self) -> Result<zk::Connector> {
+    async fn connector(&self) -> Result<zk::Connector> {
         let connector = zk::Client::connector()
             .with_session_timeout(self.timeout)
             // After this much silence the driver switches to another server.
             .with_connection_timeout(self.patience.min(self.timeout / 2))
             .with_fail_eagerly()
             .with_server_version(3, 5, 0);
-        Ok(match self.login()? {
+        Ok(match self.login().await? {
             Some((user, password)) => {
                 connector.with_auth("digest", format!("{user}:{password}").as_bytes())
             }
@@ -345,11 +351,11 @@ impl ConnectAttempt {
         })
     }
 
-    fn login(&self) -> Result<Option<(String, String)>> {
-        let Some(ask) = &self.credentials else {
+    async fn login(&self) -> Result<Option<(String, String)>> {
+        let Some(ask) = self.credentials.clone() else {
             return Ok(self.address.login.clone());
         };
-        let given = ask();
+        let given = given_by(ask).await?;
         let user = given.user.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOptions)
                 .because("ZooKeeper has no default user; set a user with the password")
@@ -358,8 +364,51 @@ impl ConnectAttempt {
     }
 }
 
+/// Calls the credentials source on another thread, because it may block, and this is the steward's thread. A panic there
+/// is an error here. Otherwise it would end the connect attempt, and no later one would begin.
+async fn given_by(source: Arc<dyn Fn() -> Credentials + Send + Sync>) -> Result<Credentials> {
+    let given = background::blocking(move || source()).await;
+    given.ok_or_else(|| unsent("the function given to credentials_from panicked"))
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::ThreadId;
+
+    use super::*;
+    use crate::store::{Background, Clock};
+
+    /// A slow credentials callback must not delay renewals and deadlines, and one that panics must not end the reconnects.
+    #[tokio::test]
+    async fn the_source_of_the_credentials_has_a_thread_of_its_own_and_may_panic() {
+        const LIMIT: Duration = Duration::from_secs(10);
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let steward = background.run(async { std::thread::current().id() }).await;
+        let mut env = Env::of_limits(timers, background, LIMIT);
+        let asked: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        env.credentials = Some(Arc::new(move || -> Credentials {
+            seen.lock().push(std::thread::current().id());
+            panic!("no credentials today")
+        }));
+        let address = Address::parse("zookeeper://127.0.0.1:1").unwrap();
+        let connection = Connection::new(&env, address, LIMIT);
+        for tries in 1..3 {
+            let session = connection.session(connection.deadline()).await;
+            let error = session.err().expect("there is no server");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("panicked"), "{error}");
+            let asked = asked.lock().clone();
+            assert_eq!(asked.len(), tries);
+            assert!(!asked.contains(&steward.unwrap()));
+        }
     }
 }
