@@ -1,13 +1,14 @@
 //! The tables: which user creates them, which privileges are needed, and when old rows are removed.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
 use tidelock::once::Slot;
 use tidelock::{ErrorKind, LostReason};
 
+use super::session::Session;
 use super::{client, soon};
 
 /// The exact privileges that are needed once the tables exist.
@@ -215,6 +216,49 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     assert!(young.is_held());
     let guard = details.lock("old").fenced().acquire().await?;
     assert!(guard.token().get() > newest);
+    Ok(())
+}
+
+/// A row that becomes old while the removal of old rows waits for another one is removed only if its token was counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_becomes_old_meanwhile_does_not_take_its_tokens_with_it() -> Result<()> {
+    let server = MariaDb::start()?;
+    let a = client(&server.url()).await?;
+    for name in ["oldest", "ledger"] {
+        a.lock(name).acquire().await?.release().await?;
+    }
+    let old_in = Duration::from_secs(2);
+    let begun = Instant::now();
+    server.query(&format!(
+        "UPDATE tidelock_locks SET expires = 0 WHERE name = 'oldest'; \
+         UPDATE tidelock_locks SET expires = expires - 3600000000 + {}, token = token + 1000000000000 WHERE name = 'ledger'",
+        old_in.as_micros()
+    ))?;
+    let newest = server.query("SELECT token FROM tidelock_locks WHERE name = 'ledger'")?;
+    let newest: u64 = newest.parse()?;
+    let mut session = Session::open(&server)?;
+    let row = "SELECT name FROM tidelock_locks WHERE id = UNHEX(SHA2('oldest', 256)) FOR UPDATE";
+    let locked = session.ask(&format!("START TRANSACTION; {row}")).await?;
+    assert_eq!(locked, "oldest");
+    // Its details make this client remove old rows. It waits five seconds for a row.
+    let details = tidelock::Client::builder().lease(Duration::from_secs(60));
+    let details = details.response_timeout(Duration::from_secs(15));
+    let _details = details.connect(&server.url()).await?;
+    let answers = async |statement: &str, expected: &str| {
+        while server.query(statement)? != expected {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    soon("the removal waits", answers(waits, "1")).await?;
+    tokio::time::sleep((old_in + old_in / 8).saturating_sub(begun.elapsed())).await;
+    session.ask("COMMIT; SELECT 1").await?;
+    let gone = "SELECT COUNT(*) FROM tidelock_locks WHERE name = 'oldest'";
+    soon("the removal", answers(gone, "0")).await?;
+    let guard = a.lock("ledger").fenced().acquire().await?;
+    let token = guard.token().get();
+    assert!(token > newest, "{token} after {newest}");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
+use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::{self, WAITERS};
 use crate::store::mysql::raw_connection::{TextRow, number, text};
@@ -81,7 +82,8 @@ impl Mysql {
         };
         announced.map_err(RequestError::error)?;
         // A failed sweep does no harm to locks. The next client that announces itself repeats it.
-        if let Err(error) = self.ask(sql::sweep()).await {
+        let sweep = Statements::Transaction(sql::sweep());
+        if let Err(error) = self.ask(sweep).await {
             tracing::debug!(%error, "cannot delete expired rows");
         }
         for sweep in queue_sql::sweeps() {

@@ -298,12 +298,18 @@ pub(crate) fn retract(client: &ClientId) -> String {
     format!("DELETE FROM tidelock_clients WHERE client = {client}")
 }
 
-/// Deletes rows of names that nobody has used for long. It locks the counter first: a client that inserts a row waits
-/// for the counter, and then reads a value that no deleted token exceeds. Sent as one transaction.
+/// Deletes rows of names that nobody has used for long. It locks the counter before the rows: a client that inserts a row
+/// waits for the counter, and then reads a value that no deleted token exceeds. Sent as one transaction.
+///
+/// All statements use one cut-off. With a later one, the `DELETE` could delete a row whose token was not counted, and the
+/// tokens of its name would go back. Only the oldest rows are counted, because the counter is locked meanwhile.
 pub(crate) fn sweep() -> String {
-    let old = format!("expires <= {NOW} - {ROW_TTL_MICROS} AND turned <= {NOW} - {ROW_TTL_MICROS}");
+    let old = "expires <= @tidelock_old AND turned <= @tidelock_past";
     format!(
-        "SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
+        "SET @tidelock_past = {NOW} - {ROW_TTL_MICROS}; \
+         SET @tidelock_old = (SELECT MAX(o.expires) FROM (SELECT expires FROM tidelock_locks \
+           WHERE expires <= @tidelock_past AND turned <= @tidelock_past ORDER BY expires LIMIT {SWEPT}) AS o); \
+         SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
          SELECT @tidelock_swept := COALESCE(MAX(token), 0) FROM tidelock_locks WHERE {old} FOR UPDATE; \
          UPDATE tidelock_counter SET token = GREATEST(token, @tidelock_swept) WHERE one = 1; \
          DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}"
