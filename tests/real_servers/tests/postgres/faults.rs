@@ -226,3 +226,34 @@ async fn a_waiter_is_woken_although_its_listening_connection_went_silent() {
     let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
 }
+
+/// A call that is dropped keeps its slot on the connection until the server has answered, and here the server never does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_were_dropped_on_a_silent_connection_do_not_hold_up_the_next_one() {
+    let server = server();
+    let proxy = Proxy::start_opaque(server.addr()).unwrap();
+    let a = client(&server.url_at(proxy.addr())).await;
+    let lock = a.lock("till");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for connection in 1..=proxy.accepted() {
+        for way in [Way::ToServer, Way::ToClient] {
+            // One that has ended is no silent connection.
+            let _ = proxy.set_connection(connection, way, Mode::Drop);
+        }
+    }
+    // As many as are in flight on one connection at most.
+    for _ in 0..16 {
+        let dropped = tokio::time::timeout(LEASE / 100, lock.inspect()).await;
+        dropped.expect_err("nobody answers");
+    }
+    let again = async {
+        loop {
+            match lock.try_acquire().await {
+                Ok(guard) => break guard,
+                Err(error) => assert!(error.is_retryable() || error.outcome_unknown(), "{error}"),
+            }
+        }
+    };
+    let guard = soon("the next connection", again).await;
+    guard.expect("it is free").release().await.unwrap();
+}

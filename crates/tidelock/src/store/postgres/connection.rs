@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, SimpleQueryRow};
 
@@ -35,16 +35,10 @@ struct ConnectionInner {
     background: Background,
     limit: Duration,
     once: ConnectOnce<LiveClient>,
-    /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
-    /// never sent if its caller leaves.
-    in_flight: Arc<Semaphore>,
     /// A session has refused a statement that was prepared, probably because a pooler is between. From then on all
     /// statements are sent in full.
     unnamed: AtomicBool,
 }
-
-/// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
-const AT_ONCE: usize = 16;
 
 /// Begins each text of several statements. The first statements wait for a row, and the later ones must see what others
 /// have committed meanwhile. With another default of the server, the database or the role they would not see it, and two
@@ -61,7 +55,6 @@ impl Connection {
             background: env.background.clone(),
             limit: env.response_timeout,
             once: ConnectOnce::new(),
-            in_flight: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
 
@@ -240,23 +233,30 @@ impl Connection {
         liveness: &Liveness,
         deadline: BootInstant,
     ) -> Result<(Arc<LiveClient>, StatementPermit), RequestError> {
-        let live = self.get(deadline).await?;
-        let free = Arc::clone(&self.0.in_flight).acquire_owned();
-        let Some(Ok(permit)) = self.0.timers.until(deadline, free).await else {
-            return Err(RequestError::Unsent(format!(
-                "the server did not come to it within {:?}",
-                self.0.limit
-            )));
-        };
-        if liveness.has_left() {
-            return Err(nobody_waits());
+        loop {
+            let live = self.get(deadline).await?;
+            let free = Arc::clone(&live.in_flight).acquire_owned();
+            let permit = match self.0.timers.until(deadline, free).await {
+                Some(Ok(permit)) => permit,
+                // The connection was given up meanwhile. The next one has slots of its own.
+                Some(Err(_)) => continue,
+                None => {
+                    return Err(RequestError::Unsent(format!(
+                        "the server did not come to it within {:?}",
+                        self.0.limit
+                    )));
+                }
+            };
+            if liveness.has_left() {
+                return Err(nobody_waits());
+            }
+            let permit = StatementPermit {
+                live: Arc::clone(&live),
+                connection: self.clone(),
+                permit: Some(permit),
+            };
+            return Ok((live, permit));
         }
-        let permit = StatementPermit {
-            live: Arc::clone(&live),
-            background: self.0.background.clone(),
-            permit: Some(permit),
-        };
-        Ok((live, permit))
     }
 
     async fn settle<T>(
@@ -277,6 +277,7 @@ impl Connection {
         // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
         if answer.as_ref().is_err_and(RequestError::ends_connection) {
             self.0.once.retire(live);
+            live.in_flight.close();
         }
         answer
     }
@@ -351,7 +352,7 @@ impl TextAnswer {
 /// leaves. Otherwise callers that come and go would fill the connection with abandoned statements.
 struct StatementPermit {
     live: Arc<LiveClient>,
-    background: Background,
+    connection: Connection,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -364,10 +365,13 @@ impl StatementPermit {
 impl Drop for StatementPermit {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let live = Arc::clone(&self.live);
-            self.background.spawn(async move {
-                // The server answers this after everything sent before it. An error means that the connection is gone.
-                let _ = live.client.batch_execute("").await;
+            let (live, connection) = (Arc::clone(&self.live), self.connection.clone());
+            self.connection.background().spawn(async move {
+                // The server answers this after everything sent before it. Without an answer the connection is given up, as
+                // if the caller still waited. Otherwise calls that are dropped could take all slots of a half-open one.
+                let done = live.client.batch_execute("");
+                let deadline = connection.deadline();
+                let _ = connection.settle(&live, done, deadline).await;
                 drop(permit);
             });
         }

@@ -13,9 +13,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use tokio::sync::Semaphore;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
@@ -29,6 +31,9 @@ use crate::store::{BootInstant, Liveness};
 /// How long a connection uses a statement before it prepares it again. It bounds how long a plan is used that does not
 /// fit the table any more.
 const PLAN_KEPT: Duration = Duration::from_secs(10);
+
+/// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
+const AT_ONCE: usize = 16;
 
 /// A statement with at most one row, whose parameters are texts and numbers.
 #[derive(Debug)]
@@ -54,6 +59,9 @@ type TextOutcome = Result<Vec<SimpleQueryMessage>, Error>;
 /// A connection that is open, and what its session knows.
 pub(crate) struct LiveClient {
     pub(crate) client: Client,
+    /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
+    /// never sent if its caller leaves. Closed once the connection is given up.
+    pub(crate) in_flight: Arc<Semaphore>,
     names: KnownNames,
 }
 
@@ -271,6 +279,7 @@ impl LiveClient {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
+            in_flight: Arc::new(Semaphore::new(AT_ONCE)),
             names: KnownNames::default(),
         }
     }
@@ -300,8 +309,6 @@ impl KnownNames {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio_postgres::{Config, NoTls};
 
