@@ -6,7 +6,7 @@ use testkit::proxy::{Mode, Proxy};
 use testkit::servers::{Pgbouncer, PostgresServer};
 use tidelock::{Client, ErrorKind, LostReason, Severity};
 
-use super::{LEASE, client, server, soon};
+use super::{LEASE, client, server, soon, until};
 
 /// The number of sessions that hold an advisory lock.
 const HOLDERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
@@ -232,4 +232,30 @@ async fn a_force_release_is_in_doubt_if_the_session_of_the_holder_does_not_end()
     testkit::process::thaw(pid).unwrap();
     assert_eq!(forced.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+}
+
+/// An attempt may fail after the server has taken the lock, as by a timeout of the statement. The end of its transaction
+/// releases no lock of the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_whose_attempt_failed_on_the_server_is_given_back() {
+    let server = server();
+    server
+        .query(
+            "CREATE SCHEMA late; \
+             CREATE FUNCTION late.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN \
+               PERFORM pg_catalog.pg_try_advisory_lock($1); \
+               RAISE EXCEPTION USING ERRCODE = '57014', MESSAGE = 'canceling statement due to statement timeout'; \
+             END $$; \
+             ALTER DATABASE postgres SET search_path = late, pg_catalog, public",
+        )
+        .unwrap();
+    let a = client(&url(&server)).await;
+    let error = a.lock("till").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("statement timeout"), "{error}");
+    until(&server, HOLDERS, "0").await;
+    // Now it succeeds.
+    server.query("DROP SCHEMA late CASCADE").unwrap();
+    let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(server.query(HOLDERS).unwrap(), "0");
 }

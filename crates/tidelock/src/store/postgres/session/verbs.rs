@@ -91,11 +91,12 @@ async fn take(
 ) -> Result<bool, RequestError> {
     // The slot is unclear before we send: if no answer arrives, the background task releases the lock.
     let (sent, ticket) = (shared.timers.now(), ask.ticket.clone());
-    slot.set(ServerLockState::Unclear {
-        owner: ticket.owner.clone(),
+    let unclear = |by| ServerLockState::Unclear {
+        owner: ask.ticket.owner.clone(),
         held: false,
-        by: deadline + shared.limit,
-    });
+        by,
+    };
+    slot.set(unclear(deadline + shared.limit));
     shared.notify.notify_one();
     let taken = session.ask_for(TAKE, key, deadline).await;
     match &taken {
@@ -106,7 +107,15 @@ async fn take(
             shared.notify.notify_one();
         }
         Err(RequestError::Broken(_)) => {}
-        Ok(false) | Err(_) => slot.set(ServerLockState::Free),
+        // The session keeps an advisory lock although the statement that took it is rolled back, as by a timeout after it was
+        // taken. So the background task releases it at once.
+        Err(RequestError::Server(_)) => {
+            slot.set(unclear(sent));
+            shared.notify.notify_one();
+        }
+        Ok(false) | Err(RequestError::Classified(_) | RequestError::Unsent(_)) => {
+            slot.set(ServerLockState::Free);
+        }
     }
     taken
 }
