@@ -41,6 +41,18 @@ async fn tokens_stay_unique_while_others_draw_them() {
     assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), tokens.len());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_raise_of_a_sequence_that_was_not_used_yet_counts() {
+    let server = server();
+    let ledger = client(&server.url()).await.lock("ledger").fenced();
+    assert_eq!(ledger.newest_token().await.unwrap(), None);
+    let wanted = FencingToken::new(2);
+    assert_eq!(ledger.raise_token(wanted).await.unwrap(), wanted);
+    let guard = ledger.acquire().await.unwrap();
+    assert!(guard.token() >= wanted, "{}", guard.token());
+    guard.release().await.unwrap();
+}
+
 /// A raise neither waits for a user's transaction with a fence nor makes it fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_raise_passes_an_open_fence() {

@@ -27,6 +27,9 @@ const RAISE_PATIENCE: u32 = 1000;
 /// The server's time when the expression is evaluated, not when the transaction began.
 pub(crate) const NOW: &str = "clock_timestamp()";
 
+/// The last number of a sequence, as an expression. A sequence that was not used yet shows the first one.
+const LAST_TOKEN: &str = "CASE WHEN is_called THEN last_value ELSE last_value - 1 END";
+
 /// The owner in the row of a name that is a semaphore. No owner id is so.
 pub(crate) const SEMAPHORE: &str = ":semaphore";
 
@@ -117,9 +120,7 @@ impl Sql {
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
             fence: format!("SELECT {table}_fence($1, $2) AS token"),
-            counter: format!(
-                "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {table}_tokens"
-            ),
+            counter: format!("SELECT {LAST_TOKEN} FROM {table}_tokens"),
             table: table.to_owned(),
             marks: MarkSql::new(table),
             clients: format!("{table}_clients"),
@@ -261,7 +262,7 @@ pub(crate) fn raise(table: &str, newest: i64) -> String {
     format!(
         "SELECT set_config('lock_timeout', '{RAISE_PATIENCE}ms', true);\n\
          LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;\n\
-         SELECT setval('{table}_tokens', {newest}) FROM {table}_tokens WHERE last_value < {newest}"
+         SELECT setval('{table}_tokens', {newest}) FROM {table}_tokens WHERE {LAST_TOKEN} < {newest}"
     )
 }
 
