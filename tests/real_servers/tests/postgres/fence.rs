@@ -85,6 +85,32 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     next.release().await.unwrap();
 }
 
+/// Nobody else can have the lock while it is held. A request that waited for the fence nevertheless would hold up the other
+/// requests of its client, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_for_a_held_lock_does_not_wait_for_its_fence() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let mut session = session(&server.url()).await;
+    let guard = a.lock("stock:a").fenced().acquire().await.unwrap();
+    let fence = guard.sql_fence().unwrap();
+    let transaction = session.transaction().await.unwrap();
+    transaction
+        .execute(&fence.statement, &[&fence.name, &fence.token])
+        .await
+        .unwrap();
+    let lock = b.lock("stock:a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(LEASE / 2).await;
+    let log = server.log();
+    assert!(!log.contains("lock timeout"), "{log}");
+    assert!(guard.is_held() && !waiting.is_finished());
+    transaction.commit().await.unwrap();
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_store_without_transactions_has_no_fence() {
     let client = tidelock::Client::connect("memory:").await.unwrap();

@@ -189,11 +189,16 @@ fn make(table: &str) -> String {
 /// 3 if the name is a semaphore.
 fn attempt(table: &str) -> String {
     // The INSERT reads `patience`, so that `lock_timeout` is set before it waits for the row.
+    //
+    // It would wait for the row before it looks who holds the lock, also for a fence in a user's transaction, and later
+    // statements of the connection behind it. So a lock that another owner holds is refused before. If it is released
+    // after the statement has begun, the notification comes after the wake was armed.
     format!(
         "WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true) AS set), \
          granted AS (\
            INSERT INTO {table} AS l (name, owner, expires, token) \
            SELECT $1, $2, {NOW} + $3 * interval '1 microsecond', nextval('{table}_tokens') FROM patience WHERE set IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = $1 AND h.owner <> $2 AND h.expires > {NOW}) \
            ON CONFLICT (name) DO UPDATE SET \
              owner = EXCLUDED.owner, \
              expires = CASE WHEN l.owner = EXCLUDED.owner THEN greatest(l.expires, {NOW} + $3 * interval '1 microsecond') \
