@@ -6,8 +6,8 @@
 //!
 //! A session that takes an advisory lock twice holds it twice. So [`slots`] records which ticket of this process has
 //! which lock, and a second ticket is refused without a request to the server. The server runs the statements of one
-//! session in the order we sent them. If a statement gets no answer, we release its lock: after that its outcome no
-//! longer matters.
+//! session in the order we sent them. If a statement gets no answer or fails there, we release its lock: after that its
+//! outcome no longer matters.
 
 mod inspect;
 mod life;

@@ -23,7 +23,8 @@ pub(crate) enum ServerLockState {
     Free,
     /// Held until `ends`. This process must release it then: the server knows no leases.
     Held { ticket: Ticket, ends: BootInstant },
-    /// An attempt or a release has no answer yet. If none arrives, the background task releases the lock at `by`.
+    /// An attempt or a release has no answer yet, or has failed on the server. The background task releases the lock at
+    /// `by`, unless an answer arrives before.
     Unclear {
         owner: OwnerId,
         /// The owner held the lock before the request.
