@@ -181,7 +181,7 @@ impl NamedStatement {
         execute: &str,
         now: BootInstant,
     ) -> (bool, TextOutcome) {
-        let LiveClient { client, names } = live;
+        let LiveClient { client, names, .. } = live;
         names.set(&self.name, false, now);
         // Sent in this order, and the server runs them in this order.
         let prepare = client.simple_query(&self.prepare);
@@ -204,7 +204,7 @@ impl NamedStatement {
         execute: &str,
         now: BootInstant,
     ) -> (bool, TextOutcome) {
-        let LiveClient { client, names } = live;
+        let LiveClient { client, names, .. } = live;
         let was_given = names.of(&self.name).is_some_and(|state| state.is_done);
         names.set(&self.name, false, now);
         let text = format!("{}{execute}", self.prepare_again);
