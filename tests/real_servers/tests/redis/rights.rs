@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
+use tidelock::testing::AnyGuard;
+use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard};
 
 use crate::{client, eventually};
 
@@ -141,6 +143,44 @@ async fn t27_a_user_without_rights_to_the_key_is_refused() -> Result<()> {
     let error = client.lock("other").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert_eq!(error.lock_name(), Some("other"));
+    Ok(())
+}
+
+/// Locks, sides of read-write locks and permits are renewed by a script each. The user loses the rights to the keys of one
+/// of them while a single hold needs it.
+#[tokio::test]
+async fn a_renewal_that_is_refused_costs_no_other_kind_its_locks() -> Result<()> {
+    for semaphore in [false, true] {
+        let server = RedisServer::builder()
+            .acl("user default off\nuser shop on >secret ~shop:* ~{shop:* ~tidelock:* &* +@all")
+            .start()?;
+        let client = client(&format!("redis://shop:secret@{}", server.addr())).await?;
+        let refused = if semaphore {
+            let permits = client.semaphore("shop:4");
+            permits.set_permits(3).await?;
+            AnyGuard::from(permits.acquire().await?)
+        } else {
+            AnyGuard::from(client.read_write_lock("shop:4").read().acquire().await?)
+        };
+        let locks = ["shop:1", "shop:2", "shop:3"].map(|name| client.lock(name));
+        let held = try_join_all(locks.iter().map(|lock| lock.acquire())).await?;
+        let fewer = [
+            "ACL",
+            "SETUSER",
+            "shop",
+            "resetkeys",
+            "~shop:*",
+            "~tidelock:*",
+        ];
+        server.admin(&fewer)?;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        ensure!(!refused.is_held(), "its renewals were refused");
+        ensure!(held.iter().all(Guard::is_held), "{held:?}");
+        for lock in locks {
+            let left: i64 = server.query(&["PTTL", lock.name()])?;
+            ensure!(left > 0, "{} has {left} ms", lock.name());
+        }
+    }
     Ok(())
 }
 

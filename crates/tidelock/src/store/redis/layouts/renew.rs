@@ -118,6 +118,17 @@ impl Redis {
     }
 }
 
+/// The answers of a part of a batch. An error of the part is that of each of its locks.
+pub(crate) fn each_of(result: Result<Vec<Renewed>>, count: usize) -> Vec<Renewed> {
+    match result {
+        Ok(each) => each,
+        Err(error) => {
+            let failed = |error: &Error| Renewed::Failed(error.retold());
+            (0..count).map(|_| failed(&error)).collect()
+        }
+    }
+}
+
 fn concerns_one(error: &Error) -> bool {
     error.kind() == ErrorKind::Refused || server_error(error).is_some_and(ServerError::is_torn)
 }

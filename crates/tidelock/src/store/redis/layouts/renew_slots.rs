@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::Redis;
+use crate::store::redis::layouts::renew::each_of;
 use crate::store::redis::layouts::{Layout, scripts};
 use crate::store::redis::millis;
 use crate::store::redis::slots;
@@ -152,15 +153,4 @@ impl Redis {
 
 fn has_failed(renewed: &Renewed) -> bool {
     matches!(renewed, Renewed::Failed(_))
-}
-
-/// The answers of a slot. An error is that of each lock.
-fn each_of(result: Result<Vec<Renewed>>, count: usize) -> Vec<Renewed> {
-    match result {
-        Ok(each) => each,
-        Err(error) => {
-            let failed = |error: &Error| Renewed::Failed(error.retold());
-            (0..count).map(|_| failed(&error)).collect()
-        }
-    }
 }

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use crate::error::Result;
 use crate::store::redis::Redis;
 use crate::store::redis::keys;
+use crate::store::redis::layouts::renew::each_of;
 use crate::store::redis::layouts::scripts;
 use crate::store::{LockKind, Renewal, Renewed, Ticket};
 
@@ -46,9 +47,19 @@ impl Redis {
         });
         let each = RenewalForm::ALL.iter().zip(&parts);
         let each = each.map(|(form, part)| self.renew_form(*form, part));
-        // An error of one part concerns the connection or the slot, and so the other parts too.
-        let answers: Result<Vec<_>> = join_all(each).await.into_iter().collect();
-        let mut answers: Vec<_> = answers?.into_iter().map(Vec::into_iter).collect();
+        let mut results = join_all(each).await;
+        let mut each = results.iter().zip(&parts);
+        if each.all(|(result, part)| part.is_empty() || result.is_err()) {
+            // No form was renewed: an outage, which is reported as one.
+            let first = results.iter().position(Result::is_err);
+            return first.map_or(Ok(Vec::new()), |at| results.swap_remove(at));
+        }
+        // Otherwise an error is that of its own form. The user may have lost the rights to the keys of one form, and the
+        // others must not lose their locks with it.
+        let each = results.into_iter().zip(&parts);
+        let mut answers: Vec<_> = each
+            .map(|(result, part)| each_of(result, part.len()).into_iter())
+            .collect();
         let answer = |renewal: &Renewal| {
             let of_form = answers.get_mut(form_of(renewal) as usize);
             of_form.and_then(Iterator::next).unwrap_or(Renewed::Gone)
