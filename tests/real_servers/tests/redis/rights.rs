@@ -56,6 +56,55 @@ async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Resu
     Ok(())
 }
 
+/// A waiter has subscribed when its user loses the right to. The server closes the connection or we do, and the next
+/// subscription is refused.
+#[tokio::test]
+async fn a_waiter_that_loses_the_right_to_listen_is_not_kept_asleep() -> Result<()> {
+    for fair in [false, true] {
+        let acl =
+            "user default off\nuser boss on >secret ~* &* +@all\nuser shop on >secret ~* &* +@all";
+        let server = RedisServer::builder().acl(acl).start()?;
+        let url = |user: &str| format!("redis://{user}:secret@{}", server.addr());
+        let (one, two) = (
+            Client::connect(&url("boss")).await?,
+            Client::connect(&url("shop")).await?,
+        );
+        let [ours, theirs] = [&one, &two].map(|client| {
+            if fair {
+                client.fair_lock("a")
+            } else {
+                client.lock("a")
+            }
+        });
+        let guard = ours.acquire().await?;
+        let waiter = tokio::spawn(theirs.acquire());
+        eventually("it listens", Duration::from_secs(1), || {
+            Ok(calls(&server, "subscribe", "calls")? > 0)
+        })
+        .await?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if fair {
+            // With the right to publish, its beat finds that it hears nothing, and grants it nothing.
+            server.admin(&["ACL", "SETUSER", "shop", "-subscribe"])?;
+            server.admin(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
+        } else {
+            server.admin(&["ACL", "SETUSER", "shop", "resetchannels"])?;
+        }
+        eventually("it is refused", Duration::from_secs(2), || {
+            Ok(calls(&server, "subscribe", "rejected_calls")? > 0)
+        })
+        .await?;
+        // It asks once more, and sleeps again.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        guard.release().await?;
+        // A beat comes every two seconds.
+        let limit = Duration::from_secs(if fair { 4 } else { 2 });
+        let woken = tokio::time::timeout(limit, waiter).await;
+        woken.context("it sleeps on")???.release().await?;
+    }
+    Ok(())
+}
+
 /// The number of calls of a command that the server has counted in this field.
 fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
     let stats: String = server.query(&["INFO", "commandstats"])?;

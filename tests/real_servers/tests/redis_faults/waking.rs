@@ -33,7 +33,7 @@ async fn t14_a_waiter_survives_the_death_of_its_subscription() -> Result<()> {
 }
 
 /// T14, the worse case: the release happens while no subscription is open. A reconnect counts as a wake-up, so the
-/// waiter retries as soon as the connection is back.
+/// waiter retries as soon as the connection is back, or sooner: it polls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t14_a_reconnect_counts_as_a_wake_up() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -48,11 +48,32 @@ async fn t14_a_reconnect_counts_as_a_wake_up() -> Result<()> {
     within(SOON, "a try to reconnect", tried).await?;
     ensure!(listeners(&shop.server, "till")? == 0, "somebody listens");
     held.release().await?;
-    ensure!(!waiting.is_finished(), "woken by nothing");
     shop.proxy.refuse(false);
     let guard = within(FAST, "a wake-up by the reconnect", waiting).await???;
     shop.held_once(&guard)?;
     guard.release().await?;
+    shop.nothing_left(vec![holder]).await
+}
+
+/// The waiter was armed while its subscription was live. That cannot be had again, and requests are still answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_subscription_cannot_be_had_again_polls() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let holder = shop.direct().await?;
+    let held = holder.lock("till").acquire().await?;
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
+    shop.proxy.refuse(true);
+    let before = shop.proxy.accepted();
+    let killed: u64 = shop.server.query(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
+    ensure!(killed >= 1, "nobody had subscribed");
+    let tried = shop.proxy.until(|proxy| proxy.accepted() > before + 2);
+    within(SOON, "tries to reconnect", tried).await?;
+    held.release().await?;
+    let guard = within(2 * FAST, "an attempt without a wake-up", waiting).await???;
+    ensure!(listeners(&shop.server, "till")? == 0, "somebody listens");
+    shop.held_once(&guard)?;
+    guard.release().await?;
+    shop.proxy.refuse(false);
     shop.nothing_left(vec![holder]).await
 }
 

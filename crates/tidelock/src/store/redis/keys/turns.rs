@@ -19,6 +19,11 @@ pub(crate) fn of_turn_channel(given: &str) -> Option<&str> {
     (is_ours && lock.starts_with(CHANNEL)).then_some(lock)
 }
 
+/// Whether waiters for a fair lock hear of their turns on the channel: one of them, or all those of a process.
+pub(crate) fn is_of_turns(given: &str) -> bool {
+    super::of_fair_channel(given).is_some() || of_turn_channel(given).is_some()
+}
+
 /// The [`turn_channel`] of the waiter that has this [`fair_channel`](super::fair_channel).
 pub(crate) fn turns_of(waiter: &str) -> Option<&str> {
     waiter.rsplit_once(':').map(|(turns, _)| turns)
@@ -50,6 +55,8 @@ mod tests {
             assert_eq!(of_fair_channel(&turns), None);
             assert_eq!(of_turn_channel(&turns), Some(&*channel(&name)));
             assert_eq!(of_turn_channel(&own), None);
+            assert!(is_of_turns(&own) && is_of_turns(&turns));
+            assert!(!is_of_turns(&channel(&name)));
         }
     }
 }

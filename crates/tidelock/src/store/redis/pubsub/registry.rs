@@ -7,7 +7,8 @@
 //!    server that serves the channel. The first channel of a server starts the task of its pub/sub connection.
 //! 2. The confirmation makes the entry live. The waiter arms its wake and sends its attempt.
 //! 3. A message wakes a waiter. If the connection is lost, the entry is pending again; once it is live again we wake
-//!    one waiter, because a message may have been missed.
+//!    one waiter, because a message may have been missed. If the next connection fails too, or the server refuses the
+//!    subscription, we wake one at once: it polls.
 //! 4. A periodic sweep unsubscribes channels without waiters and moves channels whose slot has a new owner.
 //!
 //! ```text
@@ -232,6 +233,7 @@ impl SubscriptionRegistry {
             idle_since: None,
             leaving: 0,
             missed: false,
+            told: false,
             own: OwnChannel::Out,
             twin: false,
             releases_seen: 0,

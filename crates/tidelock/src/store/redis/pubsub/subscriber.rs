@@ -193,9 +193,10 @@ impl Subscriber {
         self.signals.wake_one(channel);
     }
 
-    /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll.
+    /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll. A wake that was
+    /// armed while the subscription was live tells nothing: the server may have ended it since, and refused the next one.
     pub(crate) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
-        self.registry.forms().len() > 1 && !self.registry.hears_all(&channel())
+        !self.listens(&channel())
     }
 
     /// Whether the server would count this process as a tidelock waiter.

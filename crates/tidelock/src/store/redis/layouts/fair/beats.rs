@@ -63,7 +63,16 @@ impl RedisBeat {
         for owner in displaced.iter().filter_map(Reply::text) {
             self.subscriber.wake(&keys::fair_channel(name, owner));
         }
-        Ok(pause(left.int().unwrap_or(-1), more.count() > 0))
+        let left = left.int().unwrap_or(-1);
+        // A release passes over a process that does not hear of its turns, for instance because its user has lost the
+        // rights to channels. Its waiters would sleep for as long as they knew the lock to be held.
+        let turns = || keys::turns::turn_channel(name, process);
+        let oldest = owners.iter().min_by_key(|owner| owner.number());
+        if let Some(oldest) = oldest.filter(|_| left == -2 && self.subscriber.is_deaf(turns)) {
+            let oldest = keys::fair_channel(name, oldest.text());
+            self.subscriber.wake(&oldest);
+        }
+        Ok(pause(left, more.count() > 0))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::BootInstant;
+use crate::store::redis::keys::turns::is_of_turns;
 use crate::store::redis::pubsub::registry::SubscriptionRegistry;
 use crate::store::redis::pubsub::registry::state::{
     ChannelPhase, OwnChannel, PubSubConnection, RegistryState,
@@ -231,16 +232,31 @@ impl SubscriptionRegistry {
 
     /// Records that the connection is lost: no subscription is live and messages may have been missed. Subscribes again
     /// to the channels that still have a waiter or a caller.
+    ///
+    /// The waiters of a channel whose last subscription was lost too, before the server had confirmed it, do not know that
+    /// they hear nothing: they were armed before. We wake one of them, once, and it polls.
     pub(crate) fn disconnected(self: &Arc<Self>, session: &Arc<PubSubConnection>) {
         // Discard the commands for the lost connection. `moved` queues new ones.
         session.orders();
-        let mut state = self.lock();
+        let (mut state, mut untold) = (self.lock(), Vec::new());
         for &form in self.forms {
             for channel in state.channels.on(form, session) {
+                if let Some(entry) = state.channels.get_mut(form, &channel)
+                    && entry.phase == ChannelPhase::Pending
+                    && entry.missed
+                    && !std::mem::replace(&mut entry.told, true)
+                {
+                    untold.push(Arc::clone(&channel));
+                }
                 self.moved(&mut state, form, &channel);
             }
         }
         self.count(&state);
+        drop(state);
+        // The beat wakes the waiters for fair locks, in their order, and only when the lock is free.
+        for channel in untold.iter().filter(|channel| !is_of_turns(channel)) {
+            self.wake(channel);
+        }
     }
 
     /// Records that no connection can be opened. The callers stop waiting and poll.

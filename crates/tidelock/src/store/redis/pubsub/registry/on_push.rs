@@ -125,7 +125,7 @@ impl SubscriptionRegistry {
         }
         entry.phase = ChannelPhase::Live;
         entry.idle_since = Some(now);
-        entry.twin = false;
+        (entry.twin, entry.told) = (false, false);
         self.complained.store(false, Ordering::SeqCst);
         let missed = std::mem::take(&mut entry.missed);
         let callers = std::mem::take(&mut entry.callers);

@@ -56,6 +56,9 @@ pub(crate) struct Channel {
     pub(crate) leaving: u32,
     /// Messages may have been missed. The next confirmation wakes one waiter, which asks the store.
     pub(crate) missed: bool,
+    /// A waiter was woken because the lost subscription could not be had again at once. It polls until the next
+    /// confirmation.
+    pub(crate) told: bool,
     pub(crate) own: OwnChannel,
     /// Plain form only: we have received a plain message, and its duplicate in the sharded form may follow.
     pub(crate) twin: bool,
