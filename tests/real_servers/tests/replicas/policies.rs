@@ -1,5 +1,7 @@
 //! What each policy guarantees, and the behaviour when it cannot be met.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -78,6 +80,34 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
     ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 2));
     guard.release().await?;
     ensure!(world.is_free("till")?);
+    Ok(())
+}
+
+/// The answer to the release of such a grant says that others wait. It is undone all the same: no request of it can
+/// arrive any more, so there is no tombstone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_without_acknowledgement_is_undone_while_others_wait() -> Result<()> {
+    let world = World::of(1, LEASE)?;
+    let client = world.client(All).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    let primary = world.all.primary();
+    // It listens as a waiter does, and takes nothing.
+    let mut waiter = TcpStream::connect(primary.addr())?;
+    waiter.write_all(b"SUBSCRIBE redisson_lock__channel:{till}\r\n")?;
+    eventually("it listens", || {
+        let channel = "redisson_lock__channel:{till}";
+        let (_, count): (String, u64) = primary.query(&["PUBSUB", "NUMSUB", channel])?;
+        Ok(count == 1)
+    })?;
+    world.all.nodes()[1].freeze()?;
+    let error = lock.acquire_with(once(All)).await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    ensure!(world.is_free("till")?, "the grant is undone");
+    let keys = primary.keys()?;
+    let is_tombstone = |key: &String| key.starts_with("tidelock:withdrawn:");
+    ensure!(!keys.iter().any(is_tombstone), "{keys:?}");
     Ok(())
 }
 

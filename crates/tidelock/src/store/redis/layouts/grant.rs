@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::Redis;
 use crate::store::redis::layouts::tokens;
 use crate::store::redis::replicas::PendingAck;
-use crate::store::{Acknowledged, Attempt, AttemptRequest, BootInstant, Grant, Name, Released};
+use crate::store::{Acknowledged, Attempt, AttemptRequest, BootInstant, Grant, Name};
 
 /// At most this many locks without a time to live are logged. It bounds the memory for their names.
 const MOST_WARNINGS: usize = 1000;
@@ -56,7 +56,8 @@ impl Redis {
         // Without a tombstone, because the same ticket may try again.
         let undo = self.end(&ask.ticket, false);
         match self.shared.timers.until(deadline, undo).await {
-            Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
+            // Whatever the answer says of others: this ticket does not hold the lock any more.
+            Some(Ok(_)) => Err(short),
             undone => {
                 let why = match undone {
                     Some(Err(error)) => error.to_string(),
