@@ -59,7 +59,7 @@ pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Resu
     let left = last.and_then(Reply::int).zip(now.int());
     let left = left.filter(|(end, _)| *end < NEVER);
     snapshot.expires_in = left
-        .and_then(|(end, now)| u64::try_from(end - now).ok())
+        .and_then(|(end, now)| u64::try_from(end.checked_sub(now)?).ok())
         .map(Duration::from_millis);
     Ok(snapshot)
 }

@@ -25,10 +25,14 @@ fn read_one(range: &Reply, asked: &HostAddress) -> Option<SlotRange> {
         return None;
     };
     let slot = |number: &Reply| u16::try_from(number.int()?).ok().filter(|n| *n < SLOTS);
+    let (first, last) = (slot(first)?, slot(last)?);
+    if first > last {
+        return None; // it has no slots, and as a range of the map it would be a panic
+    }
     let mut nodes = nodes.iter().map(|node| address(node, asked));
     Some(SlotRange {
-        first: slot(first)?,
-        last: slot(last)?,
+        first,
+        last,
         primary: nodes.next()??,
         replicas: nodes.flatten().collect(),
     })
@@ -91,6 +95,11 @@ mod tests {
                 node(text("?"), 7004, unnamed),
             ]),
             Reply::List(vec![Reply::Int(5), Reply::Int(99999), Reply::Nil]),
+            Reply::List(vec![
+                Reply::Int(300),
+                Reply::Int(200),
+                node(text("10.0.0.1"), 7000, vec![]),
+            ]),
         ]);
         let ranges = read(&reply, &tcp("seed", 1));
         assert_eq!(ranges.len(), 2);
