@@ -169,6 +169,34 @@ async fn t49_twenty_five_waiters_that_were_killed_are_passed_over_at_once() -> R
     Ok(())
 }
 
+/// The release passes over the waiter, which may only have lost its connection. Later it counts as dead.
+#[tokio::test]
+async fn a_try_behind_a_killed_waiter_is_granted_at_once() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (a, b) = (client(&server.url()).await?, client(&proxy.url()).await?);
+    let lock = a.fair_lock(NAME);
+    let guard = lock.acquire().await?;
+    let killed = wait(&server, &b, 1).await?;
+    proxy.refuse(true);
+    proxy.cut();
+    eventually("the server has noticed", LEASE, || {
+        let heard: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "redisson_*"])?;
+        Ok(heard.is_empty())
+    })
+    .await?;
+    guard.release().await?;
+    assert_eq!(queue(&server)?.len(), 1, "it keeps its place for a while");
+    tokio::time::sleep(GRANT + Duration::from_millis(100)).await;
+    let guard = lock.try_acquire().await?;
+    guard
+        .context("nobody holds it, and nobody waits")?
+        .release()
+        .await?;
+    assert!(!killed.is_finished());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t49_twenty_five_frozen_waiters_cost_one_grant_and_come_back() -> Result<()> {
     let server = RedisServer::start()?;

@@ -251,6 +251,22 @@ fn a_try_takes_no_place_and_overtakes_nobody() -> Result<()> {
     Ok(())
 }
 
+/// The lock is free, and the only waiters are dead.
+#[test]
+fn a_try_behind_dead_waiters_only_takes_the_lock() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut db = connect(server.url())?;
+    for owner in [FIRST, JAVA] {
+        put(&server, owner, -1)?;
+    }
+    assert_eq!(fair_acquire(&mut db, LIVE, "")?, [1, 0, 0]);
+    let granted = BTreeMap::from([(LIVE.to_owned(), "1".to_owned())]);
+    assert_eq!((fields(&server)?, queue(&server)?), (granted, Vec::new()));
+    let left: i64 = server.query(&["PTTL", NAME])?;
+    assert!((1..=LEASE).contains(&left), "{left}");
+    Ok(())
+}
+
 /// A deadline allows a wait of Redisson for each waiter ahead, and one for the waiter itself.
 #[test]
 fn a_deadline_grows_with_the_queue() -> Result<()> {

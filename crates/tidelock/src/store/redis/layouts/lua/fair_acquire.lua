@@ -37,6 +37,8 @@ if not own then
   if free and not takes then
     own = hand_over(KEYS[1], ARGV[5], ARGV[2], true) == ARGV[2]
     place = nil -- others may have been removed
+    -- All that were queued may have been dead. A caller that does not wait has no place that the hand-over could find.
+    takes = not own and redis.call('exists', KEYS[1]) == 0 and redis.call('llen', KEYS[3]) == 0
   end
   if not takes and not own then
     local answer = {0, redis.call('pttl', KEYS[1])}
