@@ -89,6 +89,68 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     Ok(())
 }
 
+/// A release declares the lock alone: the other keys of a lock that nobody waits for are missing, and a node refuses a
+/// script with several keys of which one is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_each_kind_are_released_while_their_slot_migrates() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    let names = ["{shop}went", "{shop}stayed"];
+    for kind in ["a lock", "a fair lock", "a plain lock"] {
+        let client = builder(LEASE).connect(&cluster.url()).await?;
+        let locks = names.map(|name| match kind {
+            "a fair lock" => client.fair_lock(name),
+            "a plain lock" => client.plain_lock(name),
+            _ => client.lock(name),
+        });
+        let (went, stayed) = (locks[0].acquire().await?, locks[1].acquire().await?);
+        let target = elsewhere(&cluster)?;
+        let migration = cluster.migration(cluster.slot_of("{shop}")?, target)?;
+        migration.begin()?;
+        migration.move_key(names[0])?;
+        went.release()
+            .await
+            .with_context(|| format!("{kind} that went"))?;
+        stayed
+            .release()
+            .await
+            .with_context(|| format!("{kind} that stayed"))?;
+        for node in [migration.from(), target] {
+            let keys = node.keys()?;
+            let left = keys.iter().find(|key| names.contains(&key.as_str()));
+            ensure!(left.is_none(), "{kind}: {left:?} is left");
+        }
+        migration.move_keys()?;
+        migration.finish()?;
+        // The slot is whole again: it can be acquired.
+        for lock in &locks {
+            let guard = within(SOON, "a grant", lock.acquire()).await??;
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+/// A plain lock whose holder has lost it to another: the release says so, although the node cannot prove by a write to the
+/// tombstone, which is missing, that it is a primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_lock_that_was_taken_is_told_while_its_slot_migrates() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    let client = builder(LEASE * 10).connect(&cluster.url()).await?;
+    let guard = client.plain_lock("{shop}taken").acquire().await?;
+    let migration = cluster.migration(cluster.slot_of("{shop}")?, elsewhere(&cluster)?)?;
+    migration.begin()?;
+    let from = migration.from();
+    from.admin(&["SET", "{shop}taken", "theirs", "PX", "60000"])?;
+    let error = guard.release().await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Lost, "{error}");
+    from.admin(&["DEL", "{shop}taken"])?;
+    migration.move_keys()?;
+    migration.finish()?;
+    Ok(())
+}
+
 /// Takes all slots from a primary and gives them to `heir`, so that it looks like a node that has just joined.
 fn bare<'a>(
     cluster: &Cluster,

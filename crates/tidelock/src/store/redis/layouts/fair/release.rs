@@ -21,10 +21,13 @@ impl Redis {
         let kept = millis(TOMBSTONE_KEPT).to_string();
         let all = [name.as_str(), &queue, &times, &grant, &tombstone];
         let args = [owner, &channel, self.how(), &kept];
+        // While a slot migrates, a node refuses a script with several keys of which one is missing, and a lock for which
+        // nobody waits has no queue. So in a cluster a release declares the lock alone.
+        let declared = if self.router.is_cluster() { 1 } else { 4 };
         let (used, args) = if withdraw {
             (&all[..], &args[..])
         } else {
-            (&all[..4], &args[..3])
+            (&all[..declared], &args[..3])
         };
         let deadline = self.router.deadline();
         let script = &scripts::FAIR_RELEASE;

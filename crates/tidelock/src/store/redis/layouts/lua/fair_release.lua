@@ -1,5 +1,6 @@
 -- Releases a fair lock if this owner holds it, takes the owner out of the queue, and hands a free lock over.
--- KEYS: lock, queue, deadlines, unconfirmed grant, tombstone of this owner (only to withdraw)
+-- KEYS: lock; queue, deadlines, unconfirmed grant (not in a cluster, unless it withdraws); tombstone of this owner (only to
+-- withdraw)
 -- ARGV: owner, channel, how to publish, milliseconds the tombstone stays (only to withdraw)
 -- Returns 1: released. 0: not held by this owner. 3: released, but there is no tombstone, because memory is full.
 -- 4: released, but another kind of lock was taken under the same key.
@@ -30,17 +31,23 @@ if KEYS[5] then
     tell_turn(KEYS[1], behind, ARGV[3])
   end
 end
+-- Whether the lock is there. While its slot migrates, the node refuses a command for a key that it does not have, and so
+-- for one that was just deleted here. Nobody is granted the lock then: the one that is told asks until the slot has moved.
+local function is_there()
+  local there = redis.pcall('exists', KEYS[1])
+  return there == 1 or type(there) == 'table' and not string.find(there.err, 'non local key', 1, true)
+end
 if own == 1 then
-  redis.call('del', KEYS[4])
+  redis.pcall('del', KEYS[4] or named('tidelock:granted:', KEYS[1]))
 end
 local answer = own
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
+if redis.pcall('hexists', KEYS[1], 'mode') == 1 then
   look_after_others(KEYS[1], ARGV[3], own == 1)
   answer = own * 4
-elseif redis.call('exists', KEYS[1]) == 0 then
+elseif not is_there() then
   hand_over(KEYS[1], ARGV[3], nil, true)
   -- Waiters for a lock without a queue, under the same name, listen to the lock's own channel.
-  if own == 1 and redis.call('exists', KEYS[1]) == 0 then
+  if own == 1 and not is_there() then
     tell(ARGV[2], ARGV[3])
   end
 end

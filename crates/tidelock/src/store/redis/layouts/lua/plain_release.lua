@@ -1,6 +1,7 @@
 -- Releases a plain lock if this owner holds it: compare and delete. Except for the tombstone, it uses only commands
 -- that are allowed when memory is full.
--- KEYS: lock, tombstone of this owner (in a cluster, and to withdraw a fenced lock)
+-- KEYS: lock, tombstone of this owner (to withdraw in a cluster, to withdraw a fenced lock, and on a server that wants all
+-- keys declared)
 -- ARGV: owner, the channel of the key's events if they may be on or '', milliseconds a tombstone stays (only to withdraw)
 -- Returns {number of listeners to the key's events}: released. 1: released, no listener. 0: not held by this owner.
 -- 3: released, but there is no tombstone, because memory is full.

@@ -7,7 +7,9 @@ local primary = redis.pcall('pttl', tombstone)
 if type(primary) == 'number' then
   primary = redis.pcall('pexpire', tombstone, primary == -1 and 300000 or math.max(primary, 1))
 end
-if type(primary) == 'table' then
+-- While the slot migrates, a node of a cluster refuses a key that it does not have. It has the slot of the lock, so it is no
+-- replica.
+if type(primary) == 'table' and not string.find(primary.err, 'non local key', 1, true) then
   return primary
 end
 return refused or 0

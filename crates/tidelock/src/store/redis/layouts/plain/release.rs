@@ -1,6 +1,7 @@
 //! Release, withdrawal and forced release of plain locks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::snapshot::Snapshot;
@@ -42,8 +43,15 @@ impl Redis {
     ) -> Result<Reply> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
         let (mut tombstone, mut kept) = (String::new(), String::new());
-        // Declared where the attempt declares it: a proxy that writes a prefix before each key would part the names.
-        if self.declares_tombstone(ticket) {
+        // A withdrawal declares it where the attempt does: a proxy that writes a prefix before each key would part the
+        // names. A release only touches it, if it finds nothing of its own. It declares the lock alone: while the slot
+        // migrates, a node refuses a script with two keys of which one is missing.
+        let declares = if withdraw {
+            self.declares_tombstone(ticket)
+        } else {
+            self.shared.declares_keys.load(Ordering::Relaxed)
+        };
+        if declares {
             tombstone = keys::tombstone(&ticket.name, owner);
         }
         if withdraw {

@@ -56,7 +56,7 @@ pub(crate) static ACQUIRE: Table = Table {
 /// server that has become a replica, and may not have the lock yet, refuses it; otherwise it would wrongly report that
 /// the lock is not held.
 pub(crate) static RELEASE: Table = Table {
-    watch: "$name $tombstone",
+    watch: "$name",
     reads: &["GET $name", "PTTL $name"],
     cases: &[
         ("0=$owner", &["DEL $name"], "w0"),
