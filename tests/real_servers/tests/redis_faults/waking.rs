@@ -77,6 +77,27 @@ async fn a_waiter_whose_subscription_cannot_be_had_again_polls() -> Result<()> {
     shop.nothing_left(vec![holder]).await
 }
 
+/// Each connection for subscriptions is opened, and closed at its first SUBSCRIBE. The pauses between them grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_end_with_a_subscription_are_not_opened_without_a_pause() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let holder = shop.direct().await?;
+    let held = holder.lock("till").acquire().await?;
+    let subscribe = When::command("SUBSCRIBE", "");
+    let cut = shop.proxy.on_each(subscribe, Then::Cut);
+    let waiting = tokio::spawn(shop.client.lock("till").acquire());
+    within(SOON, "a first try", cut.fired()).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let tries = cut.count();
+    ensure!((3..=12).contains(&tries), "{tries} tries in a second");
+    cut.remove();
+    listening(&shop.server, "till").await?;
+    held.release().await?;
+    let guard = within(2 * FAST, "a wake-up", waiting).await???;
+    guard.release().await?;
+    shop.nothing_left(vec![holder]).await
+}
+
 /// T15: the lock is released after a waiter was refused and before its subscription has reached the server, so the
 /// message has no receiver. The waiter retries once after it has subscribed, and gets the lock at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,6 +28,9 @@ const KEPT_IDLE: u32 = 60;
 /// The pause before a subscription that failed for a temporary reason is retried.
 const RESUBSCRIBE_PAUSE: Duration = Duration::from_millis(30);
 
+/// A connection that lasts for so long is not one of many that the server closes at once.
+const STEADY: Duration = Duration::from_secs(1);
+
 /// Runs until no channel on this server is needed any more.
 pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSubConnection>) {
     let mut failures = 0;
@@ -36,23 +39,28 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
         let push_handler = Arc::new(move |push| push_handler.on_push(&own, push));
         match session.endpoint.enter(Some(push_handler)).await {
             Ok(conn) => {
-                failures = 0;
-                if serve(&registry, &session, Arc::new(conn)).await.is_lost() {
+                let opened = registry.timers().now();
+                let is_lost = serve(&registry, &session, Arc::new(conn)).await.is_lost();
+                let is_steady = registry.timers().now().since(opened) >= STEADY;
+                if is_steady || registry.was_served(&session) {
+                    failures = 0;
+                }
+                if is_lost {
                     registry.channel_router.doubt();
                 }
                 registry.disconnected(&session);
+                if is_steady || !is_lost {
+                    continue;
+                }
             }
-            Err(error) => {
-                registry.unreachable(&session, &error);
-                registry
-                    .channel_router
-                    .change(RECONNECT.pause(failures))
-                    .await;
-                failures += 1;
-                // The slot map may have changed, so the channels may belong to another server now.
-                registry.disconnected(&session);
-            }
+            Err(error) => registry.unreachable(&session, &error),
         }
+        // Also after a connection that was opened: a server or a proxy may close each of them at its first SUBSCRIBE.
+        let pause = RECONNECT.pause(failures);
+        registry.channel_router.change(pause).await;
+        failures += 1;
+        // The slot map may have changed, so the channels may belong to another server now.
+        registry.subscribe_again(&session);
     }
 }
 

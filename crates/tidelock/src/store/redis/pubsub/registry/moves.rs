@@ -230,14 +230,19 @@ impl SubscriptionRegistry {
         }
     }
 
+    /// Whether the server has confirmed a subscription on this connection.
+    pub(crate) fn was_served(&self, session: &Arc<PubSubConnection>) -> bool {
+        let state = self.lock();
+        let mut own = state.channels.all().filter(|entry| entry.is_on(session));
+        own.any(|entry| matches!(entry.phase, ChannelPhase::Live | ChannelPhase::Leaving))
+    }
+
     /// Records that the connection is lost: no subscription is live and messages may have been missed. Subscribes again
     /// to the channels that still have a waiter or a caller.
     ///
     /// The waiters of a channel whose last subscription was lost too, before the server had confirmed it, do not know that
     /// they hear nothing: they were armed before. We wake one of them, once, and it polls.
     pub(crate) fn disconnected(self: &Arc<Self>, session: &Arc<PubSubConnection>) {
-        // Discard the commands for the lost connection. `moved` queues new ones.
-        session.orders();
         let (mut state, mut untold) = (self.lock(), Vec::new());
         for &form in self.forms {
             for channel in state.channels.on(form, session) {
@@ -246,17 +251,29 @@ impl SubscriptionRegistry {
                     && entry.missed
                     && !std::mem::replace(&mut entry.told, true)
                 {
-                    untold.push(Arc::clone(&channel));
+                    untold.push(channel);
                 }
-                self.moved(&mut state, form, &channel);
             }
         }
-        self.count(&state);
         drop(state);
+        self.subscribe_again(session);
         // The beat wakes the waiters for fair locks, in their order, and only when the lock is free.
         for channel in untold.iter().filter(|channel| !is_of_turns(channel)) {
             self.wake(channel);
         }
+    }
+
+    /// Queues a SUBSCRIBE for each channel of a lost connection, at the server that serves it now.
+    pub(crate) fn subscribe_again(self: &Arc<Self>, session: &Arc<PubSubConnection>) {
+        // Discard the commands for the lost connection. `moved` queues new ones.
+        session.orders();
+        let mut state = self.lock();
+        for &form in self.forms {
+            for channel in state.channels.on(form, session) {
+                self.moved(&mut state, form, &channel);
+            }
+        }
+        self.count(&state);
     }
 
     /// Records that no connection can be opened. The callers stop waiting and poll.
