@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::engine::lease::hold::Hold;
+use crate::engine::local_queue::last_answer::LastAnswer;
 use crate::engine::runtime::sync::Mutex;
-use crate::store::{LockKind, Name};
+use crate::store::{Caller, LockKind, Name};
 use crate::types::ClientId;
 
 /// An owner that can acquire a lock again while it holds it. Cheap to clone; all clones are the same owner.
@@ -87,10 +88,20 @@ impl fmt::Debug for Owner {
     }
 }
 
+/// An acquisition that takes its turn among those of its owner. It lies above the owner, which knows it only by this trait.
+pub(crate) trait TurnHolder: Caller {
+    /// What the store said to its attempts.
+    fn last_answer(&self) -> LastAnswer;
+
+    /// Takes over what the acquisition before it was told.
+    fn set_last_answer(&self, last: LastAnswer);
+}
+
 /// One name of one [`Owner`]. Its acquisitions take turns, so that the second one re-enters the hold of the first.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerSlot {
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    turn: tokio::sync::Mutex<()>,
+    turn_state: Mutex<TurnState>,
     hold: Mutex<Weak<Hold>>,
     /// The writer that an upgradeable reader has become, or the plain reader that this writer has become. It lies beside
     /// `hold`, and when it ends the owner re-enters that reader again. Otherwise an owner that asks to read after its
@@ -98,7 +109,81 @@ pub(crate) struct OwnerSlot {
     newer: Mutex<Weak<Hold>>,
 }
 
+/// The acquisition that has the turn, and what the one before it was told.
+#[derive(Debug, Default)]
+struct TurnState {
+    /// Weak: a slot must not keep a client. `None`: no acquisition has the turn.
+    holder: Option<Weak<dyn TurnHolder>>,
+    before: LastAnswer,
+}
+
+/// The turn of one acquisition. Its drop leaves what this one was told to the next one.
+pub(crate) struct OwnerTurn<'a> {
+    slot: &'a OwnerSlot,
+    holder: &'a dyn TurnHolder,
+    /// The drop of a struct runs before the drops of its fields, so the next one finds what this one has left.
+    _turn: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Drop for OwnerTurn<'_> {
+    fn drop(&mut self) {
+        let before = self.holder.last_answer();
+        let holder = None;
+        *self.slot.turn_state.lock() = TurnState { holder, before };
+    }
+}
+
 impl OwnerSlot {
+    /// Takes the turn if it is free and nobody waits for it.
+    pub(crate) fn try_turn<'a, H: TurnHolder + 'static>(
+        &'a self,
+        holder: &'a Arc<H>,
+    ) -> Option<OwnerTurn<'a>> {
+        let turn = self.turn.try_lock().ok()?;
+        Some(self.begin_turn(turn, holder))
+    }
+
+    /// Waits for the turn. What the acquisition before this one was told counts until the store answers this one.
+    /// Otherwise a wait that ends right then would say that the store is silent.
+    pub(crate) async fn next_turn<'a, H: TurnHolder + 'static>(
+        &'a self,
+        holder: &'a Arc<H>,
+    ) -> OwnerTurn<'a> {
+        let turn = self.turn.lock().await;
+        holder.set_last_answer(self.last_answer());
+        self.begin_turn(turn, holder)
+    }
+
+    fn begin_turn<'a, H: TurnHolder + 'static>(
+        &'a self,
+        turn: tokio::sync::MutexGuard<'a, ()>,
+        holder: &'a Arc<H>,
+    ) -> OwnerTurn<'a> {
+        self.turn_state.lock().holder = Some(Arc::downgrade(holder) as _);
+        OwnerTurn {
+            slot: self,
+            holder: &**holder,
+            _turn: turn,
+        }
+    }
+
+    fn turn_holder(&self) -> Option<Arc<dyn TurnHolder>> {
+        self.turn_state.lock().holder.as_ref()?.upgrade()
+    }
+
+    /// What the store said to the acquisition that has the turn. If none has it: to the one before.
+    pub(crate) fn last_answer(&self) -> LastAnswer {
+        match self.turn_holder() {
+            Some(holder) => holder.last_answer(),
+            None => self.turn_state.lock().before,
+        }
+    }
+
+    /// Whether the caller of the acquisition that has the turn has left. Its last request is still in flight then.
+    pub(crate) fn is_turn_abandoned(&self) -> bool {
+        self.turn_holder().is_some_and(|holder| holder.has_left())
+    }
+
     /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
         self.newer().or_else(|| held(&self.hold))

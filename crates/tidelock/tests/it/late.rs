@@ -10,7 +10,7 @@ use tidelock::store::{
 };
 use tidelock::test_util::Plug;
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{AcquireOptions, Client, Error, ErrorKind, LostReason, Result};
+use tidelock::{AcquireOptions, Client, Error, ErrorKind, LostReason, Owner, Result};
 
 /// Delays its first reply by this much.
 #[derive(Debug)]
@@ -319,6 +319,69 @@ async fn a_wait_blames_another_owner_only_if_the_store_does() {
     // Freed for a second, and the store does not say who has it.
     let error = waits.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+}
+
+/// The same for the acquisitions of one owner, which take turns. An attempt whose caller has left keeps the turn until the
+/// store gives it up.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_turn_of_an_owner_blames_another_one_only_if_the_store_does() {
+    let mute = Arc::new(AtomicBool::new(false));
+    let hand = Arc::clone(&mute);
+    let second = Duration::from_secs(1);
+    let name = "memory:turns-of-an-owner";
+    let builder = || Client::builder().simulated_time();
+    let other = builder().connect(name).await.unwrap();
+    let client = builder()
+        .connect_to(async move |env| {
+            let store = tidelock::testing::open(name, env).await?;
+            Ok(Twisted::wrap(store, Silent(hand)))
+        })
+        .await
+        .unwrap();
+    let (lock, me) = (client.lock("a"), Owner::new());
+    let mine = |limit| AcquireOptions::new().owner(&me).wait(limit);
+    let kind = |limit| {
+        let answer = lock.acquire_with(mine(limit));
+        async move { answer.await.map(drop).unwrap_err().kind() }
+    };
+    mute.store(true, Ordering::SeqCst);
+    assert_eq!(kind(second / 10).await, ErrorKind::OutcomeUnknown);
+    let tried = lock.try_acquire_with(AcquireOptions::new().owner(&me));
+    let tried = tried.await.map(|guard| guard.is_some()).unwrap_err();
+    assert_eq!(tried.kind(), ErrorKind::Unavailable, "{tried}");
+    assert_eq!(kind(second).await, ErrorKind::Unavailable);
+    // The attempt that was under way takes effect now, and its lock is released.
+    mute.store(false, Ordering::SeqCst);
+    let held = lock.acquire_with(mine(second)).await.unwrap();
+    held.release().await.unwrap();
+    // Another client holds the lock. The first wait is told so, and the store is silent when the second one gets the turn.
+    let held = other.lock("a").acquire().await.unwrap();
+    let waits = join_all([second; 3].map(kind));
+    let (kinds, ()) = tokio::join!(waits, async {
+        tokio::time::sleep(second * 9 / 10).await;
+        mute.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(kinds, [ErrorKind::TimedOut; 3]);
+    mute.store(false, Ordering::SeqCst);
+    held.release().await.unwrap();
+}
+
+/// The turn of an owner may be with a future that is kept and not polled.
+#[tokio::test(start_paused = true)]
+async fn a_close_ends_a_wait_for_the_turn_of_an_owner() {
+    let builder = Client::builder().simulated_time();
+    let client = builder.connect("memory:").await.unwrap();
+    let (lock, me) = (client.lock("a"), Owner::new());
+    let held = lock.acquire().await.unwrap();
+    let mine = || lock.acquire_with(AcquireOptions::new().owner(&me));
+    let mut kept = Box::pin(mine());
+    assert!(futures_util::poll!(kept.as_mut()).is_pending());
+    let second = Duration::from_secs(1);
+    let waits = tokio::time::timeout(second, mine());
+    let (answer, _) = tokio::join!(waits, client.close(Duration::ZERO));
+    let error = answer.expect("it ends").map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    drop((kept, held));
 }
 
 /// An acquire without a reply may lie in the buffers of a frozen server, and be granted for a whole lease when it resumes. So

@@ -13,8 +13,8 @@ use crate::engine::instruments::AcquireEnd;
 use crate::engine::local_queue::leader::Leader;
 use crate::engine::local_queue::queue::Joined;
 use crate::engine::local_queue::waiter::{Notification, WaiterFuture};
-use crate::error::{Error, ErrorKind};
-use crate::owner::Owner;
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::{OwnerSlot, OwnerTurn};
 use crate::store::BoxFuture;
 
 /// A running acquisition.
@@ -29,8 +29,8 @@ pub(crate) enum AcquirePath {
 impl AcquirePath {
     /// Re-enters the hold of the given owner if it has one. Otherwise acquires the lock.
     pub(crate) fn enter(request: Arc<AcquireRequest>) -> Self {
-        match request.options.owner.clone() {
-            Some(owner) => Self::Asks(Box::pin(enter_as(owner, request))),
+        match request.owner_slot() {
+            Some(slot) => Self::Asks(Box::pin(enter_as(slot, request))),
             None if request.upgrade_of.is_some() => Self::Asks(Box::pin(enter_new(request))),
             None => Self::queue_up(request),
         }
@@ -66,31 +66,16 @@ impl AcquirePath {
     }
 }
 
-async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
-    let AcquireRequest {
-        context,
-        name,
-        terms,
-        ..
-    } = &*request;
-    let slot = owner.slot(
-        context.core.mint.client(),
-        context.store.set(),
-        terms.kind,
-        name,
-    );
+async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> AcquireResult {
+    let AcquireRequest { context, terms, .. } = &*request;
     // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it. Otherwise
     // both would ask the store, and the second would wait for its own owner.
-    let _turn = if request.only_asks() {
-        match slot.turn.try_lock() {
-            Ok(turn) => turn,
-            Err(_) => return Ok(None),
-        }
-    } else {
-        // For a wait that ends here: another acquisition of this owner is ahead.
-        let now = context.core.timers.now();
-        request.waiter.answered(true, now);
-        slot.turn.lock().await
+    let turn = match slot.try_turn(&request) {
+        None => wait_for_turn(&slot, &request).await?,
+        turn => turn,
+    };
+    let Some(_turn) = turn else {
+        return Ok(None);
     };
     let (upgrades, downgrades) = (request.upgrade_of.is_some(), request.downgrade_of.is_some());
     let current = match (upgrades, downgrades) {
@@ -123,6 +108,37 @@ async fn enter_as(owner: Owner, request: Arc<AcquireRequest>) -> AcquireResult {
         }
     }
     Ok(hold)
+}
+
+/// Waits until the acquisition is the next one of its owner. `None`: with a zero wait, another one is ahead.
+async fn wait_for_turn<'a>(
+    slot: &'a OwnerSlot,
+    request: &'a Arc<AcquireRequest>,
+) -> Result<Option<OwnerTurn<'a>>> {
+    let core = &request.context.core;
+    let turn = async {
+        if !request.only_asks() {
+            return Ok(Some(slot.next_turn(request).await));
+        }
+        // A caller that has left wants nothing more. Its last request is in flight, and may bring a lock that is released
+        // at once. So "not free" would be wrong, and the store gives up that request after a response timeout.
+        if !slot.is_turn_abandoned() {
+            return Ok(None);
+        }
+        let limit = core.settings.response_timeout;
+        match core.timers.limit(limit, slot.next_turn(request)).await {
+            None if slot.is_turn_abandoned() => Err(Error::new(ErrorKind::Unavailable).because(
+                "the store has not answered an earlier attempt of this owner, whose caller has left",
+            )),
+            turn => Ok(turn),
+        }
+    };
+    // The one that has the turn may be a future that is kept and not polled.
+    tokio::select! {
+        biased;
+        turn = turn => turn,
+        () = core.steward.closed.happened() => Err(Error::new(ErrorKind::Closed)),
+    }
 }
 
 /// Acquires a hold of its own. An upgrade does so only if no other one of its reader waits or has succeeded. One of the

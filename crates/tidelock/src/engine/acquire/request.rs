@@ -10,10 +10,12 @@ use crate::engine::acquire::context::LockContext;
 use crate::engine::acquire::upgrade_claim::UpgradeClaim;
 use crate::engine::instruments::{AcquireEnd, Instruments};
 use crate::engine::lease::hold::{Hold, Successor};
+use crate::engine::local_queue::last_answer::LastAnswer;
 use crate::engine::local_queue::leader::AcquireTerms;
 use crate::engine::local_queue::waiter::{Notification, QueuedRequest, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
+use crate::owner::{OwnerSlot, TurnHolder};
 use crate::store::{Caller, LockKind, Name, OwnerId};
 
 /// The part of the response timeout for which an attempt may be without an answer before a wait that ends blames the
@@ -163,6 +165,14 @@ impl AcquireRequest {
         self.patience().is_zero()
     }
 
+    /// The slot of its owner for this lock. `None`: it has no owner.
+    pub(crate) fn owner_slot(&self) -> Option<Arc<OwnerSlot>> {
+        let owner = self.options.owner.as_ref()?;
+        let LockContext { core, store, .. } = &*self.context;
+        let client = core.mint.client();
+        Some(owner.slot(client, store.set(), self.terms.kind, &self.name))
+    }
+
     /// Refuses if the client is closed. Call it after the request has joined the local queue: a close that we do not
     /// see here comes later, and calls every waiter of the queue. In the other order, a close between the two would
     /// miss this waiter.
@@ -197,7 +207,10 @@ impl AcquireRequest {
             ..
         } = &*self.context;
         let queue = queues.as_ref().map(|queues| queues.last_answer(&self.name));
+        // A wait for the turn among the acquisitions of its owner relies on the one that has it.
+        let ahead = self.owner_slot().map(|slot| slot.last_answer());
         let last = self.waiter.last_answer().or(queue.unwrap_or_default());
+        let last = last.or(ahead.unwrap_or_default());
         let tolerance = core.settings.response_timeout / TOLERATED_SILENCE;
         if last.is_held(core.timers.now(), tolerance) {
             return Error::new(ErrorKind::TimedOut);
@@ -259,6 +272,16 @@ impl Successor for AcquireRequest {
 impl Caller for AcquireRequest {
     fn has_left(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
+    }
+}
+
+impl TurnHolder for AcquireRequest {
+    fn last_answer(&self) -> LastAnswer {
+        self.waiter.last_answer()
+    }
+
+    fn set_last_answer(&self, last: LastAnswer) {
+        self.waiter.set_last_answer(last);
     }
 }
 

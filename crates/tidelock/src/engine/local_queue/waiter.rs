@@ -117,6 +117,11 @@ impl Waiter {
         self.lock().last_answer
     }
 
+    /// Takes over what another request for the same lock was told.
+    pub(crate) fn set_last_answer(&self, last: LastAnswer) {
+        self.lock().last_answer = last;
+    }
+
     /// Refuses all later notifications, and returns one that was not taken.
     fn leave(&self) -> Option<Notification> {
         let mut state = self.lock();
