@@ -137,6 +137,7 @@ impl<'a> AcquireLoop<'a> {
     fn new(request: &'a Arc<AcquireRequest>, mut leader: Option<Leader>) -> Self {
         let mut pending = PendingTicket::new(request);
         let mut waiting = match &request.context.queues {
+            Some(_) if leader.is_some() => WaitState::leading(),
             Some(_) => WaitState::default(),
             None => WaitState::without_queue(request.context.core.settings.lease / 3),
         };

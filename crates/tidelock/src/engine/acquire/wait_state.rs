@@ -7,6 +7,9 @@
 //! The waiters of a set, and those for permits on Redis, have no local queue, whose steward passes over a waiter that is kept and not polled. So each of
 //! them asks for itself after a while. Otherwise one such waiter would take the only wake, or would be the lookout that
 //! does not poll, and all others of this process would sleep although the lock is free.
+//!
+//! The leader of a local queue asks for itself at each recheck. A former leader that was passed over, and is kept and not
+//! polled, stays the lookout, and nobody would ask in its place.
 
 use std::time::Duration;
 
@@ -36,6 +39,8 @@ pub(crate) struct WaitState {
     /// After what time this waiter asks for itself, whatever the other waiters of this process do. `None`: it has a local
     /// queue, or a position of its own in the store.
     asks_after: Option<Duration>,
+    /// It leads a local queue, so it asks for itself at each recheck. A process has one such waiter per name.
+    leads: bool,
 }
 
 impl WaitState {
@@ -45,6 +50,19 @@ impl WaitState {
             asks_after: Some(asks_after),
             ..Self::default()
         }
+    }
+
+    /// The leader of a local queue.
+    pub(crate) fn leading() -> Self {
+        Self {
+            leads: true,
+            ..Self::default()
+        }
+    }
+
+    /// After what time this waiter asks for itself, if the next recheck comes after `recheck`.
+    fn own_recheck(&self, recheck: Duration) -> Option<Duration> {
+        self.asks_after.or(self.leads.then_some(recheck))
     }
 
     /// Takes the wake of the former leader.
@@ -85,9 +103,10 @@ impl WaitState {
 
     /// The wake to sleep on, for at most `recheck`. `None`: the store could not arm a wake this time.
     pub(crate) fn sleep(&mut self, recheck: Duration) -> Option<&mut Wake> {
+        let own = self.own_recheck(recheck);
         let wake = self.wake.as_mut()?;
         wake.recheck_after(recheck);
-        Some(asking_after(wake, self.asks_after))
+        Some(asking_after(wake, own))
     }
 
     /// As [`sleep`](Self::sleep), for a store that does not always wake, or that wakes for only some members of a set.
@@ -109,6 +128,7 @@ impl WaitState {
                 .min(LONGEST_PAUSE),
         };
         let recheck = recheck.min(pause);
+        let own = self.own_recheck(recheck);
         let wake = if let Some(wake) = &mut self.wake {
             wake.recheck_after(recheck);
             wake
@@ -117,7 +137,7 @@ impl WaitState {
             poll_wake.look_after(recheck);
             poll_wake
         };
-        asking_after(wake, self.asks_after)
+        asking_after(wake, own)
     }
 }
 

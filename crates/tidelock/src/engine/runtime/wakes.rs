@@ -7,7 +7,8 @@
 //! 2. A message of the store wakes the oldest waiter of the channel that has no wake yet. That waiter asks again.
 //! 3. A message may be lost. So the oldest waiter of a channel, the lookout, also asks again at the channel's recheck
 //!    time. One timer serves all waiters of the channel.
-//! 4. A waiter with a recheck time of its own asks again at that time too, if it is not the lookout.
+//! 4. A waiter with a recheck time of its own asks again at that time too: the lookout may be a future that is kept and
+//!    not polled, and other waiters may postpone the channel's time.
 //!
 //! ```text
 //!                 wake_one, wake_all, wake_each
@@ -163,14 +164,16 @@ impl WakeChannels {
         wake_all(wakers);
     }
 
-    /// Wakes the oldest waiter of every channel, even if it has a wake. Call it after a reconnect: any message may have
-    /// been missed.
+    /// Wakes the oldest waiter of every channel, even if it has a wake, and the oldest one that has none. Call it after a
+    /// reconnect: any message may have been missed. Two of them, because the oldest may be a future that is kept and not
+    /// polled.
     pub fn wake_each(&self) {
-        let wakers: Vec<Waker> = self
-            .lock()
-            .values_mut()
-            .filter_map(|entry| entry.waiters.first_entry()?.get_mut().wake())
-            .collect();
+        let mut wakers: Vec<Waker> = Vec::new();
+        for entry in self.lock().values_mut() {
+            let oldest = entry.waiters.values_mut().next();
+            wakers.extend(oldest.and_then(WakeWaiter::wake));
+            wakers.extend(entry.wake_next());
+        }
         wake_all(wakers);
     }
 
@@ -216,7 +219,7 @@ pub struct Wake {
     part: usize,
     /// It rechecks for itself, and does not leave that to the lookout.
     alone: bool,
-    /// Its own recheck time: always if it is `alone`, otherwise while it is not the lookout.
+    /// Its own recheck time. If it is the lookout and not `alone`, the channel's time counts too.
     own_recheck: Option<BootInstant>,
 }
 
@@ -281,8 +284,8 @@ impl Wake {
         }
     }
 
-    /// Lets this waiter ask again after that time even if it is not the lookout: the lookout, or the waiter that got the
-    /// wake, may be a future that is kept and not polled.
+    /// Lets this waiter ask again after that time, whether it is the lookout or not: the lookout, or the waiter that got the
+    /// wake, may be a future that is kept and not polled. And those that ask for themselves postpone the channel's time.
     pub(crate) fn recheck_at_latest(&mut self, time: Duration) {
         if !self.alone {
             self.own_recheck = Some(self.signals.0.timers.now() + time);
@@ -334,11 +337,8 @@ impl Wake {
             self.unanswered = true;
             return Poll::Ready(());
         }
-        let recheck = if lookout && !self.alone {
-            recheck
-        } else {
-            self.own_recheck
-        };
+        let of_channel = recheck.filter(|_| lookout && !self.alone);
+        let recheck = of_channel.into_iter().chain(self.own_recheck).min();
         if let Some(at) = recheck {
             if self.timer.as_ref().is_none_or(|timer| timer.due() != at) {
                 self.timer = Some(signals.0.timers.at(at));

@@ -63,29 +63,48 @@ async fn a_waiter_that_does_not_come_is_passed_over() {
     }
 }
 
-/// The same for a leader that is not polled any more: the next waiter in the local queue makes its own attempt then.
+/// The same for a leader that is not polled any more: the next waiter in the local queue makes its own attempt then. Also
+/// a later leader asks for itself: the one that was passed over stays the first waiter for a message.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stops_is_passed_over() {
-    let store = store();
-    let (here, there) = (client(&store).await, client(&store).await);
-    let held = there.lock("a").acquire().await.unwrap();
-    let lock = here.lock("a");
-    let mut idle = Box::pin(lock.acquire());
-    for _ in 0..5 {
-        assert!(futures_util::poll!(idle.as_mut()).is_pending());
-        sleep(Duration::from_millis(1)).await;
+    for spins in [false, true] {
+        let store = store();
+        let here = client(&store).await;
+        let (there, plug) = counted(builder(), &store).await;
+        let of = |client: &Client| {
+            if spins {
+                client.spin_lock("a")
+            } else {
+                client.lock("a")
+            }
+        };
+        let held = of(&there).acquire().await.unwrap();
+        let lock = of(&here);
+        let mut idle = Box::pin(lock.acquire());
+        for _ in 0..5 {
+            assert!(futures_util::poll!(idle.as_mut()).is_pending());
+            sleep(Duration::from_millis(1)).await;
+        }
+        held.release().await.unwrap();
+        let (tasks, order) = crowd(&lock, 4, Duration::ZERO).await;
+        timeout(SECOND * 41, tasks.join_all())
+            .await
+            .expect("they get it");
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+        assert!(lock.acquire().await.unwrap().release().await.is_ok());
+        // A holder that dies sends no message.
+        let dies = of(&there).acquire().await.unwrap();
+        let (tasks, _) = crowd(&lock, 1, Duration::ZERO).await;
+        plug.pull();
+        timeout(SECOND * 41, tasks.join_all())
+            .await
+            .expect("the next leader asks for itself");
+        drop(dies);
+        // The idle waiter has lost the leadership, so dropping it must not disturb anybody.
+        drop(idle);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        assert!(here.is_idle());
     }
-    held.release().await.unwrap();
-    let (tasks, order) = crowd(&lock, 4, Duration::ZERO).await;
-    timeout(SECOND * 41, tasks.join_all())
-        .await
-        .expect("they get it");
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
-    assert!(lock.acquire().await.unwrap().release().await.is_ok());
-    // The idle waiter has lost the leadership, so dropping it must not disturb anybody.
-    drop(idle);
-    lock.acquire().await.unwrap().release().await.unwrap();
-    assert!(here.is_idle());
 }
 
 /// The same for the waiters of a set, which have no local queue: each of them asks for itself after a third of the lease.

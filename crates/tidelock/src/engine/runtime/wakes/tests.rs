@@ -236,6 +236,41 @@ async fn a_waiter_rechecks_at_its_own_time_if_the_lookout_does_not() {
     assert!(second.is_woken() && !third.is_woken());
 }
 
+/// The other waiters ask for themselves too, and the store tells them later times.
+#[tokio::test(start_paused = true)]
+async fn the_lookout_rechecks_at_its_own_time_if_others_postpone_that_of_the_channel() {
+    let signals = WakeChannels::new(Timers::new(Clock::Simulated), |_| {});
+    let (mut lookout, mut other) = (Sleeper::new(&signals), signals.arm("a"));
+    lookout.wake.recheck_after(Duration::from_secs(2));
+    lookout.wake.recheck_at_latest(Duration::from_secs(3));
+    assert!(!lookout.is_woken());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    other.recheck_after(Duration::from_secs(60));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(!lookout.is_woken());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(lookout.is_woken());
+}
+
+/// The oldest waiter may be a future that is kept and not polled.
+#[test]
+fn a_reconnect_wakes_a_waiter_behind_one_that_is_not_polled() {
+    let signals = WakeChannels::new(Timers::new(Clock::Boot), |_| {});
+    let mut waiters = [(); 3].map(|()| Sleeper::new(&signals));
+    for waiter in &mut waiters {
+        assert!(!waiter.is_woken());
+    }
+    for times in [1, 2] {
+        signals.wake_each();
+        let all = waiters.each_ref().map(Sleeper::times);
+        assert_eq!(all, [1, times, 0]);
+        let [_, second, _] = &mut waiters;
+        assert!(second.is_woken());
+        second.wake.answered();
+        assert!(!second.is_woken());
+    }
+}
+
 #[test]
 fn a_channel_is_watched_as_long_as_it_has_a_waiter() {
     let idle = Arc::<AtomicUsize>::default();
