@@ -90,7 +90,7 @@ impl GuestContext for LockContext {
         // Registered before the removal. Otherwise a `close` of this client would see neither the hold nor the release,
         // and would not wait for it.
         let _in_flight = steward.in_flight();
-        let entry = steward.table.remove(entry);
+        let entry = steward.table.remove_by_close(entry);
         entry.map(|entry| steward.end_by_close(entry)).is_some()
     }
 }

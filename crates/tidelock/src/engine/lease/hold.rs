@@ -17,7 +17,7 @@ use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::guests::Guest;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
 use crate::engine::lease::pending_release::PendingRelease;
-use crate::engine::lease::status::{HoldEnd, HoldStatus};
+use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::steward::{StewardCommand, StewardHandle};
 use crate::engine::lease::upgrade_slot::UpgradeSlot;
 use crate::engine::store_handle::StoreHandle;
@@ -154,10 +154,10 @@ impl Hold {
         self.is_written.store(true, Ordering::SeqCst);
     }
 
-    /// Whether `close` has already sent the release. Then we send nothing: the steward may have ended.
+    /// Whether a `close` releases the hold. Then we send nothing: the second release would find nothing, and the steward
+    /// may have ended. Ask after [`disarm`](Self::disarm): until then a `close` may still take the hold.
     pub(crate) fn was_released_by_close(&self) -> bool {
-        let gone = self.status.check(self.context.steward().timers.clock());
-        gone == Some(HoldEnd::Lost(LostReason::Closed))
+        self.status.is_taken_by_close()
     }
 
     /// The release of this hold by the steward. The leader term ends after its first request.
@@ -177,15 +177,20 @@ impl Hold {
         }
     }
 
-    /// Removes the hold from the lease table and ends its status; the drop does nothing from here on. False: it was
-    /// disarmed before. `outcome`: how it ends, unless it was lost before.
+    /// Removes the hold from the lease table and ends its status; the drop does nothing from here on. If a `close` has
+    /// removed it, it is lost. False: it was disarmed before. `outcome`: how it ends, unless it was lost before.
     pub(crate) fn disarm(&self, outcome: HoldOutcome) -> bool {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
         }
         let steward = self.context.steward();
         steward.table.remove(self.entry);
-        self.status.end();
+        if self.status.is_taken_by_close() {
+            // It may not have told the holder yet.
+            self.status.lose(LostReason::Closed);
+        } else {
+            self.status.end();
+        }
         self.status.record_end(&steward.instruments, outcome);
         true
     }

@@ -26,10 +26,13 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     let _guest = hold.guest.upgrade();
     // Bound again, so that a cancellation ends the term before `close` stops waiting for this release.
     let term = term;
-    let refusal = hold.status.refusal();
+    let mut refusal = hold.status.refusal();
     if !hold.disarm(HoldOutcome::Released) {
         leader_term::end(term);
         return Ok(());
+    }
+    if hold.was_released_by_close() {
+        refusal = hold.status.refusal(); // a close may have taken the hold in between
     }
     if let Some(lost) = refusal {
         // The hold is lost, but its lease may still stand in the store. We release it, so that other clients need not
@@ -95,3 +98,6 @@ pub(crate) fn in_background_if_held(mut hold: Arc<Hold>) {
         leader_term::end(term);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@
 //! 2. `valid_until`, `proved_at` and `failed_at` never decrease: replies may arrive out of order.
 //! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
-use crate::engine::runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub(crate) struct HoldStatus {
     since: AtomicU64,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
     state: AtomicU8,
+    /// A client that closes has removed the hold from the lease table, and releases it. Written under the table's lock.
+    taken_by_close: AtomicBool,
     /// Notifies the listeners. Created for the first one, because most holds end without a listener.
     event: OnceLock<Arc<Event>>,
     clock: Clock,
@@ -76,6 +78,7 @@ impl HoldStatus {
             pace: None,
             since: AtomicU64::new(0),
             state: AtomicU8::new(HELD),
+            taken_by_close: AtomicBool::new(false),
             event: OnceLock::new(),
             clock,
             bond: None,
@@ -232,6 +235,16 @@ impl HoldStatus {
         let _ = self
             .state
             .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// A client that closes has removed the hold from the lease table. Call it with that, under the table's lock.
+    pub(crate) fn take_by_close(&self) {
+        self.taken_by_close.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a client that closes releases the hold. It is final once the hold is out of the lease table.
+    pub(crate) fn is_taken_by_close(&self) -> bool {
+        self.taken_by_close.load(Ordering::SeqCst)
     }
 
     /// Counts a hold that begins now, by a grant.

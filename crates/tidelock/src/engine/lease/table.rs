@@ -31,7 +31,10 @@
 //!    table; step 2 then only moves the entry. It is later only if a bond was severed. The bond reports that itself.
 //! 3. `next_check_at` is never later than the first instant in `order`. It may be earlier.
 //! 4. No id is used twice. A reply that comes after its entry was removed therefore changes nothing.
-//! 5. After `abandon` no hold starts: `insert` reports it lost, and `hand_over` refuses. Otherwise nobody would report
+//! 5. Whoever removes an entry decides about the release. If a client that closes removes it, the status says so from
+//!    then on, and the holder sends no release of its own. Otherwise the second of two releases would find nothing, which
+//!    looks like a loss.
+//! 6. After `abandon` no hold starts: `insert` reports it lost, and `hand_over` refuses. Otherwise nobody would report
 //!    its loss.
 //!
 //! Lock order: callers hold no lock of the local queues. Under the table's lock we take only the lock of a bond's
@@ -171,8 +174,20 @@ impl LeaseTable {
 
     /// Removes an entry. `None`: it was removed before.
     pub(crate) fn remove(&self, id: u64) -> Option<LeaseEntry> {
+        self.take(id, |_| {})
+    }
+
+    /// As [`remove`](Self::remove), because a client has closed: the caller releases the lock.
+    pub(crate) fn remove_by_close(&self, id: u64) -> Option<LeaseEntry> {
+        self.take(id, HoldStatus::take_by_close)
+    }
+
+    fn take(&self, id: u64, mark: impl FnOnce(&HoldStatus)) -> Option<LeaseEntry> {
         let mut inner = self.lock();
         let entry = inner.forget(id);
+        if let Some(entry) = &entry {
+            mark(&entry.status);
+        }
         let empty = inner.entries.is_empty();
         drop(inner);
         if empty {
@@ -186,11 +201,15 @@ impl LeaseTable {
         self.emptied.until(|| self.len() == 0).await;
     }
 
-    /// Removes and returns all entries. None of them is renewed any more.
+    /// Removes and returns all entries, because the client has closed: the caller releases their locks. None of them is
+    /// renewed any more.
     pub(crate) fn drain(&self) -> Vec<LeaseEntry> {
         let mut inner = self.lock();
         inner.order.clear();
-        let all = inner.entries.drain().map(|(_, (_, entry))| entry).collect();
+        let all: Vec<LeaseEntry> = inner.entries.drain().map(|(_, (_, entry))| entry).collect();
+        for entry in &all {
+            entry.status.take_by_close();
+        }
         drop(inner);
         self.emptied.notify();
         all
