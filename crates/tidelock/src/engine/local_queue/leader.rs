@@ -24,20 +24,21 @@ pub(crate) struct AcquireTerms {
     pub(crate) delay: Duration,
 }
 
-/// The local queues, as a leader and a waiter know them: both lie below the queues.
+/// The local queues, as a leader and a waiter know them: both lie below the queues. The number of a leader that was
+/// replaced has no effect: its waiters rely on the new one.
 pub(crate) trait LeaderQueues: Send + Sync {
     /// The leader sends an attempt. Returns how many fencing tokens to reserve for hand-offs: zero if nobody waits now.
-    fn asks(&self, name: &Name) -> u32;
+    fn asks(&self, name: &Name, leader: u64) -> u32;
 
     /// The store has refused the attempt of the leader: another owner holds the lock.
-    fn refused(&self, name: &Name);
+    fn refused(&self, name: &Name, leader: u64);
 
     /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
     /// `None`: the store answers again.
-    fn last_error(&self, name: &Name, error: Option<&Error>);
+    fn last_error(&self, name: &Name, leader: u64, error: Option<&Error>);
 
     /// Ends all waits with this error: the store has not answered for too long.
-    fn dismiss(&self, name: &Name, error: &Error);
+    fn dismiss(&self, name: &Name, leader: u64, error: &Error);
 
     /// Begins a leader term, if the task with that number leads.
     fn begin(
@@ -114,13 +115,13 @@ impl Leader {
             return 0;
         }
         let queues = self.queues.as_ref();
-        queues.map_or(0, |queues| queues.asks(&self.name))
+        queues.map_or(0, |queues| queues.asks(&self.name, self.number))
     }
 
     /// The store has refused the attempt: another owner holds the lock.
     pub(crate) fn refused(&self) {
         if let Some(queues) = &self.queues {
-            queues.refused(&self.name);
+            queues.refused(&self.name, self.number);
         }
     }
 
@@ -137,14 +138,14 @@ impl Leader {
     /// Gives the waiters the error that keeps the store from answering. `None`: the store answers again.
     pub(crate) fn last_error(&self, error: Option<&Error>) {
         if let Some(queues) = &self.queues {
-            queues.last_error(&self.name, error);
+            queues.last_error(&self.name, self.number, error);
         }
     }
 
     /// Ends the waits of all waiters with this error: the store has not answered for too long.
     pub(crate) fn fail(&self, error: &Error) {
         if let Some(queues) = &self.queues {
-            queues.dismiss(&self.name, error);
+            queues.dismiss(&self.name, self.number, error);
         }
     }
 

@@ -9,34 +9,34 @@ use std::task::Waker;
 
 use crate::engine::lease::leader_term::LeaderTerm;
 use crate::engine::local_queue::leader::{GrantedTerm, LeaderQueues};
-use crate::engine::local_queue::queue::{LocalQueues, TermLimits};
+use crate::engine::local_queue::queue::{LocalQueue, LocalQueues, LocalQueuesState, TermLimits};
 use crate::engine::local_queue::waiter::{Notification, QueuedRequest};
 use crate::engine::runtime::wakers::wake_all;
 use crate::error::Error;
 use crate::store::{Name, Wake};
 
 impl LeaderQueues for LocalQueues {
-    fn asks(&self, name: &Name) -> u32 {
+    fn asks(&self, name: &Name, leader: u64) -> u32 {
         let now = self.timers.now();
         let mut inner = self.lock();
-        let Some(queue) = inner.queues.get_mut(name) else {
+        let Some(queue) = inner.led_by(name, leader) else {
             return 0;
         };
         queue.last_answer.asked(now);
         if queue.waits() { self.rules.times } else { 0 }
     }
 
-    fn refused(&self, name: &Name) {
+    fn refused(&self, name: &Name, leader: u64) {
         let now = self.timers.now();
-        if let Some(queue) = self.lock().queues.get_mut(name) {
+        if let Some(queue) = self.lock().led_by(name, leader) {
             queue.last_answer.answered(true, now);
         }
     }
 
-    fn last_error(&self, name: &Name, error: Option<&Error>) {
+    fn last_error(&self, name: &Name, leader: u64, error: Option<&Error>) {
         let now = self.timers.now();
         let mut inner = self.lock();
-        let Some(queue) = inner.queues.get_mut(name) else {
+        let Some(queue) = inner.led_by(name, leader) else {
             return;
         };
         if error.is_some() {
@@ -53,9 +53,9 @@ impl LeaderQueues for LocalQueues {
         }
     }
 
-    fn dismiss(&self, name: &Name, error: &Error) {
+    fn dismiss(&self, name: &Name, leader: u64, error: &Error) {
         let mut inner = self.lock();
-        let queue = inner.queues.get_mut(name);
+        let queue = inner.led_by(name, leader);
         let Some(waiters) = queue.and_then(|queue| queue.waiters.as_mut()) else {
             return;
         };
@@ -129,6 +129,15 @@ impl LeaderQueues for LocalQueues {
         let request = waiters.and_then(|waiters| waiters.waiting.remove(&waiter));
         drop(inner);
         drop(request);
+    }
+}
+
+impl LocalQueuesState {
+    /// The queue, if the task with that number leads it. What a task that was passed over is told must not reach the
+    /// waiters of another leader, which may have the lock.
+    fn led_by(&mut self, name: &Name, leader: u64) -> Option<&mut LocalQueue> {
+        let queue = self.queues.get_mut(name);
+        queue.filter(|queue| queue.is_led_by(leader))
     }
 }
 

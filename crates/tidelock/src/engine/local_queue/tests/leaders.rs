@@ -144,3 +144,31 @@ async fn the_waiters_have_the_error_of_the_store_until_it_answers() {
     leader.last_error(None);
     assert!(!has_error(&before) && !has_error(&after));
 }
+
+/// Otherwise the waits would end with the error of a task that was passed over, although the one that leads has answers.
+#[tokio::test(start_paused = true)]
+async fn what_a_former_leader_is_told_does_not_reach_the_waiters() {
+    const TOLERANCE: Duration = Duration::from_millis(10);
+    let queues = queues();
+    let is_held = || {
+        let last = queues.last_answer(&name("a"));
+        last.is_held(Clock::Simulated.now(), TOLERANCE)
+    };
+    let mut former = leads(&queues, "a");
+    let mut waiter = waits(&queues, "a");
+    let mut leader = queues.take_leadership(&name("a"));
+    // The first call of a new leader does not look at the queue.
+    assert_eq!([former.asks(), former.asks()], [0, 0]);
+    assert!(leader.asks() > 0);
+    former.refused();
+    assert!(!is_held());
+    leader.refused();
+    let error = Error::new(ErrorKind::Unavailable);
+    former.last_error(Some(&error));
+    assert!(is_held());
+    assert!(waiter.request().waiter().take_last_error().is_none());
+    former.fail(&error);
+    assert!(told(&mut waiter).is_none());
+    leader.fail(&error);
+    assert!(matches!(told(&mut waiter), Some(Notification::Failed(_))));
+}
