@@ -374,7 +374,8 @@ impl Client {
         let asked = async {
             self.0.refuse_if_closed()?;
             let sequencers = sequencers.ok_or_else(sequencer::unsupported)?;
-            sequencers.verify(name, generation).await
+            let verified = sequencers.verify(name, generation);
+            self.0.steward.answered(verified).await
         };
         asked
             .await
@@ -428,13 +429,16 @@ impl Client {
         core.refuse_if_closed()?;
         let name = Name::new(format!("{}{PING}", core.settings.prefix))?;
         let (store, limit) = (&core.home.store, core.settings.response_timeout);
-        let read = core.timers.limit(limit, store.front().inspect(&name)).await;
-        let answer = read.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Unavailable)
-                .because(format!("no answer to a ping within {limit:?}")))
-        });
-        store.heard(&name, &answer);
-        match answer {
+        let asked = async {
+            let read = core.timers.limit(limit, store.front().inspect(&name)).await;
+            let answer = read.unwrap_or_else(|| {
+                Err(Error::new(ErrorKind::Unavailable)
+                    .because(format!("no answer to a ping within {limit:?}")))
+            });
+            store.heard(&name, &answer);
+            answer
+        };
+        match core.steward.answered(asked).await {
             // Something else stands at that name: the store has answered.
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(()),
             answer => answer.map(drop).map_err(Error::without_effect),
@@ -467,7 +471,8 @@ impl Client {
     /// ```
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
-        self.0.home.store.front().diagnose().await
+        let asked = self.0.home.store.front().diagnose();
+        self.0.steward.answered(asked).await
     }
 
     /// What this client has counted since it connected: acquires, waits, losses, and how long they took. Sends no

@@ -72,8 +72,10 @@ impl Count {
     pub(crate) async fn read(&self) -> Result<i64> {
         let name = self.lock.checked_name()?;
         let read = async {
-            self.lock.context.core.refuse_if_closed()?;
-            self.read_once(self.counts()?, &name).await
+            let core = &self.lock.context.core;
+            core.refuse_if_closed()?;
+            let read = self.read_once(self.counts()?, &name);
+            core.steward.answered(read).await
         };
         read.await.map_err(|error| error.on_lock(&name))
     }

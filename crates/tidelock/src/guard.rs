@@ -364,11 +364,15 @@ impl Guard {
         // it has.
         let sent = steward.timers.now();
         let batch = [hold.granted().renewal(lease)];
-        let answers = hold.context.store().front().renew(&batch).await;
-        hold.context
-            .store()
-            .heard(&hold.granted().ticket.name, &answers);
-        match answers
+        let store = hold.context.store();
+        let asked = async {
+            let answers = store.front().renew(&batch).await;
+            store.heard(&hold.granted().ticket.name, &answers);
+            answers
+        };
+        match steward
+            .answered(asked)
+            .await
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()
             .next()

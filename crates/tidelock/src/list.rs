@@ -223,7 +223,8 @@ impl Stream for HeldNames {
 async fn page(client: Arc<ClientInner>, pattern: Arc<str>, after: Option<String>) -> Result<Page> {
     client.refuse_if_closed()?;
     let store = client.home.store.front();
-    let page = store.list(&pattern, after.as_deref()).await;
+    let page = store.list(&pattern, after.as_deref());
+    let page = client.steward.answered(page).await;
     page.map_err(Error::without_effect)
 }
 

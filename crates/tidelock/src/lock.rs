@@ -419,10 +419,14 @@ impl<G: LockGuard> Lock<G> {
     /// ```
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
-        self.context.core.refuse_if_closed()?;
-        let store = &self.context.store;
-        let seen = store.front().inspect(&name).await;
-        store.heard(&name, &seen);
+        let LockContext { core, store, .. } = &*self.context;
+        core.refuse_if_closed()?;
+        let asked = async {
+            let seen = store.front().inspect(&name).await;
+            store.heard(&name, &seen);
+            seen
+        };
+        let seen = core.steward.answered(asked).await;
         seen.map_err(|error| error.without_effect().on_lock(&name))
     }
 
@@ -497,8 +501,13 @@ impl<G: LockGuard> Lock<G> {
     }
 
     async fn free(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
-        let freed = self.context.store.front().force_release(name, seen).await;
-        self.context.store.heard(name, &freed);
+        let LockContext { core, store, .. } = &*self.context;
+        let asked = async {
+            let freed = store.front().force_release(name, seen).await;
+            store.heard(name, &freed);
+            freed
+        };
+        let freed = core.steward.answered(asked).await;
         // Unless the lock has certainly stayed as it was: the request may have taken effect, so the local queue must not
         // hand off this hold any more.
         let is_unchanged = seen.is_some() && matches!(freed, Ok(false));

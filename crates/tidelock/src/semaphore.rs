@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::ClientInner;
+use crate::engine::acquire::context::LockContext;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -270,13 +271,17 @@ impl Semaphore {
 
     async fn change(&self, change: PermitChange) -> Result<bool> {
         let name = self.one.checked_name()?;
-        let store = &self.one.context.store;
-        let changed = async {
-            self.one.context.core.refuse_if_closed()?;
-            store.permit_counter()?.change(&name, change).await
+        let LockContext { core, store, .. } = &*self.one.context;
+        let asked = async {
+            let changed = async {
+                core.refuse_if_closed()?;
+                store.permit_counter()?.change(&name, change).await
+            };
+            let changed = changed.await;
+            store.heard(&name, &changed);
+            changed
         };
-        let changed = changed.await;
-        store.heard(&name, &changed);
+        let changed = core.steward.answered(asked).await;
         changed.map_err(|error| error.on_lock(&name))
     }
 }

@@ -56,9 +56,8 @@ impl FencedLock {
                 )));
             }
             let counter = self.token_counter()?;
-            let newest = counter
-                .raise(&name, at_least.get().saturating_sub(1))
-                .await?;
+            let raised = counter.raise(&name, at_least.get().saturating_sub(1));
+            let newest = self.context.core.steward.answered(raised).await?;
             let next = FencingToken::new(newest).next();
             // Set after the reply and before we return: a hand-off that is decided from now on is a later grant.
             if let Some(queues) = &self.context.queues {
@@ -104,7 +103,10 @@ impl FencedLock {
             return Ok(self.inspect().await?.token);
         }
         let name = self.checked_name()?;
-        let newest = async { self.token_counter()?.raise(&name, 0).await };
+        let newest = async {
+            let read = self.token_counter()?.raise(&name, 0);
+            self.context.core.steward.answered(read).await
+        };
         let newest = newest.await.map_err(|error| error.on_lock(&name))?;
         Ok((newest > 0).then(|| FencingToken::new(newest)))
     }

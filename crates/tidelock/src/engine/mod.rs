@@ -18,11 +18,8 @@ pub(crate) mod store_handle;
 pub(crate) mod store_health;
 pub(crate) mod waiting_calls;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use futures_util::future::{Either, select};
 
 use crate::acknowledge::ReplicaAck;
 use crate::engine::job_runs::JobRuns;
@@ -97,11 +94,8 @@ impl ClientInner {
         F: Future<Output = Result<T>>,
     {
         let longest = self.settings.response_timeout;
-        let answered = pin!(retry::within(patience, longest, &self.timers, ask));
-        match select(answered, pin!(self.steward.ended())).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(Error::new(ErrorKind::Closed)),
-        }
+        let answered = retry::within(patience, longest, &self.timers, ask);
+        self.steward.answered(answered).await
     }
 }
 

@@ -112,8 +112,9 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
             processes => processes?,
         };
-        let shown = match self.core().home.store.front().extensions().awaited {
-            Some(awaited) => match awaited.awaited().await {
+        let core = self.core();
+        let shown = match core.home.store.front().extensions().awaited {
+            Some(awaited) => match core.steward.answered(awaited.awaited()).await {
                 Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
                 shown => shown?,
             },
@@ -162,7 +163,9 @@ impl Client {
         let Ok(name) = Name::new(name) else {
             return Ok(None); // anybody may have written it
         };
-        let snapshot = match self.core().home.store.front().inspect(&name).await {
+        let core = self.core();
+        let asked = core.home.store.front().inspect(&name);
+        let snapshot = match core.steward.answered(asked).await {
             Ok(snapshot) => snapshot,
             Err(error) if is_of_the_lock(&error) => return Ok(None),
             Err(error) => return Err(error),

@@ -44,8 +44,11 @@ impl Client {
         core.refuse_if_closed()?;
         let marks = core.home.store.front().extensions().need_marks()?;
         let name = records()?;
-        let lines = marks.history(&name, MOST).await?;
-        let now = marks.now(&name).await?;
+        let read = async {
+            let lines = marks.history(&name, MOST).await?;
+            Ok((lines, marks.now(&name).await?))
+        };
+        let (lines, now) = core.steward.answered(read).await?;
         let lines = lines.iter();
         let mut processes: Vec<Process> = lines
             .filter_map(|(client, line)| from_line(client, line, now))
@@ -86,9 +89,12 @@ impl Client {
         core.refuse_if_closed()?;
         let marks = core.home.store.front().extensions().need_marks()?;
         let name = records()?;
-        let before = marks.read(&name, WATCHERS).await?;
-        // If another one was faster, they have been asked.
-        let ask = MarkChange::unacknowledged(WATCHERS, before.as_deref(), "1", WATCHED);
-        marks.replace(&name, ask).await.map(drop)
+        let written = async {
+            let before = marks.read(&name, WATCHERS).await?;
+            // If another one was faster, they have been asked.
+            let ask = MarkChange::unacknowledged(WATCHERS, before.as_deref(), "1", WATCHED);
+            marks.replace(&name, ask).await.map(drop)
+        };
+        core.steward.answered(written).await
     }
 }

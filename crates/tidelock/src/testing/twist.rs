@@ -74,6 +74,15 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
         inner.withdraw(ticket)
     }
 
+    /// See [`Operate::inspect`].
+    fn inspect<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Snapshot>> {
+        inner.inspect(name)
+    }
+
     /// See [`Backend::close`].
     fn close<'a>(&'a self, inner: &'a dyn Backend) -> BoxFuture<'a, ()> {
         inner.close()
@@ -140,7 +149,7 @@ impl<T: Twist> Backend for Twisted<T> {
 
 impl<T: Twist> Operate for Twisted<T> {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.inner.inspect(name)
+        self.twist.inspect(&*self.inner, name)
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tidelock::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, NotYet, Released, Store, Ticket, ready,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Name, NotYet, Released, Renewal, Renewed,
+    Store, Ticket, ready,
 };
 use tidelock::test_util::Plug;
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{AcquireOptions, Client, Error, ErrorKind, LostReason, Owner, Result};
+use tidelock::{AcquireOptions, Client, Error, ErrorKind, LostReason, Owner, Result, Snapshot};
 
 /// Delays its first reply by this much.
 #[derive(Debug)]
@@ -412,5 +413,59 @@ async fn a_ticket_in_doubt_is_withdrawn_for_twice_its_lease() {
         assert!(goes_on(second * (60 * minutes - 10)).await, "{lease:?}");
         assert!(!goes_on(second * 10).await, "{lease:?}");
         assert_eq!(client.stats().cleanups_given_up, 1);
+    }
+}
+
+/// Answers no inspection and no renewal.
+#[derive(Debug)]
+struct Hanging;
+
+impl Twist for Hanging {
+    fn renew<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _batch: &'a [Renewal],
+    ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _name: &'a Name,
+    ) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// The timers of a client stop when it has closed. So no limit would end a request that a close does not wait for.
+#[tokio::test]
+async fn a_request_that_hangs_ends_with_its_client() {
+    let second = Duration::from_secs(1);
+    let client = Client::builder()
+        .publish_process_info(false)
+        .response_timeout(second)
+        .connect_to(async |env| {
+            let store = tidelock::testing::open("memory:", env).await?;
+            Ok(Twisted::wrap(store, Hanging))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let guard = lock.acquire().await.unwrap();
+    let inspected = async { lock.inspect().await.map(drop) };
+    let requests = async {
+        tokio::join!(
+            client.ping(),
+            inspected,
+            guard.extend(second * 60),
+            client.close(Duration::ZERO)
+        )
+    };
+    let (pinged, inspected, extended, _) = tokio::time::timeout(second * 10, requests)
+        .await
+        .expect("they end with the client");
+    for answer in [pinged, inspected, extended] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Closed);
     }
 }

@@ -139,14 +139,24 @@ impl StewardHandle {
         while running.changed().await.is_ok() {}
     }
 
-    /// Waits for an event that needs the steward or a timer on its thread. It also returns when the steward has ended,
-    /// because the event cannot happen after that.
-    pub(crate) async fn unless_ended(&self, event: impl Future<Output = ()>) {
+    /// Waits for an event that needs the steward or a timer on its thread. `None`: the steward has ended, and the event
+    /// cannot happen after that.
+    pub(crate) async fn unless_ended<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = event => {}
-            () = self.ended() => {}
+            output = event => Some(output),
+            () = self.ended() => None,
         }
+    }
+
+    /// The answer to a request that `close` does not wait for. The timers have stopped when the steward has ended, so
+    /// no limit would end the request.
+    ///
+    /// # Errors
+    /// Those of the request, and `Closed`.
+    pub(crate) async fn answered<T>(&self, ask: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = self.unless_ended(ask).await;
+        answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed)))
     }
 
     /// The client is closed: the steward finishes its commands and ends, and so does its thread. It does not wait for
