@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tidelock::store::{Backend, BoxFuture};
+use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{Client, ErrorKind, Guard, HoldState, Lock, LostReason, RedLock};
 use tokio::task::JoinHandle;
@@ -34,7 +34,25 @@ fn store() -> String {
     format!("memory:guests-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn twisted(store: &str, twist: Closing) -> Client {
+/// Replies a second after it has decided.
+#[derive(Debug)]
+struct LateReply;
+
+impl Twist for LateReply {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(async move {
+            let reply = inner.attempt(ask).await;
+            tokio::time::sleep(SECOND).await;
+            reply
+        })
+    }
+}
+
+async fn twisted<T: Twist>(store: &str, twist: T) -> Client {
     let settings = Client::builder()
         .simulated_time()
         .publish_process_info(false);
@@ -170,4 +188,21 @@ async fn the_client_of_a_part_does_not_wait_for_what_has_ended() {
     let left = timeout(SECOND / 100, b.close(LONG)).await.expect("at once");
     assert_eq!(left, 0);
     drop(signal);
+}
+
+/// Otherwise the grant would come when the store of that client is closed, and its part would stay locked for a lease.
+#[tokio::test(start_paused = true)]
+async fn the_client_of_a_part_waits_for_an_attempt_in_flight() {
+    let ([a], [watcher_a]) = clients().await;
+    let store = store();
+    let (b, watcher_b) = (twisted(&store, LateReply).await, client(&store).await);
+    let both = a.multi_lock([a.lock("x"), b.lock("y")]).unwrap();
+    let acquire = tokio::spawn(async move { both.acquire().await.map(drop) });
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(!is_free(&watcher_b.lock("y")).await, "it is granted");
+    assert_eq!(b.close(Duration::ZERO).await, 0);
+    assert!(is_free(&watcher_b.lock("y")).await);
+    let error = acquire.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(is_free(&watcher_a.lock("x")).await);
 }

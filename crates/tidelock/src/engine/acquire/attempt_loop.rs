@@ -243,7 +243,8 @@ impl<'a> AcquireLoop<'a> {
     fn begin_attempt(&mut self) -> Result<()> {
         let core = &self.request.context.core;
         self.in_flight = Some(core.steward.in_flight());
-        core.refuse_if_closed()
+        core.refuse_if_closed()?;
+        self.pending.enter_hosts()
     }
 
     /// Sends one attempt. Records in `pending` if an outcome is unknown, so that the ticket is withdrawn later.
@@ -291,6 +292,7 @@ impl<'a> AcquireLoop<'a> {
         if doubt {
             self.start_over().await;
         }
+        drop(self.pending.take_guest());
         drop(self.in_flight.take());
     }
 

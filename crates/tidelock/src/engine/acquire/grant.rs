@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::engine::acquire::observation::hold_span;
 use crate::engine::acquire::pending_ticket::PendingTicket;
 use crate::engine::acquire::request::AcquireRequest;
-use crate::engine::lease::guests::Guest;
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::table::LeaseEntry;
@@ -80,7 +79,7 @@ impl ProvedGrant {
         let core = &context.core;
         status.record_begin(&core.steward.instruments, core.timers.now());
         let caps = request.options.max_hold;
-        let guest = context.store.hosts().map(|of| Guest::new(of, context));
+        let guest = pending.take_guest();
         let entry = LeaseEntry {
             store: Arc::clone(&context.store),
             status: Arc::clone(&status),
@@ -113,7 +112,7 @@ impl ProvedGrant {
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
         // flag or `close` sees the hold.
         context.core.refuse_if_closed()?;
-        guest.map_or(Ok(()), |guest| guest.enter(hold.entry))?;
+        guest.map_or(Ok(()), |guest| guest.holds(hold.entry))?;
         tracing::debug!(lock = %request.name, token = hold.token.map(FencingToken::get), lease = ?request.terms.lease, "acquired");
         Ok(Arc::new(hold))
     }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::instruments::CleanupCause;
 use crate::engine::lease::granted::GrantedTicket;
+use crate::engine::lease::guests::Guest;
 use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
 use crate::error::Result;
@@ -22,6 +23,8 @@ pub(crate) struct PendingTicket<'a> {
     pub(crate) in_doubt: bool,
     /// A hold has the ticket, or its withdrawal is with the steward. Then the drop does nothing.
     settled: bool,
+    /// The attempt in flight at the clients of the other members, if it is one of a set. They wait for it.
+    guest: Option<Arc<Guest>>,
 }
 
 impl<'a> PendingTicket<'a> {
@@ -50,7 +53,27 @@ impl<'a> PendingTicket<'a> {
             ask,
             in_doubt: false,
             settled: false,
+            guest: None,
         }
+    }
+
+    /// Call it before an attempt: the clients of the other members of a set wait for it when they close. Otherwise its
+    /// grant would come when one of them has closed its store, and the part there could not be released.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if one of them is closed.
+    pub(crate) fn enter_hosts(&mut self) -> Result<()> {
+        let context = &self.request.context;
+        let Some(hosts) = context.store.hosts() else {
+            return Ok(());
+        };
+        let guest = self.guest.get_or_insert_with(|| Guest::new(hosts, context));
+        guest.enter()
+    }
+
+    /// The attempt has ended. Its hold takes over what the clients of the other members wait for.
+    pub(crate) fn take_guest(&mut self) -> Option<Arc<Guest>> {
+        self.guest.take()
     }
 
     /// Whether the caller waits for a turn in the queue of the store, and would hear of it at no further cost.
@@ -111,7 +134,7 @@ impl<'a> PendingTicket<'a> {
             is_logged: true,
             answer,
             cleanup: Some(cause),
-            guest: None,
+            guest: self.guest.take(),
         }));
     }
 }

@@ -1,19 +1,21 @@
 //! Guests: the holds of sets at the clients of their members.
 //!
 //! A set belongs to the client that made it, and its holds are in the lease table of that client. The clients of the other
-//! members are its hosts: each of them lists such a hold as a guest. The algorithm of a host that closes:
+//! members are its hosts: each of them lists such a hold as a guest, and an attempt in flight that may become one. The
+//! algorithm of a host that closes:
 //!
-//! 1. It waits for its guests as for its own holds, within the same grace period.
+//! 1. It waits for its guests as for its own holds, within the same grace period. No attempt begins from then on.
 //! 2. Each guest is lost then, and the client that made the set releases it. This holds for a majority too: the hold may have
 //!    only just enough votes, and renewals would go on at a store that is closed.
 //! 3. The host waits for those releases, and closes its store after that. In the other order the server could give the
 //!    lock to another client, for example with the end of a session, before the holder hears of the loss.
 //!
 //! Invariants:
-//! 1. A guest lives in the lease entry of its hold, and in its release. So it goes with the loss, or when the release
-//!    is answered.
-//! 2. A host that closes misses no hold: we enter the list before we check whether the host is closed, and it is marked
-//!    as closed before it reads its list.
+//! 1. A guest lives in the ticket of an attempt in flight, in the lease entry of its hold, and in its release or
+//!    withdrawal. So it goes with the refusal, with the loss, or when the release is answered.
+//! 2. A host that closes misses no attempt and no hold: we enter the list before we check whether the host is closed, and
+//!    it is marked as closed before it reads its list. A hold enters again with its entry: the host may have found a
+//!    guest without one, which it could not end.
 //!
 //! Lock order: the lock of the list is the last one to take. We drop no guest under it: the drop wakes tasks.
 
@@ -44,12 +46,12 @@ pub(crate) struct Guests {
 /// The clients of the members of a set, without the one that made the set.
 pub(crate) type SetHosts = Vec<Arc<Guests>>;
 
-/// A hold of a set.
+/// A hold of a set, or an attempt in flight that may become one.
 pub(crate) struct Guest {
     hosts: SetHosts,
     /// Weak, because the lease table of that client has this value.
     context: Weak<dyn GuestContext>,
-    /// The id of its entry in the lease table.
+    /// The id of its entry in the lease table, once it has one.
     entry: OnceLock<u64>,
 }
 
@@ -99,12 +101,20 @@ impl Guest {
         })
     }
 
-    /// Enters the lists of the hosts. Call it after the hold has that entry in the lease table.
+    /// Enters the lists of the hosts again, as a hold. Call it after the hold has that entry in the lease table.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub(crate) fn holds(self: &Arc<Self>, entry: u64) -> Result<()> {
+        self.entry.get_or_init(|| entry);
+        self.enter()
+    }
+
+    /// Enters the lists of the hosts. Call it before the attempt is sent.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if one of them is closed: it may not have seen this guest.
-    pub(crate) fn enter(self: &Arc<Self>, entry: u64) -> Result<()> {
-        self.entry.get_or_init(|| entry);
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<()> {
         for host in &self.hosts {
             host.enter(self);
             if host.closed.is_set() {
@@ -114,7 +124,7 @@ impl Guest {
         Ok(())
     }
 
-    /// False: the hold has ended.
+    /// False: the hold has ended, or there is none yet.
     fn end(&self) -> bool {
         let context = self.context.upgrade().zip(self.entry.get());
         context.is_some_and(|(context, entry)| context.end_by_close(*entry))
