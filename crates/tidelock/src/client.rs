@@ -613,6 +613,9 @@ impl Client {
 
     fn release_all(&self) -> usize {
         let steward = &self.0.steward;
+        // Registered before the removal. Otherwise another call of `close` would see neither the holds nor their releases,
+        // and would not wait for them.
+        let _in_flight = steward.in_flight();
         // We empty the lease table first. Otherwise the steward would keep renewing a lock whose release fails.
         let rest = steward.table.drain();
         let left = rest.len();

@@ -198,7 +198,8 @@ impl Story {
             Ok(()) => referee.released(lost),
             Err(error) => {
                 // A close that releases the lock itself must not look like a loss to another client.
-                let closed = self.close.is_some() && error.lost_reason() == Some(LostReason::Closed);
+                let closed =
+                    self.close.is_some() && error.lost_reason() == Some(LostReason::Closed);
                 let lost = self.loss != Loss::None && error.kind() == ErrorKind::Lost;
                 assert!(closed || lost, "{error:?}");
             }
