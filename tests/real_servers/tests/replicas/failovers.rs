@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use testkit::process::boot_time;
+use testkit::servers::RedisServer;
 use tidelock::ReplicaAck::{self, All, Any, Majority, Off};
-use tidelock::{AcquireOptions, FencedGuard, FencingToken, LostReason};
+use tidelock::{AcquireOptions, FencedGuard, FencingToken, LostReason, RedLock};
 
-use crate::world::{SOON, World, eventually, listen, once, patient, within};
+use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
 
 const LEASE: Duration = Duration::from_millis(2400);
 
@@ -261,5 +262,33 @@ fn crash(world: &World) -> Result<()> {
         world.all.resume(i);
     }
     world.lead_to(new);
+    Ok(())
+}
+
+/// A server of a RedLock is replaced by one that has just started and has forgotten its locks. The connection for `WAIT` is at
+/// the new server at once. The one for other requests does not notice yet, and knows the run of the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_server_does_not_vote_with_the_age_of_the_old_one() -> Result<()> {
+    let world = World::of(1, Duration::from_secs(4))?;
+    let client = world.client(Any).await?;
+    let settings = RedLock::builder([client]).node_timeout(WITHIN * 2);
+    let lock = settings.build()?.lock("till");
+    // The old server votes when it has been up for a lease.
+    let long = AcquireOptions::new().wait(SOON * 2);
+    let guard = within(SOON * 2, "a grant", lock.acquire_with(long)).await??;
+    guard.release().await?;
+    let new = RedisServer::start()?;
+    world.all.primary().freeze()?;
+    world.proxy.set_upstream(new.addr());
+    let waits = world.proxy.connection_of("WAIT");
+    ensure!(
+        world
+            .proxy
+            .cut_connection(waits.context("it asks for acknowledgements")?)
+    );
+    let short = AcquireOptions::new().wait(Duration::from_secs(1));
+    let granted = lock.acquire_with(short).await;
+    world.all.primary().thaw()?;
+    ensure!(granted.is_err(), "by a server that has just started");
     Ok(())
 }

@@ -206,7 +206,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
     let call = Box::pin(async move {
         let reply = store.attempt(&own).await;
         // We ask for the server run after the grant, so it is the run that granted, or a later one. A connection asks
-        // only once.
+        // only once, if nothing else can have granted it.
         let life = match store.extensions().server_runs {
             Some(runs) if matches!(reply.outcome, Ok(Attempt::Acquired(_))) => {
                 runs.server_run().await

@@ -22,6 +22,10 @@ impl Attachments {
         Arc::clone(value).downcast().unwrap_or_default()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         // Outside the lock: the values may end tasks.

@@ -14,7 +14,8 @@ pub(crate) type LiveConnection = wire::live_connection::LiveConnection<ServerSta
 #[derive(Default)]
 pub(crate) struct ServerState {
     pub(crate) replication: ReplicationStatus,
-    /// Read once, because a restart of the server ends the connection. `None`: the server does not report its run.
+    /// Read once, because a restart of the server ends the connection. It tells nothing of what was asked on another
+    /// connection. `None`: the server does not report its run.
     pub(crate) run: OnceCell<Option<ServerRun>>,
 }
 

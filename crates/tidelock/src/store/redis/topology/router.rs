@@ -15,7 +15,9 @@ use crate::store::redis::slots;
 use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::job::{RequestJob, ScriptJob, ServerJob};
+use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::topology::server_run;
+use crate::store::redis::topology::server_run::ServerRun;
 use crate::store::redis::wire::errors::{Redirect, server_error, unsent};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -96,21 +98,14 @@ impl Router {
         };
         let deadline = connection.deadline();
         let conn = connection.get(deadline).await?;
-        let server_run = conn.server.run.get_or_try_init(|| async {
-            let info = Request::new("INFO").arg("server");
-            match connection.settle(&conn, &info, deadline).await {
-                Ok(reply) => {
-                    let info = reply.text().unwrap_or_default();
-                    Ok(server_run::read(info, timers.now()))
-                }
-                // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
-                Err(failure) => match failure.error() {
-                    error if error.kind() == ErrorKind::Refused => Ok(None),
-                    error => Err(error),
-                },
-            }
-        });
-        let server_run = server_run.await?.as_ref();
+        let asked = ask_run(connection, &conn, timers, deadline);
+        let server_run = if connection.attachments().is_empty() {
+            conn.server.run.get_or_try_init(|| asked).await?.clone()
+        } else {
+            // What is attached has connections of its own, as those for `WAIT`. The lock may have been granted there, by a
+            // server that has replaced the one that this connection has asked before.
+            asked.await?
+        };
         Ok(server_run.map(|server_run| server_run.by(timers.now())))
     }
 
@@ -198,6 +193,26 @@ impl ConnectionFace {
             Self::Front => node.front.clone(),
             Self::Back => node.back.clone(),
         }
+    }
+}
+
+/// Asks for the server run. A refusal counts as an answer: the server does not report it.
+async fn ask_run(
+    connection: &Connection,
+    conn: &Arc<LiveConnection>,
+    timers: &Timers,
+    deadline: BootInstant,
+) -> Result<Option<ServerRun>> {
+    let info = Request::new("INFO").arg("server");
+    match connection.settle(conn, &info, deadline).await {
+        Ok(reply) => {
+            let info = reply.text().unwrap_or_default();
+            Ok(server_run::read(info, timers.now()))
+        }
+        Err(failure) => match failure.error() {
+            error if error.kind() == ErrorKind::Refused => Ok(None),
+            error => Err(error),
+        },
     }
 }
 

@@ -1,5 +1,5 @@
 //! The server run behind a connection: its `run_id` and uptime. We ask once per connection, because a server that
-//! restarts ends its connections.
+//! restarts ends its connections. If locks may be granted on other connections too, we ask each time.
 
 use std::sync::Arc;
 use std::time::Duration;
