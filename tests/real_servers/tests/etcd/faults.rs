@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use testkit::proxy::{Mode, Proxy};
 use testkit::servers::{EtcdCluster, EtcdServer};
 use tidelock::{ErrorKind, LostReason};
 
@@ -167,4 +168,39 @@ async fn t60_a_leader_that_dies_takes_no_lock_with_it() {
     let (next, _) = soon("the waiter", waiter).await.unwrap();
     assert!(next.token() > first);
     soon("its release", next.release()).await.unwrap();
+}
+
+/// The member whose connection is watched goes silent. Two proxies in front of one server stand for two members. The waiter
+/// asks by itself only after ten seconds, so a release before that reaches it through the other member, or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_watches_leave_a_silent_member_with_the_requests() {
+    let server = EtcdServer::start().unwrap();
+    let silent = Proxy::start(server.addr()).unwrap();
+    let other = Proxy::start(server.addr()).unwrap();
+    let builder = || {
+        let builder = tidelock::Client::builder().lease(ms(30_000));
+        builder
+            .response_timeout(ms(1000))
+            .publish_process_info(false)
+    };
+    let a = builder().connect(&server.url()).await.unwrap();
+    let url = format!("etcd://{},{}", silent.addr(), other.addr());
+    let b = builder().connect(&url).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let waiter = waits(&b, "till");
+    until_keys(&server, 2).await;
+    tokio::time::sleep(ms(300)).await; // until the watch stands
+    silent.set_both(Mode::Drop);
+    // Its first attempt gets no answer. The next one goes to the other member.
+    let elsewhere = soon("a request", b.lock("elsewhere").acquire())
+        .await
+        .unwrap();
+    assert!(other.connections() > 0);
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let (next, taken) = soon("the waiter", waiter).await.unwrap();
+    assert!(taken - begun < ms(1000), "{:?}", taken - begun);
+    next.release().await.unwrap();
+    elsewhere.release().await.unwrap();
+    until_keys(&server, 0).await;
 }

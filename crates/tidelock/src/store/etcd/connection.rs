@@ -181,6 +181,8 @@ impl Connection {
         if self.once.retire(conn) {
             self.endpoint.doubt(conn.address());
         }
+        // Last, so that the watch stream reconnects to another member too.
+        conn.give_up();
     }
 
     pub(crate) fn close(&self) {
@@ -224,8 +226,10 @@ impl Connection {
             match answer {
                 Err(failure) if failure.wants_login() && !logged_in => {
                     logged_in = true;
-                    // The next request reconnects to the same member.
+                    // The next request reconnects to the same member. The watch stream must follow: it has the token of
+                    // this connection.
                     self.once.retire(&conn);
+                    conn.give_up();
                 }
                 Err(failure) => {
                     if failure.ends_connection() {
@@ -237,13 +241,6 @@ impl Connection {
                 answer => return answer,
             }
         }
-    }
-
-    /// Whether new requests still use this connection.
-    pub(crate) fn uses(&self, conn: &Arc<LiveConnection>) -> bool {
-        self.once
-            .live()
-            .is_some_and(|live| Arc::ptr_eq(&live, conn))
     }
 }
 

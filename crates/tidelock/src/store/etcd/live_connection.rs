@@ -23,6 +23,7 @@ use tonic::client::{Grpc, GrpcService};
 use tonic::metadata::AsciiMetadataValue;
 use tonic_prost::ProstCodec;
 
+use crate::engine::runtime::event::Flag;
 use crate::error::Result;
 use crate::store::connect_once::ConnectionRuntime;
 use crate::store::etcd::address::MemberAddress;
@@ -48,6 +49,8 @@ pub(crate) struct LiveConnection {
     over: Arc<AtomicBool>,
     /// Aborts the driver's task, which closes the connection.
     stop: AbortHandle,
+    /// Set when requests no longer use the connection.
+    given_up: Flag,
 }
 
 /// Marks the connection dead when it is dropped. So the mark is set however the driver's task ends, even if its runtime
@@ -94,6 +97,7 @@ impl LiveConnection {
             address: address.clone(),
             over,
             stop,
+            given_up: Flag::default(),
         };
         if let Some((name, password)) = login {
             conn.token = conn
@@ -135,6 +139,16 @@ impl LiveConnection {
 
     pub(crate) fn alive(&self) -> bool {
         !self.over.load(Ordering::SeqCst)
+    }
+
+    /// Ends the streams of the connection. Requests in flight go on.
+    pub(crate) fn give_up(&self) {
+        self.given_up.set();
+    }
+
+    /// Resolves when requests no longer use the connection.
+    pub(crate) async fn given_up(&self) {
+        self.given_up.happened().await;
     }
 
     /// Sends one request and waits for its response.

@@ -1,7 +1,8 @@
 //! Waiting: each waiter watches only the key directly before its own. So a release wakes one waiter, not all of them. A
 //! waiter for permits watches the number of all permits too, and the first one all holders instead of a waiter.
 //!
-//! All watches of a client share one stream. If the stream ends, all waiters are woken; they retry and watch again.
+//! All watches of a client share one stream. If the stream ends, all waiters are woken; they retry and watch again. It
+//! ends with the connection, and also when requests give the connection up: a silent server never ends it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::store::WakeChannels;
 use crate::store::etcd::api::{LeaseRequest, WatchRequest, WatchResponse, Watching};
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::errors::RequestError;
-use crate::store::etcd::live_connection;
+use crate::store::etcd::live_connection::{self, LiveConnection};
 use crate::store::etcd::watched::WatchRange;
 use crate::types::Escaped;
 
@@ -245,7 +246,7 @@ impl WatcherState {
     }
 }
 
-/// Runs the stream: sends the requests and handles the responses. Returns why the stream ended.
+/// Runs the stream on the connection that requests use, and while they use it. Returns why the stream ended.
 async fn listen(
     watcher: &Weak<Watcher>,
     connection: &Arc<Connection>,
@@ -255,6 +256,19 @@ async fn listen(
         Ok(conn) => conn,
         Err(error) => return RequestError::Classified(error),
     };
+    tokio::select! {
+        end = listen_on(&conn, watcher, said) => end,
+        // A server that has gone silent does not end the stream, and an old token gets no new watches.
+        () = conn.given_up() => RequestError::Unsent("the connection was given up".to_owned()),
+    }
+}
+
+/// Sends the requests of the stream and handles the responses.
+async fn listen_on(
+    conn: &LiveConnection,
+    watcher: &Weak<Watcher>,
+    said: UnboundedReceiver<WatchRequest>,
+) -> RequestError {
     let questions = stream::unfold(said, |mut said| async {
         let question = said.recv().await?;
         Some((question, said))
@@ -265,11 +279,6 @@ async fn listen(
     };
     loop {
         match live_connection::next::<WatchResponse>(&mut answers).await {
-            // The stream uses the token of its old connection. Requests have reconnected with a new login since, so we
-            // end the stream, and the waiters open one on the new connection.
-            Ok(Some(answer)) if is_refused(&answer) && !connection.uses(&conn) => {
-                return RequestError::Unsent("the token has run out".to_owned());
-            }
             Ok(Some(answer)) => match watcher.upgrade() {
                 Some(watcher) => watcher.hear(&answer),
                 None => return RequestError::Unsent("the client has gone".to_owned()),
