@@ -180,3 +180,33 @@ async fn t51_a_first_number_that_comes_late_changes_nothing() {
     two.unwrap().release().await.unwrap();
     world.until_nodes(0).await;
 }
+
+/// T51: the reply to the transaction that makes the first number is lost, and then the server cannot be reached. The caller is
+/// told that the number may be there, although the request that removes its node was certainly not sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t51_a_first_number_whose_reply_was_lost_is_in_doubt() {
+    let world = World::new(ms(9000)).await;
+    let (name, making) = maker(&world).await;
+    tokio::time::sleep(ms(100)).await; // its transaction comes to the proxy
+    world.proxy.refuse(true);
+    world.proxy.set(Way::ToClient, Pass::Drop);
+    world.proxy.set(Way::ToServer, Pass::Pass);
+    let near = world.near.semaphore(&name);
+    let made = async {
+        while answered(async || near.inspect().await)
+            .await
+            .permits
+            .is_none()
+        {
+            tokio::time::sleep(ms(5)).await;
+        }
+    };
+    soon("the number", made).await;
+    world.proxy.cut();
+    let error = soon("its answer", making).await.unwrap().unwrap_err();
+    assert!(error.outcome_unknown(), "{error}");
+    world.proxy.refuse(false);
+    world.proxy.set(Way::ToClient, Pass::Pass);
+    assert_eq!(count(&near).await, (5, 5));
+    world.until_nodes(0).await;
+}

@@ -83,8 +83,12 @@ async fn make_number(
         },
     };
     let made = maker.make(session, total, deadline).await;
-    leave(shared, &maker.ticket, true).await?;
-    made
+    let left = leave(shared, &maker.ticket, true).await;
+    // First the outcome of the transaction: if it is unknown, an error of the request after it would say that nothing was
+    // changed.
+    let made = made?;
+    left?;
+    Ok(made)
 }
 
 /// The node in the queue of the lock that is there while the number is made. It is withdrawn if the caller leaves.
