@@ -204,3 +204,43 @@ async fn t60_watches_leave_a_silent_member_with_the_requests() {
     elsewhere.release().await.unwrap();
     until_keys(&server, 0).await;
 }
+
+/// Two waiters of one client reuse leases that earlier holds have left, of which less is left than until their next keep-alive.
+/// The second one finds the lock taken a moment after the first. Both keep their places ahead of a waiter that comes later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_under_a_lease_that_was_spare_keeps_its_place() {
+    let server = EtcdServer::start().unwrap();
+    let builder = || {
+        let builder = tidelock::Client::builder().lease(ms(6000));
+        builder
+            .response_timeout(ms(2000))
+            .publish_process_info(false)
+    };
+    let a = builder().connect(&server.url()).await.unwrap();
+    let b = builder().connect(&server.url()).await.unwrap();
+    let c = builder().connect(&server.url()).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let earlier = [b.lock("one"), b.lock("two")].map(|lock| lock.acquire());
+    let earlier = futures_util::future::try_join_all(earlier).await.unwrap();
+    // Shorter than the time until a renewal, and then shorter than the time for which a lease is kept for reuse.
+    tokio::time::sleep(ms(1700)).await;
+    for guard in earlier {
+        guard.release().await.unwrap();
+    }
+    tokio::time::sleep(ms(2800)).await;
+    // 1.5 s of both leases are left, and the waiters ask again after 2 s.
+    let first = waits(&b, "till");
+    tokio::time::sleep(ms(100)).await;
+    let second = waits(&b, "till");
+    until_keys(&server, 3).await;
+    let last = waits(&c, "till");
+    let order = until_keys(&server, 4).await;
+    tokio::time::sleep(ms(3000)).await;
+    assert_eq!(until_keys(&server, 4).await, order);
+    guard.release().await.unwrap();
+    for waiter in [first, second, last] {
+        let (guard, _) = soon("its turn", waiter).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    until_keys(&server, 0).await;
+}

@@ -107,11 +107,14 @@ impl Etcd {
         if fresh {
             return (Ok(true), asked.await);
         }
-        if ask.armed_by.is_some() || !self.shared.ticket_leases.is_taken(&ask.ticket.name) {
+        let is_young = lease.is_young(self.connection.endpoint.timers.now());
+        let is_taken = self.shared.ticket_leases.is_taken(&ask.ticket.name);
+        if ask.armed_by.is_some() || !is_taken || !is_young {
             // Run both concurrently: whichever executes first, both key and lease exist at that instant.
-            return join(self.alive(lease, deadline), asked).await;
+            return join(self.alive(&ask.ticket, lease, deadline), asked).await;
         }
-        // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that request.
+        // The lock was just taken, so a refusal is likely. A refusal under a young lease needs no keep-alive, and we save
+        // that request.
         let answer = asked.await;
         let first = |answer| match decide(ask, queue_keys, answer) {
             Ok(QueuePosition::First(_) | QueuePosition::Passed(_)) => true,
@@ -120,7 +123,7 @@ impl Etcd {
             Ok(QueuePosition::Behind(..) | QueuePosition::Nowhere) | Err(_) => false,
         };
         if answer.as_ref().is_ok_and(first) {
-            return (self.alive(lease, deadline).await, answer);
+            return (self.alive(&ask.ticket, lease, deadline).await, answer);
         }
         (Ok(true), answer)
     }
@@ -197,13 +200,20 @@ impl Etcd {
         queue_keys.ok_or_else(|| unsent("the ticket has no lease"))
     }
 
+    /// Keeps the lease of a ticket alive. False: it no longer exists.
     pub(crate) async fn alive(
         &self,
+        ticket: &Ticket,
         lease: Lease,
         deadline: BootInstant,
     ) -> Result<bool, RequestError> {
+        let sent = self.connection.endpoint.timers.now();
         let kept = self.connection.keep_alive(&[lease.id], deadline).await?;
-        Ok(kept.contains_key(&lease.id))
+        let is_alive = kept.contains_key(&lease.id);
+        if is_alive {
+            self.shared.ticket_leases.kept_alive(ticket, lease.id, sent);
+        }
+        Ok(is_alive)
     }
 
     /// Builds the transaction of one attempt.

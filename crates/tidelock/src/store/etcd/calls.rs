@@ -46,6 +46,7 @@ impl Connection {
         let ttl = i64::try_from(asked).unwrap_or(MAX_TTL_SECONDS);
         let question = LeaseGrantRequest { ttl };
         let path = "/etcdserverpb.Lease/LeaseGrant";
+        let sent = self.endpoint.timers.now();
         let answer: LeaseResponse = self.ask(path, question, deadline).await?;
         // A lease shorter than requested would let a lock expire while its holder believes to hold it.
         if answer.id <= 0 || answer.ttl < ttl {
@@ -57,6 +58,7 @@ impl Connection {
             id: answer.id,
             asked,
             ttl: seconds(answer.ttl),
+            kept_at: sent,
         })
     }
 

@@ -95,7 +95,7 @@ impl Etcd {
         let (kept, answer) = if fresh {
             (Ok(true), steps.await)
         } else {
-            join(self.alive(lease, deadline), steps).await
+            join(self.alive(&ask.ticket, lease, deadline), steps).await
         };
         let answer = match (kept, answer) {
             (_, Err(failure)) if failure.is_lease_gone() => None,

@@ -29,6 +29,16 @@ pub(crate) struct Lease {
     /// The requested length, in seconds; the server may grant more.
     pub(crate) asked: u64,
     pub(crate) ttl: Duration,
+    /// When the newest request was sent that has granted it or kept it alive.
+    pub(crate) kept_at: BootInstant,
+}
+
+impl Lease {
+    /// Whether a waiter may queue under it without another keep-alive. The waiter's next one comes after a third of the
+    /// lease, and half of it is left then. Under an older lease its key, and so its place, could end before that.
+    pub(crate) fn is_young(&self, now: BootInstant) -> bool {
+        now < self.kept_at + self.ttl / 6
+    }
 }
 
 /// The leases and keys of all tickets of this client.
@@ -145,6 +155,15 @@ impl TicketLeases {
     pub(crate) fn granted(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
         let mut known = self.lock();
         self.at(&mut known, ticket).add(lease)
+    }
+
+    /// Records that the server has kept a lease of the ticket alive, by a request that was sent at that time.
+    pub(crate) fn kept_alive(&self, ticket: &Ticket, id: i64, sent: BootInstant) {
+        if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
+            for lease in entry.leases.iter_mut().filter(|lease| lease.id == id) {
+                lease.kept_at = lease.kept_at.max(sent);
+            }
+        }
     }
 
     /// Counts a request that writes its key, before it is sent. An error: the ticket has been withdrawn; do not send.
@@ -415,42 +434,4 @@ impl TicketRecord {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::runtime::clock::Clock;
-    use crate::store::LockKind;
-    use crate::types::OwnerMint;
-
-    #[test]
-    fn a_lease_that_is_being_revoked_serves_nobody_else() {
-        let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
-        let mint = OwnerMint::new();
-        let ticket = |name: &str| Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new(name).unwrap(),
-            owner: mint.fresh(),
-        };
-        let lease = |id| Lease {
-            id,
-            asked: 3,
-            ttl: Duration::from_secs(3),
-        };
-        for (id, is_answered) in [(1, true), (2, false)] {
-            let late = ticket("late");
-            ticket_leases.granted(&late, lease(id)).unwrap();
-            ticket_leases.sending(&late).unwrap();
-            if is_answered {
-                ticket_leases.answered(&late);
-                assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
-            } else {
-                assert_eq!(ticket_leases.withdraw(&late), Remains::Requests(vec![id]));
-                // The answer arrives late, and a second withdrawal finds the key.
-                ticket_leases.answered(&late);
-                assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
-            }
-            ticket_leases.settle(&late, true);
-            let served = ticket_leases.reuse(&ticket("next"), 3).unwrap();
-            assert_eq!(served, is_answered.then(|| lease(id)));
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,72 @@
+//! Tests of spare leases: which ticket gets one, and how much is left of it.
+
+use super::*;
+use crate::engine::runtime::clock::Clock;
+use crate::store::LockKind;
+use crate::types::OwnerMint;
+
+#[test]
+fn a_lease_that_is_being_revoked_serves_nobody_else() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let mint = OwnerMint::new();
+    let ticket = |name: &str| Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new(name).unwrap(),
+        owner: mint.fresh(),
+    };
+    let lease = |id| Lease {
+        id,
+        asked: 3,
+        ttl: Duration::from_secs(3),
+        kept_at: BootInstant::from_nanos(1),
+    };
+    for (id, is_answered) in [(1, true), (2, false)] {
+        let late = ticket("late");
+        ticket_leases.granted(&late, lease(id)).unwrap();
+        ticket_leases.sending(&late).unwrap();
+        if is_answered {
+            ticket_leases.answered(&late);
+            assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
+        } else {
+            assert_eq!(ticket_leases.withdraw(&late), Remains::Requests(vec![id]));
+            // The answer arrives late, and a second withdrawal finds the key.
+            ticket_leases.answered(&late);
+            assert_eq!(ticket_leases.withdraw(&late), Remains::Key);
+        }
+        ticket_leases.settle(&late, true);
+        let served = ticket_leases.reuse(&ticket("next"), 3).unwrap();
+        assert_eq!(served, is_answered.then(|| lease(id)));
+    }
+}
+
+/// A waiter asks again after a third of its lease. A lease that was spare may have less than that left.
+#[test]
+fn only_a_lease_that_was_just_kept_alive_needs_no_keep_alive() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let mint = OwnerMint::new();
+    let ticket = |name: &str| Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new(name).unwrap(),
+        owner: mint.fresh(),
+    };
+    let (earlier, next) = (ticket("earlier"), ticket("next"));
+    let at = |seconds| BootInstant::from_nanos(1) + Duration::from_secs(seconds);
+    let lease = Lease {
+        id: 1,
+        asked: 60,
+        ttl: Duration::from_secs(60),
+        kept_at: at(100),
+    };
+    ticket_leases.granted(&earlier, lease).unwrap();
+    ticket_leases.kept_alive(&earlier, lease.id, at(130));
+    ticket_leases.kept_alive(&earlier, lease.id, at(120)); // an answer that comes late
+    assert!(ticket_leases.settle(&earlier, true).is_empty());
+    let spare = ticket_leases.reuse(&next, 60).unwrap().unwrap();
+    assert_eq!(spare.kept_at, at(130));
+    for (now, is_young) in [(130, true), (139, true), (140, false), (200, false)] {
+        assert_eq!(spare.is_young(at(now)), is_young, "{now}");
+    }
+    ticket_leases.kept_alive(&next, spare.id, at(200));
+    let known = ticket_leases.lease(&next).unwrap().unwrap();
+    assert!(known.is_young(at(209)));
+}
