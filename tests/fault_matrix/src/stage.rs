@@ -529,7 +529,8 @@ impl Failovers {
 fn grace(store: Store) -> Duration {
     match store {
         // These stores count in whole seconds and check for expired leases only at intervals.
-        Store::Etcd | Store::Memcached => Duration::from_secs(2),
+        Store::Etcd => Duration::from_secs(2),
+        Store::Memcached => Duration::from_secs(3),
         // Sessions end at a tick.
         Store::Zookeeper => Duration::from_millis(500),
         _ => Duration::from_millis(100),

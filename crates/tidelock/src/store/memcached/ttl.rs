@@ -1,4 +1,9 @@
 //! Converts leases to memcached's time to live: whole seconds of a clock that ticks once a second.
+//!
+//! The clock shows the whole seconds of a monotonic clock, as they were at the last tick. A timer makes the next tick one
+//! second after the last one and a little late, so the ticks drift through the second. When they have passed its end, the
+//! clock goes on by two at once. So what it shows lies up to two seconds behind the time, and an item may last for two
+//! seconds less than its time to live. How late one tick is comes on top; the allowance for drift covers it.
 
 use std::time::Duration;
 
@@ -8,11 +13,13 @@ const MAX_TTL_SECONDS: u64 = 30 * 24 * 3600;
 /// The time to live of an item that does not expire.
 pub(crate) const NEVER: u64 = 0;
 
-/// The time to live of an item that must last at least for `lease`, in seconds. One second more than the lease: the
-/// next tick of the clock may be near, and then the first second ends at once.
+/// How much less than its time to live an item may last, in seconds.
+const CLOCK_BEHIND: u64 = 2;
+
+/// The time to live of an item that must last at least for `lease`, in seconds.
 pub(crate) fn seconds(lease: Duration) -> u64 {
     let whole = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
-    whole.saturating_add(1)
+    whole.saturating_add(CLOCK_BEHIND)
 }
 
 /// As [`seconds`], but never so long that it would be read as a date, which is long past: the item would be gone at
@@ -26,21 +33,56 @@ pub(crate) fn needs_a_date(seconds: u64) -> bool {
     seconds > MAX_TTL_SECONDS
 }
 
-/// The least time that an item lasts with `left` seconds left: the next tick of the clock may be near.
+/// The least time that an item lasts with `left` seconds left.
 pub(crate) fn sure(left: u64) -> Duration {
-    Duration::from_secs(left.saturating_sub(1))
+    Duration::from_secs(left.saturating_sub(CLOCK_BEHIND))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000;
+
+    /// How long an item lasts, in microseconds. Each tick of the server's clock comes a second and `late` after the one
+    /// before. The last tick was `phase` after the whole second 0, and the item is stored `after` that tick.
+    fn lasts(ttl: u64, late: u64, phase: u64, after: u64) -> u64 {
+        let period = SECOND + late;
+        // It ends at the first tick that shows the second `ttl`, or one behind it.
+        let ticks = (ttl * SECOND - phase).div_ceil(period);
+        ticks * period - after
+    }
+
     #[test]
     fn an_item_never_ends_before_its_lease() {
-        for (millis, whole) in [(1, 2), (1000, 2), (1001, 3), (30_000, 31)] {
+        for (millis, whole) in [(1, 3), (1000, 3), (1001, 4), (30_000, 32)] {
             let lease = Duration::from_millis(millis);
             assert_eq!(seconds(lease), whole);
             assert!(sure(seconds(lease)) >= lease);
+        }
+    }
+
+    #[test]
+    fn an_item_outlasts_its_lease_at_each_phase_of_the_clock() {
+        let phases = (0..SECOND).step_by(499).chain([SECOND - 1]);
+        for (phase, late) in
+            phases.flat_map(|phase| [0, 1, 100, 1000, 7000].map(|late| (phase, late)))
+        {
+            for after in [0, SECOND / 2, SECOND - 1, SECOND + late - 1] {
+                for millis in [1, 1000, 1001, 30_000, 100_000] {
+                    let lease = Duration::from_millis(millis);
+                    let ttl = seconds(lease);
+                    let life = Duration::from_micros(lasts(ttl, late, phase, after));
+                    assert!(
+                        life >= lease,
+                        "{life:?} of {lease:?}: {phase} {late} {after}"
+                    );
+                    assert!(
+                        life >= sure(ttl),
+                        "{life:?} of {ttl}: {phase} {late} {after}"
+                    );
+                }
+            }
         }
     }
 
@@ -54,9 +96,8 @@ mod tests {
 
     #[test]
     fn a_month_is_the_most_that_is_counted() {
-        assert!(!needs_a_date(seconds(Duration::from_secs(
-            MAX_TTL_SECONDS - 1
-        ))));
-        assert!(needs_a_date(seconds(Duration::from_secs(MAX_TTL_SECONDS))));
+        let longest = MAX_TTL_SECONDS - CLOCK_BEHIND;
+        assert!(!needs_a_date(seconds(Duration::from_secs(longest))));
+        assert!(needs_a_date(seconds(Duration::from_secs(longest + 1))));
     }
 }
