@@ -357,3 +357,36 @@ async fn closing_waits_for_a_frozen_server_once() {
     assert_eq!(client.close(ms(0)).await, 3);
     assert!(begun.elapsed() < answer * 3 / 2, "{:?}", begun.elapsed());
 }
+
+/// One process waits with three hundred nodes for a long name, 160 KB of paths, and its connection breaks for a moment. The
+/// driver could not resume a session that watches as much, so the hold in it would be lost. Those waiters that found no room
+/// for a watch look by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_session_with_a_crowd_of_waiters_survives_a_reconnect() {
+    let world = World::new(ms(6000)).await;
+    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(2000));
+    let builder = builder.publish_process_info(false);
+    let url = format!("zookeeper://{}/w", world.proxy.addr());
+    let crowd = builder.connect(&url).await.unwrap();
+    let lock = crowd.lock(&"n".repeat(480));
+    let guard = lock.acquire().await.unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        waiters.spawn(lock.acquire());
+    }
+    world.until_nodes(301).await;
+    tokio::time::sleep(ms(500)).await; // until the last of them watch
+    world.proxy.refuse(true);
+    world.proxy.cut();
+    tokio::time::sleep(ms(100)).await;
+    world.proxy.refuse(false);
+    // Longer than a hold lasts without a session.
+    tokio::time::sleep(ms(7000)).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    // The first ones are woken. Of the last ones each looks after a second or two.
+    for _ in 0..3 {
+        let next = soon("the next holder", waiters.join_next()).await;
+        next.unwrap().unwrap().unwrap().release().await.unwrap();
+    }
+}

@@ -16,7 +16,7 @@ use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::downgrade::DowngradeAttempt;
 use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
 use crate::store::zookeeper::keys::{self, QueueDecision};
-use crate::store::zookeeper::own_node::OwnNode;
+use crate::store::zookeeper::own_node::{NodeWatch, OwnNode};
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay_node, errors};
@@ -58,9 +58,10 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
                     ..Grant::default()
                 }));
             }
-            // No recheck: the watch reports when the node in front is gone, and only the holder's own process knows
-            // when its lease ends.
-            Step::Refused(ahead) => return Ok(Attempt::held_behind(wake, None, ahead)),
+            Step::Refused(refusal) => {
+                let Refusal { ahead, looks_after } = refusal;
+                return Ok(Attempt::held_behind(wake, looks_after, ahead));
+            }
             Step::Barred(left) => return Ok(Attempt::held(wake, left)),
             Step::Again => {}
         }
@@ -76,12 +77,20 @@ struct QueueAttempt<'a> {
 
 enum Step {
     Granted(QueueNode),
-    /// With the number of nodes ahead, if the ticket has a node.
-    Refused(Option<u32>),
+    Refused(Refusal),
     /// No node blocks ours, but the last hold ended without a release: its lock-delay runs for this much longer.
     Barred(Duration),
     /// The queue has changed since we read it.
     Again,
+}
+
+/// Another node blocks ours.
+#[derive(Default)]
+struct Refusal {
+    /// The number of nodes ahead. `None`: the ticket has no node.
+    ahead: Option<u32>,
+    /// `None`: the watch reports when the node in front is gone, and only the holder's own process knows when its lease ends.
+    looks_after: Option<Duration>,
 }
 
 /// A node that this attempt has created, with the queue and the delay node as they were right after.
@@ -173,7 +182,7 @@ impl QueueAttempt<'_> {
         // would mean that the ticket blocks itself.
         Ok(Some(
             match registry.node_position(ticket, session.id())? {
-                NodePosition::Nowhere => Step::Refused(None),
+                NodePosition::Nowhere => Step::Refused(Refusal::default()),
                 NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
             },
         ))
@@ -231,20 +240,22 @@ impl QueueAttempt<'_> {
                 return Ok(Step::Again);
             }
         };
-        let watch = if self.ask.patience.is_zero() {
-            None
-        } else {
+        let at = |name: &str| queue.iter().position(|other| other == name);
+        let (mut watch, mut looks_after) = (None, None);
+        if !self.ask.patience.is_zero() {
             let path = format!("{}/{before}", self.own.place.parent);
-            let Some(watch) = self.own.watch(session, &path).await? else {
-                return Ok(Step::Again); // it has just gone
-            };
-            Some(watch)
-        };
+            match self.own.watch(session, &path).await? {
+                NodeWatch::Task(task) => watch = Some(task),
+                NodeWatch::NoRoom => {
+                    looks_after = Some(self.own.looks_after(at(before).unwrap_or_default()));
+                }
+                NodeWatch::Gone => return Ok(Step::Again),
+            }
+        }
         let kept = registry.waits(ticket, node, self.own.patience_ends(sent), watch);
-        let ahead = queue.iter().position(|other| *other == node.name);
-        let ahead = ahead.and_then(|at| u32::try_from(at).ok());
+        let ahead = at(&node.name).and_then(|at| u32::try_from(at).ok());
         Ok(if kept {
-            Step::Refused(ahead)
+            Step::Refused(Refusal { ahead, looks_after })
         } else {
             Step::Again
         })
@@ -269,14 +280,15 @@ impl QueueAttempt<'_> {
         match first.pass(mark).await? {
             DelayDecision::Open => {}
             DelayDecision::Again => return Ok(Step::Again),
-            DelayDecision::Barred(left) => {
+            DelayDecision::Barred(mut left) => {
                 let mut watch = None;
                 if !self.ask.patience.is_zero() {
                     // An operator may end the delay, so we watch the delay node too.
                     let path = self.shared.delay_path(&self.ask.ticket.name);
-                    watch = self.own.watch(session, &path).await?;
-                    if watch.is_none() {
-                        return Ok(Step::Again);
+                    match self.own.watch(session, &path).await? {
+                        NodeWatch::Task(task) => watch = Some(task),
+                        NodeWatch::NoRoom => left = left.min(self.own.looks_after(0)),
+                        NodeWatch::Gone => return Ok(Step::Again),
                     }
                 }
                 let kept = registry.waits(ticket, node, self.own.patience_ends(sent), watch);

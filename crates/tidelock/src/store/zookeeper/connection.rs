@@ -19,6 +19,7 @@ use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::errors::unsent;
 use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::watch_list::WatchList;
 use crate::store::zookeeper::{errors, unreachable};
 use crate::store::{Bond, BootInstant, Env, Timers};
 
@@ -57,6 +58,8 @@ pub(crate) struct ZooKeeperSession {
     last_confirmed: Arc<AtomicU64>,
     /// When the last keep-alive was sent.
     asked: AtomicU64,
+    /// Each watch of this session has an entry.
+    pub(crate) watches: WatchList,
 }
 
 impl ZooKeeperSession {
@@ -65,6 +68,7 @@ impl ZooKeeperSession {
             client,
             last_confirmed: Arc::default(),
             asked: AtomicU64::new(0),
+            watches: WatchList::default(),
         }
     }
 

@@ -45,6 +45,7 @@ mod shared;
 mod single_flight;
 mod transaction;
 mod unreachable;
+mod watch_list;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The node of one ticket: creates it, finds it again after a lost reply, and watches the nodes that it waits for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, select_all};
@@ -13,7 +14,14 @@ use crate::store::zookeeper::errors;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::sequence::SequenceNumber;
 use crate::store::zookeeper::shared::Shared;
+use crate::store::zookeeper::watch_list::WatchEntry;
 use crate::store::{BootInstant, Ticket};
+
+/// The shortest pause of a waiter without a watch.
+const LOOKS_AFTER: Duration = Duration::from_secs(1);
+
+/// How much longer that pause is for each node ahead of the waiter: it takes some milliseconds until such a node goes.
+const LOOKS_LATER: Duration = Duration::from_millis(5);
 
 /// Where the node of a ticket is, and the requests that make it.
 pub(crate) struct OwnNode<'a> {
@@ -22,6 +30,16 @@ pub(crate) struct OwnNode<'a> {
     pub(crate) ticket: &'a Ticket,
     pub(crate) place: NodePlace,
     pub(crate) deadline: BootInstant,
+}
+
+/// What came of the wish to watch a node.
+pub(crate) enum NodeWatch {
+    /// This task wakes the ticket.
+    Task(WatchTask),
+    /// The session watches as much as it may. The waiter looks by itself, after [`OwnNode::looks_after`].
+    NoRoom,
+    /// The node is already gone.
+    Gone,
 }
 
 impl OwnNode<'_> {
@@ -110,21 +128,34 @@ impl OwnNode<'_> {
         Err(errors::numbers_used_up())
     }
 
-    /// Wakes the ticket when that node changes or goes. `None`: it is already gone.
-    pub(crate) async fn watch(
-        &self,
-        session: &ZooKeeperSession,
-        path: &str,
-    ) -> Result<Option<WatchTask>> {
+    /// Wakes the ticket when that node changes or goes.
+    pub(crate) async fn watch(&self, session: &ZooKeeperSession, path: &str) -> Result<NodeWatch> {
+        let Some(entry) = session.watches.enter([path]) else {
+            return Ok(NodeWatch::NoRoom);
+        };
         let answer = self
             .until(session.client.check_and_watch_stat(path))
             .await?;
         let (stat, watcher) = answer.map_err(errors::unread)?;
-        Ok(stat.map(|_| self.wakes_by(vec![watcher])))
+        Ok(match stat {
+            Some(_) => NodeWatch::Task(self.wakes_by(vec![watcher], entry)),
+            None => NodeWatch::Gone,
+        })
     }
 
-    /// Wakes the ticket at the first event of one of these watches.
-    pub(crate) fn wakes_by(&self, watchers: Vec<zk::OneshotWatcher>) -> WatchTask {
+    /// After what time a waiter looks that has no watch. `ahead`: how many nodes must go before its own.
+    pub(crate) fn looks_after(&self, ahead: usize) -> Duration {
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        let pause = LOOKS_LATER.saturating_mul(ahead).max(LOOKS_AFTER);
+        pause.min(self.shared.lease / 3)
+    }
+
+    /// Wakes the ticket at the first event of one of these watches, for whose paths this is the entry.
+    pub(crate) fn wakes_by(
+        &self,
+        watchers: Vec<zk::OneshotWatcher>,
+        entry: WatchEntry,
+    ) -> WatchTask {
         let (signals, channel) = (self.shared.signals.clone(), self.ticket.owner.clone());
         let (handle, ended) = AbortHandle::new_pair();
         let changes = watchers
@@ -133,6 +164,7 @@ impl OwnNode<'_> {
         let first = select_all(changes);
         let wait = async move {
             first.await;
+            drop(entry);
             signals.wake_one(channel.text());
         };
         let background = &self.shared.background;

@@ -135,6 +135,12 @@ impl ClaimView {
         }
     }
 
+    /// How many claims are ahead of this one.
+    pub(crate) fn ahead_of(&self, own: &QueueNode) -> usize {
+        let at = self.claims.iter().position(|claim| claim.node == own.name);
+        at.unwrap_or_default()
+    }
+
     /// Decides about the claim for so many permits. `own`: its node. `None`: it has none, and stands behind all others.
     pub(crate) fn step(&self, own: Option<&QueueNode>, permits: u16) -> ClaimStep {
         let at = match own {

@@ -7,6 +7,7 @@
 //! The attempt starts over if what it has read changes in between.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures_util::future::join;
 use zookeeper_client as zk;
@@ -65,8 +66,7 @@ pub(crate) async fn attempt(
                     ..Grant::default()
                 }));
             }
-            // No recheck: the watches report all that can make the permits available.
-            PermitOutcome::Refused => return Ok(Attempt::held(wake, None)),
+            PermitOutcome::Refused(looks_after) => return Ok(Attempt::held(wake, looks_after)),
             PermitOutcome::Again => {}
         }
     }
@@ -83,7 +83,8 @@ struct PermitAttempt<'a> {
 
 enum PermitOutcome {
     Granted,
-    Refused,
+    /// With the pause until the waiter looks. `None`: the watches report all that can make the permits available.
+    Refused(Option<Duration>),
     /// What was read has changed.
     Again,
 }
@@ -115,7 +116,7 @@ impl PermitAttempt<'_> {
                 // Another attempt of this ticket may have taken a place meanwhile, and may have got the permits.
                 let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
                 return Ok(match registry.node_position(ticket, session.id())? {
-                    NodePosition::Nowhere => PermitOutcome::Refused,
+                    NodePosition::Nowhere => PermitOutcome::Refused(None),
                     NodePosition::Unknown(_) | NodePosition::At(_) => PermitOutcome::Again,
                 });
             }
@@ -283,9 +284,18 @@ impl PermitAttempt<'_> {
         // Together with the watches, in one round trip.
         let own = session.client.check_stat(&path);
         let patient = !self.ask.patience.is_zero();
+        let watches_all = watch == ClaimWatch::All;
+        let before = match watch {
+            ClaimWatch::Claim(before) => Some(self.paths.claim(&before)),
+            ClaimWatch::Nothing | ClaimWatch::All => None,
+        };
+        let PermitPaths { number, claims } = &self.paths;
+        let watched = [&**number, &**claims].into_iter().chain(before.as_deref());
+        let entry = patient.then(|| session.watches.enter(watched)).flatten();
         let watching = async {
-            if patient {
-                self.watchers(session, view, watch).await
+            if entry.is_some() {
+                let before = before.as_deref();
+                self.watchers(session, view, before, watches_all).await
             } else {
                 Ok(None)
             }
@@ -297,38 +307,39 @@ impl PermitAttempt<'_> {
         if !patient {
             // A claim whose caller never returns would keep out all behind it.
             leave(self.shared, &self.ask.ticket, false).await?;
-            return Ok(PermitOutcome::Refused);
+            return Ok(PermitOutcome::Refused(None));
         }
-        let Some(watchers) = watchers? else {
-            return Ok(PermitOutcome::Again);
-        };
-        let watch = self.own.wakes_by(watchers);
+        let (mut task, mut looks_after) = (None, None);
+        if let Some(entry) = entry {
+            let Some(watchers) = watchers? else {
+                return Ok(PermitOutcome::Again);
+            };
+            task = Some(self.own.wakes_by(watchers, entry));
+        } else {
+            let ahead = if watches_all { 0 } else { view.ahead_of(node) };
+            looks_after = Some(self.own.looks_after(ahead));
+        }
         let (ticket, ends) = (&self.ask.ticket, self.own.patience_ends(sent));
-        let kept = self.shared.registry.waits(ticket, node, ends, Some(watch));
+        let kept = self.shared.registry.waits(ticket, node, ends, task);
         Ok(if kept {
-            PermitOutcome::Refused
+            PermitOutcome::Refused(looks_after)
         } else {
             PermitOutcome::Again
         })
     }
 
-    /// Watches the number and what else can make the permits available. `None`: some of it has changed since the view.
+    /// Watches the number and what else can make the permits available: the claim `before`, or all. `None`: some of it has
+    /// changed since the view.
     async fn watchers(
         &self,
         session: &ZooKeeperSession,
         view: &ClaimView,
-        watch: ClaimWatch,
+        before: Option<&str>,
+        mut watches_all: bool,
     ) -> Result<Option<Vec<zk::OneshotWatcher>>> {
-        let mut watches_all = watch == ClaimWatch::All;
-        let before = match watch {
-            ClaimWatch::Claim(before) => Some(self.paths.claim(&before)),
-            ClaimWatch::Nothing | ClaimWatch::All => None,
-        };
         // We send both before we await the first, so they share one round trip.
         let number = session.client.check_and_watch_stat(&self.paths.number);
-        let before = before
-            .as_deref()
-            .map(|before| session.client.check_and_watch_stat(before));
+        let before = before.map(|before| session.client.check_and_watch_stat(before));
         let (number, numbered) = self.own.until(number).await?.map_err(errors::unread)?;
         let changed = view.number.as_ref().map(|number| number.changed);
         if number.map(|number| number.mzxid) != changed {
