@@ -5,7 +5,9 @@ use std::time::Instant;
 use testkit::proxy::{Mode, Way};
 use testkit::servers::ZooKeeperServer;
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
+use zookeeper_client as zk;
 
+use crate::permits::bare;
 use crate::world::{SOON, World, free, ms, noted, soon, waits};
 
 /// The holder is cut off by a silent partition. It knows that the lock is lost before the server ends its session and
@@ -389,4 +391,27 @@ async fn t59_a_session_with_a_crowd_of_waiters_survives_a_reconnect() {
         let next = soon("the next holder", waiters.join_next()).await;
         next.unwrap().unwrap().unwrap().release().await.unwrap();
     }
+}
+
+/// Another server takes the place of the old one, without its data, and does not know the session. The holder is told when its
+/// client connects, and not at its next renewal ten seconds later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_the_end_of_a_session_is_told_when_the_server_says_so() {
+    let world = World::new(ms(30_000)).await;
+    let other = ZooKeeperServer::start().unwrap();
+    // A server lets nobody in who has seen newer transactions than its own.
+    let (filler, mode) = (bare(&other).await, zk::CreateMode::Persistent);
+    let mode = mode.with_acls(zk::Acls::anyone_all());
+    for n in 0..100 {
+        filler.mkdir(&format!("/node{n}"), &mode).await.unwrap();
+    }
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let begun = Instant::now();
+    world.proxy.set_upstream(other.addr());
+    world.proxy.cut();
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+    assert!(begun.elapsed() < ms(5000), "{:?}", begun.elapsed());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    // The client has a session at the new server.
+    free(&world.far, "till").await;
 }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use zookeeper_client as zk;
@@ -60,15 +60,43 @@ pub(crate) struct ZooKeeperSession {
     asked: AtomicU64,
     /// Each watch of this session has an entry.
     pub(crate) watches: WatchList,
+    /// The condition that every hold in this session depends on.
+    bond: Bond,
+    /// Set when we close the session.
+    closed: Arc<AtomicBool>,
 }
 
 impl ZooKeeperSession {
     fn new(client: zk::Client) -> Self {
+        let last_confirmed = Arc::<AtomicU64>::default();
+        let (confirmed, states) = (Arc::clone(&last_confirmed), client.state_watcher());
+        let bond = Bond::suspendable(
+            span(&client),
+            move || BootInstant(confirmed.load(Ordering::SeqCst)),
+            move || states.peek_state() == zk::SessionState::SyncConnected,
+        );
         Self {
             client,
-            last_confirmed: Arc::default(),
+            last_confirmed,
             asked: AtomicU64::new(0),
             watches: WatchList::default(),
+            bond,
+            closed: Arc::default(),
+        }
+    }
+
+    /// Waits for the end of the session, and severs its bond unless we have closed it. A server that does not know the
+    /// session any more says so when the client connects to it, which may be long before the bond ends by the clock.
+    fn severed_at_its_end(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let (mut states, bond) = (self.client.state_watcher(), self.bond.clone());
+        let closed = Arc::clone(&self.closed);
+        async move {
+            while !states.peek_state().is_terminated() {
+                states.changed().await;
+            }
+            if !closed.load(Ordering::SeqCst) {
+                bond.sever();
+            }
         }
     }
 
@@ -79,37 +107,22 @@ impl ZooKeeperSession {
         self.last_confirmed.fetch_max(sent.0, Ordering::SeqCst);
     }
 
-    /// How long nodes live at least after the session was last heard from.
-    ///
-    /// A leader learns every half tick which sessions the other servers have heard from, and may lose such a server
-    /// before it reports. No session is shorter than two ticks, so half a tick is at most a quarter of its timeout.
-    fn span(&self) -> Duration {
-        self.client.session_timeout() * 3 / 4
-    }
-
     /// The condition that every hold in this session depends on.
     pub(crate) fn bond(&self) -> Bond {
-        let (last_confirmed, states) = (
-            Arc::clone(&self.last_confirmed),
-            self.client.state_watcher(),
-        );
-        Bond::suspendable(
-            self.span(),
-            move || BootInstant(last_confirmed.load(Ordering::SeqCst)),
-            move || states.peek_state() == zk::SessionState::SyncConnected,
-        )
+        self.bond.clone()
     }
 
     /// When the leader must hear from this session again, so that a node lives until `ends`. `FAR`: no keep-alive is
     /// needed.
     pub(crate) fn next_keep_alive(&self, ends: BootInstant) -> BootInstant {
         let last_confirmed = BootInstant(self.last_confirmed.load(Ordering::SeqCst));
-        if ends <= last_confirmed + self.span() {
+        let span = span(&self.client);
+        if ends <= last_confirmed + span {
             return BootInstant::FAR;
         }
         let asked = BootInstant(self.asked.load(Ordering::SeqCst));
         // If a keep-alive gets no answer, we send the next one before the session can expire, but not at once.
-        (last_confirmed + self.span() / 2).max(asked + self.span() / 8)
+        (last_confirmed + span / 2).max(asked + span / 8)
     }
 
     pub(crate) fn asked(&self, now: BootInstant) {
@@ -136,6 +149,14 @@ impl ZooKeeperSession {
             states.changed().await;
         }
     }
+}
+
+/// How long nodes live at least after the session was last heard from.
+///
+/// A leader learns every half tick which sessions the other servers have heard from, and may lose such a server
+/// before it reports. No session is shorter than two ticks, so half a tick is at most a quarter of its timeout.
+fn span(client: &zk::Client) -> Duration {
+    client.session_timeout() * 3 / 4
 }
 
 impl Connection {
@@ -205,21 +226,37 @@ impl Connection {
             state.connecting = true;
             let old = state.session.as_ref();
             let old = old.map(|session| session.client.session().clone());
-            let connect = ConnectAttempt {
-                address: self.address.clone(),
-                credentials: self.env.credentials.clone(),
-                timeout: self.session_timeout(),
-                patience: self.env.response_timeout,
-                timers: self.env.timers.clone(),
-                old,
-            };
-            let slot = Arc::clone(&self.slot);
-            self.env.background.spawn(async move {
-                let outcome = connect.establish().await;
-                slot.settle(outcome);
-            });
+            drop(state); // without a background thread the attempt ends right here, and takes the lock
+            self.connect(old);
         }
         Ok(None)
+    }
+
+    /// Starts a connect attempt, whose task then watches over the session. `old`: the session before.
+    fn connect(&self, old: Option<zk::SessionInfo>) {
+        let attempt = ConnectAttempt {
+            address: self.address.clone(),
+            credentials: self.env.credentials.clone(),
+            timeout: self.session_timeout(),
+            patience: self.env.response_timeout,
+            timers: self.env.timers.clone(),
+            old,
+        };
+        let pending = PendingConnect {
+            slot: Arc::clone(&self.slot),
+            outcome: None,
+        };
+        self.env.background.spawn(async move {
+            let client = attempt.establish().await;
+            drop(attempt);
+            let session = client.map(ZooKeeperSession::new).map(Arc::new);
+            let opened = session.as_ref().ok();
+            let end = opened.map(|session| session.severed_at_its_end());
+            pending.settle(session);
+            if let Some(end) = end {
+                end.await;
+            }
+        });
     }
 
     /// The session timeout that we request; the server may grant less or more.
@@ -231,13 +268,10 @@ impl Connection {
 
     /// The user name that we log in with.
     pub(crate) async fn user(&self) -> Result<Option<String>> {
-        let Some(ask) = self.env.credentials.clone() else {
-            let login = self.address.login.as_ref();
-            return Ok(login.map(|(user, _)| user.clone()));
-        };
-        let given = self.env.background.run(given_by(ask)).await;
-        let given = given.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed)))?;
-        Ok(given.user)
+        match &self.env.credentials {
+            Some(ask) => Ok(given_by(ask).await?.user),
+            None => Ok(self.address.login.as_ref().map(|(user, _)| user.clone())),
+        }
     }
 
     /// The access rights of every node that we create.
@@ -254,6 +288,7 @@ impl Connection {
         let states = {
             let mut state = self.slot.lock();
             if let Some(session) = state.session.take() {
+                session.closed.store(true, Ordering::SeqCst);
                 state.closing = Some(session.client.state_watcher());
             }
             state.closing.clone()
@@ -277,13 +312,13 @@ impl ConnectionSlot {
         self.state.lock()
     }
 
-    fn settle(&self, outcome: Result<zk::Client>) {
+    fn settle(&self, outcome: Result<Arc<ZooKeeperSession>>) {
         let mut state = self.lock();
         state.connecting = false;
         state.tries += 1;
         match outcome {
-            Ok(client) => {
-                state.session = Some(Arc::new(ZooKeeperSession::new(client)));
+            Ok(session) => {
+                state.session = Some(session);
                 state.last_error = None;
             }
             Err(error) => {
@@ -293,6 +328,27 @@ impl ConnectionSlot {
         }
         drop(state);
         self.ended.notify();
+    }
+}
+
+/// A connect attempt in flight. However its task ends, also by a panic, the next caller can start another one.
+struct PendingConnect {
+    slot: Arc<ConnectionSlot>,
+    /// `None`: the task has ended without an outcome.
+    outcome: Option<Result<Arc<ZooKeeperSession>>>,
+}
+
+impl PendingConnect {
+    fn settle(mut self, outcome: Result<Arc<ZooKeeperSession>>) {
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for PendingConnect {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take();
+        let outcome = outcome.unwrap_or_else(|| Err(unsent("the connect attempt was given up")));
+        self.slot.settle(outcome);
     }
 }
 
@@ -324,7 +380,8 @@ impl ConnectAttempt {
                 Err(error) => return Err(self.unopened(error).await),
             }
         }
-        match self.connector().await?.connect(&self.address.servers).await {
+        let fresh = self.connector().await?;
+        match fresh.connect(&self.address.servers).await {
             Ok(fresh) => Ok(fresh),
             Err(error) => Err(self.unopened(error).await),
         }
@@ -341,13 +398,14 @@ impl ConnectAttempt {
     }
 
     async fn connector(&self) -> Result<zk::Connector> {
+        let login = self.login().await?;
         let connector = zk::Client::connector()
             .with_session_timeout(self.timeout)
             // After this much silence the driver switches to another server.
             .with_connection_timeout(self.patience.min(self.timeout / 2))
             .with_fail_eagerly()
             .with_server_version(3, 5, 0);
-        Ok(match self.login().await? {
+        Ok(match login {
             Some((user, password)) => {
                 connector.with_auth("digest", format!("{user}:{password}").as_bytes())
             }
@@ -356,7 +414,7 @@ impl ConnectAttempt {
     }
 
     async fn login(&self) -> Result<Option<(String, String)>> {
-        let Some(ask) = self.credentials.clone() else {
+        let Some(ask) = &self.credentials else {
             return Ok(self.address.login.clone());
         };
         let given = given_by(ask).await?;
@@ -368,10 +426,10 @@ impl ConnectAttempt {
     }
 }
 
-/// Calls the credentials source on another thread, because it may block, and this is the steward's thread. A panic there
-/// is an error here. Otherwise it would end the connect attempt, and no later one would begin.
-async fn given_by(source: Arc<dyn Fn() -> Credentials + Send + Sync>) -> Result<Credentials> {
-    let given = background::blocking(move || source()).await;
+/// Asks on a thread for blocking work: the source may block, and this may be the steward's thread.
+async fn given_by(ask: &Arc<dyn Fn() -> Credentials + Send + Sync>) -> Result<Credentials> {
+    let ask = Arc::clone(ask);
+    let given = background::blocking(move || ask()).await;
     given.ok_or_else(|| unsent("the function given to credentials_from panicked"))
 }
 
@@ -382,37 +440,4 @@ impl fmt::Debug for Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread::ThreadId;
-
-    use super::*;
-    use crate::store::{Background, Clock};
-
-    /// A slow credentials callback must not delay renewals and deadlines, and one that panics must not end the reconnects.
-    #[tokio::test]
-    async fn the_source_of_the_credentials_has_a_thread_of_its_own_and_may_panic() {
-        const LIMIT: Duration = Duration::from_secs(10);
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        background.spawn(timers.clone().drive());
-        let steward = background.run(async { std::thread::current().id() }).await;
-        let mut env = Env::of_limits(timers, background, LIMIT);
-        let asked: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-        let seen = Arc::clone(&asked);
-        env.credentials = Some(Arc::new(move || -> Credentials {
-            seen.lock().push(std::thread::current().id());
-            panic!("no credentials today")
-        }));
-        let address = Address::parse("zookeeper://127.0.0.1:1").unwrap();
-        let connection = Connection::new(&env, address, LIMIT);
-        for tries in 1..3 {
-            let session = connection.session(connection.deadline()).await;
-            let error = session.err().expect("there is no server");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            assert!(error.to_string().contains("panicked"), "{error}");
-            let asked = asked.lock().clone();
-            assert_eq!(asked.len(), tries);
-            assert!(!asked.contains(&steward.unwrap()));
-        }
-    }
-}
+mod tests;

@@ -139,10 +139,7 @@ async fn rights(
         .iter()
         .any(|one| one.scheme() == "world" && one.permission().has(zk::Permission::DELETE));
     if !open {
-        let user = shared.timers.until(deadline, shared.connection.user());
-        let user = user
-            .await
-            .ok_or_else(|| errors::late(ErrorKind::Unavailable))??;
+        let user = shared.connection.user().await?;
         let usable = may_queue(&acl, user.as_deref());
         return Ok(if usable {
             RIGHTS.good(format!("{base} is not open to the world"))

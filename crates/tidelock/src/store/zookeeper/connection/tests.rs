@@ -1,0 +1,68 @@
+//! Tests of connect attempts: they ask for the credentials on another thread, and each of them ends.
+
+use std::thread::{self, ThreadId};
+
+use super::*;
+use crate::store::{Background, Clock};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A connection to a port on which nobody listens, so each attempt ends at once.
+fn to_nobody(env: &Env) -> Connection {
+    let address = Address::parse("zookeeper://127.0.0.1:1/locks").unwrap();
+    Connection::new(env, address, LIMIT)
+}
+
+/// A source that blocks must not delay renewals and deadlines. One that panics must not end the reconnecting.
+#[tokio::test]
+async fn credentials_are_asked_for_on_a_thread_of_their_own_and_again_after_a_panic() {
+    let (background, stop) = Background::start(Clock::Boot).unwrap();
+    let timers = Timers::new(Clock::Boot);
+    background.spawn(timers.clone().drive());
+    let asked = Arc::<Mutex<Vec<ThreadId>>>::default();
+    let seen = Arc::clone(&asked);
+    let mut env = Env::of_limits(timers, background.clone(), LIMIT);
+    env.credentials = Some(Arc::new(move || {
+        let mut seen = seen.lock();
+        seen.push(thread::current().id());
+        let calls = seen.len();
+        drop(seen);
+        assert_ne!(calls, 2, "this source panics on its second call");
+        Credentials::new("me", "secret")
+    }));
+    let connection = to_nobody(&env);
+    for call in 1..=3 {
+        let Err(error) = connection.session(connection.deadline()).await else {
+            panic!("nobody listens there");
+        };
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let text = error.to_string();
+        let panicked = text.contains("credentials_from panicked");
+        assert_eq!(panicked, call == 2, "{text}");
+        assert_eq!(asked.lock().len(), call);
+    }
+    let steward = background.run(async { thread::current().id() }).await;
+    assert!(!asked.lock().contains(&steward.unwrap()));
+    drop(stop);
+}
+
+/// As when its task panics, or the background thread ends.
+#[test]
+fn an_attempt_that_is_dropped_does_not_keep_the_next_one_out() {
+    let (background, stop) = Background::start(Clock::Boot).unwrap();
+    let env = Env::of_limits(Timers::new(Clock::Boot), background, LIMIT);
+    let connection = to_nobody(&env);
+    connection.slot.lock().connecting = true;
+    drop(PendingConnect {
+        slot: Arc::clone(&connection.slot),
+        outcome: None,
+    });
+    let state = connection.slot.lock();
+    assert!(!state.connecting && state.tries == 1);
+    assert!(matches!(
+        &state.last_error,
+        Some((ErrorKind::Unavailable, _))
+    ));
+    drop(state);
+    drop(stop);
+}
