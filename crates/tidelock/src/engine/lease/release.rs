@@ -61,23 +61,27 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     // retries, because the next leader must not wait for them.
     leader_term::end(term);
     match result {
-        Err(error) if error.is_retryable() => {
-            let (answer, answered) = oneshot::channel();
-            steward.send(StewardCommand::Release(PendingRelease {
-                repeated,
-                answer: Some(answer),
-                cleanup: Some(CleanupCause::Unconfirmed),
-                ..hold.pending_release(None)
-            }));
-            match steward.timers.limit(steward.response_timeout, answered).await {
-                Some(Ok(result)) => result,
-                _ => Err(Error::new(ErrorKind::OutcomeUnknown)
-                    .on_lock(&hold.granted().ticket.name)
-                    .because("the store has not confirmed the release; the client retries in the background until the lease ends")
-                    .caused_by(error)),
-            }
-        }
+        Err(error) if error.is_retryable() => repeat(&hold, repeated, error).await,
         result => result,
+    }
+}
+
+/// Hands a release without an answer to the steward, which repeats it, and waits for it once more.
+async fn repeat(hold: &Hold, repeated: bool, error: Error) -> Result<()> {
+    let steward = hold.context.steward();
+    let (answer, answered) = oneshot::channel();
+    steward.send(StewardCommand::Release(PendingRelease {
+        repeated,
+        answer: Some(answer),
+        cleanup: Some(CleanupCause::Unconfirmed),
+        ..hold.pending_release(None)
+    }));
+    match steward.timers.limit(steward.response_timeout, answered).await {
+        Some(Ok(result)) => result,
+        _ => Err(Error::new(ErrorKind::OutcomeUnknown)
+            .on_lock(&hold.granted().ticket.name)
+            .because("the store has not confirmed the release; the client retries in the background until the lease ends")
+            .caused_by(error)),
     }
 }
 

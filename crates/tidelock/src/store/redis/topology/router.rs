@@ -102,7 +102,7 @@ impl Router {
         let server_run = if connection.attachments().is_empty() {
             conn.server.run.get_or_try_init(|| asked).await?.clone()
         } else {
-            // What is attached has connections of its own, as those for `WAIT`. The lock may have been granted there, by a
+            // Attachments have connections of their own, as those for `WAIT`. The lock may have been granted there, by a
             // server that has replaced the one that this connection has asked before.
             asked.await?
         };
