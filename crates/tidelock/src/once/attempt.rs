@@ -1,6 +1,7 @@
 //! An attempt to run a slot: begins under the lock, and ends with a mark before the lock is released.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
@@ -205,32 +206,18 @@ impl OnceJob {
             return Ok(Begun::Running(seen.holders.into_iter().next()));
         };
         let began = self.lock.context.core.timers.now();
+        // The wait may have been long. The slot stays that of the call.
+        let started = register.now().await?;
         // We read again under the lock: the holder before us may have run the slot since.
         let before = register.read(&slot).await?;
-        let attempt = match &before {
-            Some(seen) if seen.mark.is_exhausted(self.retry) => {
-                let mark = seen.mark.clone();
+        let written = self.write_running(register, &guard, slot, started, before);
+        let running = match written.await? {
+            Ok(running) => running,
+            Err(done) => {
                 release(guard).await;
-                return Ok(Begun::Done(mark));
+                return Ok(Begun::Done(done));
             }
-            Some(seen) => seen.mark.attempt.saturating_add(1),
-            None => 1,
         };
-        let mark = Mark {
-            slot,
-            state: MarkState::Running,
-            attempt,
-            token: guard.token(),
-            owner: guard.owner_id(),
-            process: self.lock.context.core.process_info.own(),
-            // The wait may have been long. The slot stays that of the call.
-            started: register.now().await?,
-            ended: None,
-            error: None,
-        };
-        // Another mark is there although we have the lock: then we had lost it when the store compared.
-        let running = register.replace(before.as_ref(), mark).await?;
-        let running = running.ok_or_else(|| Error::lost(LostReason::Taken))?;
         let core = &self.lock.context.core;
         let shown = OwnRun::begin(core, name, &running.mark, began);
         // The reply may have come after the lease: then the attempt is over before it begins.
@@ -240,7 +227,7 @@ impl OnceJob {
         let run = SlotRun {
             slot: running.mark.slot.clone(),
             token: running.mark.token,
-            attempt,
+            attempt: running.mark.attempt,
         };
         Ok(Begun::Attempt(OnceAttempt {
             job: self.clone(),
@@ -250,6 +237,49 @@ impl OnceJob {
             began,
             shown,
         }))
+    }
+
+    /// Writes under the lock that an attempt runs. `Err`: the slot needs none, because the holder before us has run it.
+    /// `before`: what the slot had.
+    async fn write_running(
+        &self,
+        register: &MarkRegister<'_>,
+        guard: &FencedGuard,
+        slot: String,
+        started: SystemTime,
+        mut before: Option<StoredMark>,
+    ) -> Result<Result<StoredMark, Mark>> {
+        loop {
+            let attempt = match &before {
+                Some(seen) if seen.mark.is_exhausted(self.retry) => {
+                    return Ok(Err(seen.mark.clone()));
+                }
+                Some(seen) => seen.mark.attempt.saturating_add(1),
+                None => 1,
+            };
+            let mark = Mark {
+                slot: slot.clone(),
+                state: MarkState::Running,
+                attempt,
+                token: guard.token(),
+                owner: guard.owner_id(),
+                process: self.lock.context.core.process_info.own(),
+                started,
+                ended: None,
+                error: None,
+            };
+            if let Some(running) = register.replace(before.as_ref(), mark).await? {
+                return Ok(Ok(running));
+            }
+            // A call that was dropped may have sent its mark and released its lock before us; then its mark came in between,
+            // and its token is lower. Any other mark is that of a later holder: we had lost the lock.
+            let now = register.read(&slot).await?;
+            let is_earlier = |seen: &StoredMark| seen.mark.token < guard.token();
+            if !now.as_ref().is_some_and(is_earlier) {
+                return Err(Error::lost(LostReason::Taken));
+            }
+            before = now;
+        }
     }
 
     /// Acquires the lock of the job. `None`: another holder has it.
@@ -407,3 +437,6 @@ impl fmt::Debug for OnceAttempt {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

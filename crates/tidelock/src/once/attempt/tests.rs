@@ -1,0 +1,45 @@
+//! Tests of the mark that an attempt writes under the lock.
+
+use super::*;
+use crate::Client;
+use crate::once::Slot;
+
+const SLOT: &str = "today";
+
+async fn attempt(job: &OnceJob) -> OnceAttempt {
+    match job.begin().await {
+        Ok(Begun::Attempt(attempt)) => attempt,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A call that is dropped may have sent its mark and released its lock before the next one. The next one must not take
+/// that mark for one of a later holder.
+#[tokio::test]
+async fn a_mark_that_comes_late_is_no_loss() {
+    let client = Client::connect("memory:a_mark_that_comes_late_is_no_loss")
+        .await
+        .unwrap();
+    let job = client.once("report").slot(Slot::id(SLOT));
+    let job = job.wait(std::time::Duration::from_secs(20));
+    let name = job.lock.checked_name().unwrap();
+    let register = job.register(&name).unwrap();
+    // For the next one there was no mark when it read.
+    drop(attempt(&job).await);
+    let guard = job.acquire().await.unwrap().unwrap();
+    let write = || {
+        let (slot, started) = (SLOT.to_owned(), SystemTime::UNIX_EPOCH);
+        job.write_running(&register, &guard, slot, started, None)
+    };
+    let running = write().await.unwrap().unwrap();
+    assert_eq!(
+        (running.mark.attempt, running.mark.token),
+        (2, guard.token())
+    );
+    // The mark of a later holder shows that the lock was lost.
+    assert!(client.lock("report").force_release().await.unwrap());
+    let later = attempt(&job).await;
+    let error = write().await.map(drop).unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken), "{error}");
+    later.succeed().await.unwrap();
+}
