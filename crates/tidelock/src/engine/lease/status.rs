@@ -20,6 +20,7 @@
 //! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
 use crate::engine::runtime::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -50,8 +51,9 @@ pub(crate) struct HoldStatus {
     proved_at: AtomicU64,
     /// When the newest renewal was sent that brought no proof.
     failed_at: AtomicU64,
-    /// The time after the last proof from which the state is unsure. `None`: the hold is not renewed.
-    pace: Option<Duration>,
+    /// The time after the last proof from which the state is unsure, in nanoseconds: half the size of a duration. `None`:
+    /// the hold is not renewed.
+    pace: Option<NonZeroU64>,
     /// When the present holder got the lock. 0: its end was counted.
     since: AtomicU64,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
@@ -109,7 +111,8 @@ impl HoldStatus {
     /// at a third has failed by then.
     pub(crate) fn renewed_since(mut self, sent: BootInstant, lease: Duration) -> Self {
         self.proved_at = AtomicU64::new(sent.0);
-        self.pace = Some(lease / 2);
+        let nanos = u64::try_from((lease / 2).as_nanos());
+        self.pace = nanos.ok().and_then(NonZeroU64::new);
         self
     }
 
@@ -195,7 +198,9 @@ impl HoldStatus {
     /// Whether the state is unsure. Reads the clock too, for the reason given at [`check`](Self::check).
     fn is_doubtful(&self) -> bool {
         let proved_at = self.proved_at.load(Ordering::SeqCst);
-        let overdue = |pace| self.clock.now() >= BootInstant(proved_at) + pace;
+        let overdue = |pace: NonZeroU64| {
+            self.clock.now() >= BootInstant(proved_at) + Duration::from_nanos(pace.get())
+        };
         self.failed_at.load(Ordering::SeqCst) > proved_at
             || self.pace.is_some_and(overdue)
             || self
