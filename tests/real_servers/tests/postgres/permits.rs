@@ -195,15 +195,15 @@ async fn a_permit_has_one_holder_whatever_the_default_isolation_is() {
         let kept = session.transaction().await.unwrap();
         let row = "SELECT 1 FROM tidelock_locks WHERE name = $1 FOR NO KEY UPDATE";
         assert_eq!(kept.query(row, &[&NAME]).await.unwrap().len(), 1);
-        let mut tries = JoinSet::new();
+        let mut asking = JoinSet::new();
         for client in &clients {
             let semaphore = client.semaphore(NAME);
-            tries.spawn(async move { semaphore.try_acquire().await });
+            asking.spawn(async move { semaphore.try_acquire().await });
         }
         let blocked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock' AND wait_event_type = 'Lock'";
         until(&server, blocked, "2").await;
         kept.commit().await.unwrap();
-        let tried = tries.join_all().await;
+        let tried = asking.join_all().await;
         let held: Vec<_> = tried.into_iter().filter_map(Result::unwrap).collect();
         assert_eq!(held.len(), 1, "{level}");
         for permit in held {
