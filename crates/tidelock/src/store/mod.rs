@@ -11,6 +11,15 @@ pub(crate) mod beats;
 mod bond;
 pub(crate) mod connect_once;
 mod contract;
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+pub(crate) mod credentials;
 mod doctor;
 pub(crate) mod errors;
 #[cfg(feature = "etcd")]

@@ -64,15 +64,7 @@ fn used(code: &str) -> BTreeSet<String> {
 
 /// The task of a connection needs a runtime, and so does work that must not block one. These files may name the module
 /// with the runtime, and nothing else of the engine.
-const MAY_USE_A_RUNTIME: [&str; 7] = [
-    "store/memcached/connection.rs",
-    "store/etcd/connection.rs",
-    "store/mysql/connection.rs",
-    "store/postgres/address.rs",
-    "store/redis/wire/live_connection.rs",
-    "store/redis/topology/endpoint.rs",
-    "store/zookeeper/connection.rs",
-];
+const MAY_USE_A_RUNTIME: [&str; 1] = ["store/redis/wire/live_connection.rs"];
 
 /// A store may use only the store contract, the plain types, and what the engine's runtime offers to all.
 fn store_may_use(path: &str, store: &str) -> bool {

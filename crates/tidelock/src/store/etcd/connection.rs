@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::runtime::background;
 use crate::error::Result;
 use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
+use crate::store::credentials::given_by;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::{RequestError, unsent};
 use crate::store::etcd::live_connection::{GrpcMessage, LiveConnection};
@@ -56,13 +56,8 @@ impl Endpoint {
         deadline: BootInstant,
     ) -> Result<LiveConnection> {
         let login = match &self.credentials {
-            Some(ask) => {
-                let ask = Arc::clone(ask);
-                // The callback may block, and this may be the steward's thread. So it runs on a thread for blocking
-                // work.
-                let given = background::blocking(move || ask()).await;
-                let given = given
-                    .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
+            Some(source) => {
+                let given = given_by(source).await?;
                 given.user.zip(given.password)
             }
             None => self.login.clone(),

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Credentials;
-use crate::engine::runtime::background;
 use crate::error::{Error, Result};
+use crate::store::credentials::given_by;
 use crate::store::memcached::address::Address;
 use crate::store::memcached::errors::{unanswered, unsent};
 use crate::store::memcached::handshake;
@@ -243,16 +243,12 @@ impl CommandBatch {
 }
 
 impl Endpoint {
-    /// The login for a new connection. Calls the credentials callback at each connect, because passwords may be rotated
-    /// while the client runs. The callback may block, and this is the steward's thread, so it runs on a thread for
-    /// blocking work.
+    /// The login for a new connection.
     async fn login(&self) -> Result<Option<(String, String)>> {
-        let Some(ask) = self.credentials.clone() else {
+        let Some(source) = &self.credentials else {
             return Ok(self.address.login.clone());
         };
-        let given = background::blocking(move || ask())
-            .await
-            .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
+        let given = given_by(source).await?;
         Ok(given.user.zip(given.password))
     }
 

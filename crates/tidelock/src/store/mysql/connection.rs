@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::Credentials;
-use crate::engine::runtime::background;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::credentials::given_by;
 use crate::store::mysql::address::Address;
 use crate::store::mysql::errors::{RequestError, unanswered, unsent};
 use crate::store::mysql::raw_connection::{RawConnection, TextRow};
@@ -220,16 +220,11 @@ impl PoolInner {
         }
     }
 
-    /// Calls the credentials source, if there is one: at each connect, because passwords are rotated while clients run, and on
-    /// another thread, because the source may block and this is the steward's thread.
     async fn login(&self) -> Result<Option<Credentials>> {
-        let Some(ask) = self.login.clone() else {
-            return Ok(None);
-        };
-        let given = background::blocking(move || ask()).await;
-        let given =
-            given.ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
-        Ok(Some(given))
+        match &self.login {
+            Some(source) => given_by(source).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Drops the idle connections. They lead to the server of a connection that is given up.

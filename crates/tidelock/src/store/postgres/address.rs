@@ -8,8 +8,8 @@ use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use crate::Credentials;
-use crate::engine::runtime::background;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::credentials::given_by;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::options::{Options, SYNTAX, setting};
 use crate::store::postgres::tls::{Secure, Secured};
@@ -97,16 +97,11 @@ impl Address {
         })
     }
 
-    /// The driver's settings with the user and password to log in with. We call the credentials source on every
-    /// connect, because passwords are rotated while clients run, and on another thread, because the source may block
-    /// and this is the steward's thread.
+    /// The driver's settings with the user and password to log in with.
     async fn config(&self) -> Result<Config, RequestError> {
         let mut config = self.config.clone();
-        if let Some(ask) = self.credentials.clone() {
-            let given = background::blocking(move || ask()).await;
-            let given = given.ok_or_else(|| {
-                RequestError::Unsent("the source of the credentials panicked".to_owned())
-            })?;
+        if let Some(source) = &self.credentials {
+            let given = given_by(source).await.map_err(RequestError::Classified)?;
             if let Some(user) = given.user {
                 config.user(user);
             }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::Credentials;
-use crate::engine::runtime::background;
 use crate::engine::runtime::event::Event;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::credentials::given_by;
 use crate::store::errors::unsent;
 use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::watch_list::WatchList;
@@ -424,13 +424,6 @@ impl ConnectAttempt {
         })?;
         Ok(Some((user, given.password.unwrap_or_default())))
     }
-}
-
-/// Asks on a thread for blocking work: the source may block, and this may be the steward's thread.
-async fn given_by(ask: &Arc<dyn Fn() -> Credentials + Send + Sync>) -> Result<Credentials> {
-    let ask = Arc::clone(ask);
-    let given = background::blocking(move || ask()).await;
-    given.ok_or_else(|| unsent("the function given to credentials_from panicked"))
 }
 
 impl fmt::Debug for Connection {

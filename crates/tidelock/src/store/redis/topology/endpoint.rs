@@ -12,10 +12,10 @@ use futures_util::future::join;
 use tokio::sync::watch;
 
 use crate::Credentials;
-use crate::engine::runtime::background;
 use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::credentials::given_by;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::live_connection::LiveConnection;
@@ -313,14 +313,10 @@ impl Endpoint {
         }
     }
 
-    /// Reads the credentials at each connect, because passwords are rotated while clients run. This runs on a
-    /// blocking thread: a callback may read a file or query a server, and would otherwise block the steward.
     async fn login(&self) -> Result<HandshakeLogin> {
-        let (user, password) = match self.entry.credentials.clone() {
-            Some(ask) => {
-                let given = background::blocking(move || ask())
-                    .await
-                    .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
+        let (user, password) = match &self.entry.credentials {
+            Some(source) => {
+                let given = given_by(source).await?;
                 (given.user, given.password)
             }
             None => (self.entry.user.clone(), self.entry.password.clone()),
