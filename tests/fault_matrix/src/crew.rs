@@ -1,5 +1,6 @@
 //! The worker processes of a run, and the histories they have written so far.
 
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,6 +36,26 @@ pub(crate) struct Member {
     file: PathBuf,
     pub(crate) alive: bool,
 }
+
+/// Not every process got its locks in time. It has a type of its own because a machine that is too busy can be its reason;
+/// no other error of a run has that excuse.
+#[derive(Debug)]
+pub(crate) struct Unserved {
+    pub(crate) within: Duration,
+    pub(crate) missing: String,
+}
+
+impl fmt::Display for Unserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { within, missing } = self;
+        write!(
+            f,
+            "not all processes got their locks within {within:?}: {missing}"
+        )
+    }
+}
+
+impl std::error::Error for Unserved {}
 
 /// All worker processes of a run.
 #[derive(Debug)]
@@ -289,15 +310,13 @@ impl Crew {
         each && (!runs_jobs || alive.any(|(_, lines)| served(lines, Role::Ticker, since)))
     }
 
-    /// Waits until every live process got its locks after `since`.
+    /// Waits until every live process got its locks after `since`. An [`Unserved`]: the time is over.
     pub(crate) fn until_served(&mut self, since: Duration, within: Duration) -> Result<()> {
         let end = boot_time() + within;
         while !self.all_served_since(since) {
             if boot_time() > end {
-                bail!(
-                    "not all processes got their locks within {within:?}: {}",
-                    self.unserved(since)
-                );
+                let missing = self.unserved(since);
+                return Err(Unserved { within, missing }.into());
             }
             self.check_alive()?;
             thread::sleep(self.look());

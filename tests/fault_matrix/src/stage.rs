@@ -13,7 +13,7 @@ use testkit::process::boot_time;
 
 use crate::acquisition::Histories;
 use crate::check::{self, Breach, Promise, Terms};
-use crate::crew::Crew;
+use crate::crew::{Crew, Unserved};
 use crate::notes::{Harm, Notes, Outage, Span};
 use crate::partitions::Seen;
 use crate::role::Role;
@@ -103,6 +103,8 @@ impl fmt::Debug for Story {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) breaches: Vec<Breach>,
+    /// The number of faults that were made, the first ones of the run.
+    pub(crate) made: usize,
     pub(crate) grants: usize,
     pub(crate) losses: usize,
     pub(crate) took: Duration,
@@ -114,18 +116,10 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Leaves out the breaches of bounds on times, for a run on a machine that was too busy for them.
+    /// Leaves out the breaches of which the load can be the reason, for a run on a machine that was too busy. A run that did not
+    /// begin or did not come to its end keeps its breach: otherwise a process that crashes or hangs would count as a success.
     pub(crate) fn drop_timing(&mut self) {
-        let timing = |breach: &Breach| {
-            let bounds = [
-                Promise::Wake,
-                Promise::Wait,
-                Promise::Need,
-                Promise::Recovery,
-            ];
-            bounds.contains(&breach.promise)
-        };
-        self.breaches.retain(|breach| !timing(breach));
+        self.breaches.retain(|breach| !breach.timing);
         if self.breaches.is_empty()
             && let Some(files) = self.files.take()
         {
@@ -146,10 +140,11 @@ impl Outcome {
     /// The result of a run that did not begin.
     pub(crate) fn broken(error: &anyhow::Error) -> Self {
         Self {
-            breaches: vec![Breach {
-                promise: Promise::Recovery,
-                how: format!("the run did not begin: {error:#}"),
-            }],
+            breaches: vec![Breach::new(
+                Promise::Run,
+                format!("the run did not begin: {error:#}"),
+            )],
+            made: 0,
             grants: 0,
             losses: 0,
             took: Duration::ZERO,
@@ -173,6 +168,8 @@ pub(crate) struct Stage<'a> {
     base: String,
     pub(crate) lie: Lie,
     is_storm: bool,
+    /// The number of faults that have been made.
+    made: usize,
     /// When the servers were well, at the begin and again after a partition, and the elections that they had had by then.
     pub(crate) well: Option<(Duration, u64)>,
 }
@@ -428,27 +425,26 @@ pub(crate) fn play_run(
         base,
         lie: story.lie,
         is_storm: run.holders > 0,
+        made: 0,
         well: None,
     };
     if let Some(net) = world.spread() {
         stage.well = Some((boot_time(), net.elections()?));
     }
-    let played = perform(&mut stage, run);
+    let mut found = Vec::new();
+    let ended = perform(&mut stage, run, &mut found).err();
     let stage_notes = &stage.notes;
     let histories = stage.crew.histories();
     let terms = terms(store, story, lease);
-    let mut breaches = check::all(&histories, stage_notes, &terms);
+    // What ended the run comes first: it explains much of what the checkers find, and a report shows only the first few.
+    let mut breaches: Vec<Breach> = ended.iter().map(ended_by).collect();
+    breaches.extend(check::all(&histories, stage_notes, &terms));
+    breaches.extend(found);
     let (grants, losses) = count(&histories);
-    match played {
-        Ok(more) => breaches.extend(more),
-        Err(error) => breaches.push(Breach {
-            promise: Promise::Recovery,
-            how: format!("the run did not come to its end: {error:#}"),
-        }),
-    }
     let wrong = !breaches.is_empty() && story.library == Library::Tidelock;
     Ok(Outcome {
         breaches,
+        made: stage.made,
         grants,
         losses,
         took: start.elapsed(),
@@ -459,28 +455,58 @@ pub(crate) fn play_run(
 }
 
 /// Runs the faults, waits for recovery after each, stops the processes and looks for leaks.
-fn perform(stage: &mut Stage, run: &Run) -> Result<Vec<Breach>> {
+fn perform(stage: &mut Stage, run: &Run, found: &mut Vec<Breach>) -> Result<()> {
     let recovery = stage.recovery();
     let mut so_far = Failovers::now(stage)?;
-    stage.crew.until_served(Duration::ZERO, recovery)?;
+    let served = stage.crew.until_served(Duration::ZERO, recovery);
+    let mut well = in_time(served, found)?;
     so_far = so_far.note(stage)?;
     let files = open_files(stage);
     for fault in run.faults {
-        let told = || format!("{}: the fault could not be made", fault.name);
-        (fault.act)(stage).with_context(told)?;
-        let served = stage.crew.until_served(boot_time(), recovery);
-        served.with_context(|| format!("after {}", fault.name))?;
+        if !well {
+            break;
+        }
+        well = in_time(make(stage, fault), found)?;
         so_far = so_far.note(stage)?;
     }
     // We count open files before the processes stop; afterwards there is nothing to count.
-    let mut found = files_left(stage, &files);
+    found.extend(files_left(stage, &files));
     stage.notes.ended = boot_time();
     stage.note_elections()?;
     stage.crew.dismiss(recovery)?;
     so_far.note(stage)?;
     let left = left_over(stage)?;
     found.extend(check::leaks(&left));
-    Ok(found)
+    Ok(())
+}
+
+/// Makes the fault, and waits until every process has its locks again.
+fn make(stage: &mut Stage, fault: &Story) -> Result<()> {
+    let told = || format!("{}: the fault could not be made", fault.name);
+    (fault.act)(stage).with_context(told)?;
+    stage.made += 1;
+    let recovery = stage.recovery();
+    let served = stage.crew.until_served(boot_time(), recovery);
+    served.with_context(|| format!("after {}", fault.name))
+}
+
+/// `false`: not every process got its locks in time. The run goes on to its end all the same: a busy machine excuses that they
+/// came late, but neither a process that does not stop nor a lock that stays behind.
+fn in_time(result: Result<()>, found: &mut Vec<Breach>) -> Result<bool> {
+    let Err(error) = result else {
+        return Ok(true);
+    };
+    if error.downcast_ref::<Unserved>().is_none() {
+        return Err(error);
+    }
+    found.push(Breach::new(Promise::Recovery, format!("{error:#}")));
+    Ok(false)
+}
+
+/// The breach of a run that ended with this error.
+fn ended_by(error: &anyhow::Error) -> Breach {
+    let how = format!("the run did not come to its end: {error:#}");
+    Breach::new(Promise::Run, how)
 }
 
 /// The failovers that the servers have had, and those that stories had noted by then.
@@ -555,4 +581,62 @@ fn count(histories: &Histories) -> (usize, usize) {
     let granted: Vec<_> = histories.granted().collect();
     let lost = granted.iter().filter(|one| one.was_lost());
     (granted.len(), lost.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    /// What a busy machine leaves of a run that ended in this way.
+    fn left_of(result: Result<()>) -> Vec<Promise> {
+        let mut outcome = Outcome::broken(&anyhow!("a server did not start"));
+        outcome.breaches.clear();
+        if let Err(error) = in_time(result, &mut outcome.breaches) {
+            outcome.breaches.push(ended_by(&error));
+        }
+        assert_eq!(outcome.breaches.len(), 1);
+        outcome.drop_timing();
+        let left = outcome.breaches.iter();
+        left.map(|breach| breach.promise).collect()
+    }
+
+    #[test]
+    fn a_busy_machine_excuses_locks_that_come_late() {
+        let (within, missing) = (RECOVERY, "2 Relay".to_owned());
+        let late = anyhow::Error::new(Unserved { within, missing });
+        let late = late.context("after server frozen");
+        assert!(left_of(Err(late)).is_empty());
+    }
+
+    #[test]
+    fn a_busy_machine_excuses_no_process_that_ends_and_no_fault_that_was_not_made() {
+        for how in ["process 2 ended by itself", "server frozen: no such server"] {
+            assert_eq!(left_of(Err(anyhow!(how))), [Promise::Run]);
+        }
+        let mut outcome = Outcome::broken(&anyhow!("a server did not start"));
+        outcome.drop_timing();
+        assert_eq!(outcome.breaches.len(), 1);
+        assert_eq!(outcome.made, 0);
+    }
+
+    #[test]
+    fn a_busy_machine_excuses_bounds_on_times_only() {
+        let all = [
+            (Promise::Exclusion, false),
+            (Promise::Tokens, false),
+            (Promise::Slots, false),
+            (Promise::Loss, false),
+            (Promise::Leaks, false),
+            (Promise::Run, false),
+            (Promise::Wake, true),
+            (Promise::Need, true),
+            (Promise::Recovery, true),
+        ];
+        for (promise, excused) in all {
+            let breach = Breach::new(promise, String::new());
+            assert_eq!(breach.timing, excused, "{promise:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Breach, Promise, Terms, breach};
+use super::{Breach, Promise, Terms};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::{Early, Notes};
 
@@ -19,7 +19,7 @@ pub(super) fn check(
     let told = breaches.map(|both| {
         let (first, second, name) = (&both.first.id, &both.second.id, &both.first.name);
         let how = format!("{first} and {second} both held {name} for {:?}", both.time);
-        breach(Promise::Exclusion, how)
+        Breach::new(Promise::Exclusion, how)
     });
     told.collect()
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Breach, Promise, Terms, breach};
+use super::{Breach, Promise, Terms};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::{Notes, Span};
 
@@ -15,7 +15,7 @@ pub(super) fn check(
     let mut found = Vec::new();
     let mut add = |one: &Acquisition, how: Option<String>| {
         let how = how.map(|how| format!("{} of {}: {how}", one.id, one.name));
-        found.extend(how.map(|how| breach(Promise::Loss, how)));
+        found.extend(how.map(|how| Breach::new(Promise::Loss, how)));
     };
     let mut needless = Vec::new();
     for one in history.granted() {
@@ -27,7 +27,7 @@ pub(super) fn check(
         if terms.keeps && one.was_lost() {
             let why = one.lost.as_ref().map_or("expired", |(_, why)| why);
             let how = format!("{} of {}: lost without need ({why})", one.id, one.name);
-            needless.push(breach(Promise::Need, how));
+            needless.push(Breach::new(Promise::Need, how));
         }
     }
     found.extend(needless);

@@ -32,8 +32,10 @@ pub(crate) enum Promise {
     Need,
     /// Nothing stays behind in the store or in a process.
     Leaks,
-    /// After a fault every process gets its locks again.
+    /// After a fault every process gets its locks again within the bound.
     Recovery,
+    /// A run begins and comes to its end: the fault can be made, no process ends by itself, and all stop in order.
+    Run,
 }
 
 /// A broken promise, with a description.
@@ -41,16 +43,26 @@ pub(crate) enum Promise {
 pub(crate) struct Breach {
     pub(crate) promise: Promise,
     pub(crate) how: String,
+    /// Whether a machine that is too busy can be the reason.
+    pub(crate) timing: bool,
+}
+
+impl Breach {
+    pub(crate) fn new(promise: Promise, how: String) -> Self {
+        // The kind of a failed wait tells whether time can be the reason, so its checker decides.
+        let timing = matches!(promise, Promise::Wake | Promise::Need | Promise::Recovery);
+        Self {
+            promise,
+            how,
+            timing,
+        }
+    }
 }
 
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.promise, self.how)
     }
-}
-
-fn breach(promise: Promise, how: String) -> Breach {
-    Breach { promise, how }
 }
 
 /// The promises of one run.
@@ -109,7 +121,7 @@ pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Brea
 
 /// Everything that is still in the store after every lease must have ended.
 pub(crate) fn leaks(left: &[String]) -> Vec<Breach> {
-    let leaked = |left: &String| breach(Promise::Leaks, format!("left in the store: {left}"));
+    let leaked = |left: &String| Breach::new(Promise::Leaks, format!("left in the store: {left}"));
     left.iter().map(leaked).collect()
 }
 

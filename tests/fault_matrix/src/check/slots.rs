@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Breach, Promise, breach};
+use super::{Breach, Promise};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
@@ -28,7 +28,7 @@ pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
                 "{} ran {slot} of {name}, which {} had run",
                 again.id, first.id
             );
-            found.push(breach(Promise::Slots, how));
+            found.push(Breach::new(Promise::Slots, how));
         }
     }
     found

@@ -81,7 +81,9 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
     tokio::time::sleep(LEASE * 2).await;
     notes.ended = boot_time();
     stopper.send_replace(true);
-    while running.join_next().await.is_some() {}
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
     for client in clients {
         client.close(Duration::ZERO).await;
     }
@@ -367,6 +369,31 @@ fn a_wait_that_fails_because_its_process_was_frozen_is_caught() {
     });
     let found = all(&failed("Unavailable"), &notes, &terms());
     assert!(found.is_empty(), "the store was away: {found:?}");
+}
+
+#[test]
+fn a_busy_machine_excuses_waits_without_an_answer_only() {
+    let notes = Notes {
+        ended: Duration::from_secs(4),
+        ..Notes::default()
+    };
+    let kinds = [
+        ("OutcomeUnknown", true),
+        ("Unavailable", true),
+        ("Lost", true),
+        ("Refused", false),
+        ("WrongType", false),
+        ("Closed", false),
+    ];
+    for (kind, excused) in kinds {
+        let failed = What::Failed {
+            kind: kind.to_owned(),
+        };
+        let history = story(&[(1.0, "1.1.1", What::Asked), (3.0, "1.1.1", failed)]);
+        let found = all(&history, &notes, &terms());
+        let told: Vec<_> = found.iter().map(|one| (one.promise, one.timing)).collect();
+        assert_eq!(told, [(Promise::Wait, excused)], "{kind}");
+    }
 }
 
 #[test]

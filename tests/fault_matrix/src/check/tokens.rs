@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Breach, Promise, Terms, breach};
+use super::{Breach, Promise, Terms};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
@@ -19,7 +19,10 @@ pub(super) fn check(
         let mut newest: Option<(&Acquisition, u64)> = None;
         for one in granted {
             let Some(token) = one.token else {
-                found.push(breach(Promise::Tokens, format!("{} has no token", one.id)));
+                found.push(Breach::new(
+                    Promise::Tokens,
+                    format!("{} has no token", one.id),
+                ));
                 continue;
             };
             if let Some((before, highest)) = newest
@@ -33,7 +36,7 @@ pub(super) fn check(
                     "{} of {} got {token} after {} had {highest}",
                     one.id, one.name, before.id
                 );
-                found.push(breach(Promise::Tokens, how));
+                found.push(Breach::new(Promise::Tokens, how));
             }
             newest = Some((one, token));
         }

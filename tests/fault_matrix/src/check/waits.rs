@@ -1,4 +1,4 @@
-use super::{Breach, Promise, Terms, breach};
+use super::{Breach, Promise, Terms};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
@@ -8,6 +8,10 @@ const ORDINARY: [&str; 3] = ["TimedOut", "Stopped", "Over"];
 
 /// The ends of a wait whose limit passed before the store said that another has the lock.
 const CUT_SHORT: [&str; 2] = ["OutcomeUnknown", "Unavailable"];
+
+/// The ends of a wait on a machine that is too busy: the answers come too late, or a job loses its lock before it has marked
+/// its attempt. No load explains any other.
+const BY_LOAD: [&str; 3] = ["OutcomeUnknown", "Unavailable", "Lost"];
 
 /// A wait fails only because of the store. A freeze of the waiting process is no reason: the wait continues.
 pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
@@ -31,7 +35,11 @@ pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Br
             continue;
         }
         let how = format!("{} waited until {at:?} and was told {kind}", one.id);
-        found.push(breach(Promise::Wait, how));
+        let timing = BY_LOAD.contains(&&**kind);
+        found.push(Breach {
+            timing,
+            ..Breach::new(Promise::Wait, how)
+        });
     }
     found
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Breach, Promise, Terms, breach};
+use super::{Breach, Promise, Terms};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 use crate::role::is_marked;
@@ -28,7 +28,7 @@ pub(super) fn check(
                     "{name} was free for {:?} after {}, and somebody waited",
                     gap.length, before.id
                 );
-                found.push(breach(Promise::Wake, how));
+                found.push(Breach::new(Promise::Wake, how));
             }
             if before.released.is_some() {
                 gaps.push(gap.length);
@@ -43,7 +43,7 @@ pub(super) fn check(
             .is_some_and(|typical| *median > typical + slack)
         {
             let how = format!("{name} was mostly free for {median:?} while somebody waited");
-            found.push(breach(Promise::Wake, how));
+            found.push(Breach::new(Promise::Wake, how));
         }
     }
     found

@@ -242,8 +242,7 @@ fn attempt(
     };
     if both > longest && !scenario.is_redisson() {
         let how = format!("two held a lock for {both:?}, longer than {longest:?}");
-        let promise = Promise::Exclusion;
-        outcome.breaches.push(Breach { promise, how });
+        outcome.breaches.push(Breach::new(Promise::Exclusion, how));
     }
     Ok(outcome)
 }

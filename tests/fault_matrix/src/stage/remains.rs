@@ -30,10 +30,7 @@ pub(super) fn files_left(stage: &Stage, before: &[(u32, usize)]) -> Vec<Breach> 
             && now > then + MORE_FILES
         {
             let how = format!("process {number} had {then} files open, and now {now}");
-            found.push(Breach {
-                promise: Promise::Leaks,
-                how,
-            });
+            found.push(Breach::new(Promise::Leaks, how));
         }
     }
     found

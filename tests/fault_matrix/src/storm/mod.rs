@@ -220,7 +220,8 @@ impl Results {
     fn take(&mut self, store: Store, seed: u64, faults: &[&'static str], outcome: &Outcome) {
         let column = self.columns.entry(store).or_default();
         column.rounds += 1;
-        for fault in faults {
+        // A round that ends early has not made all of its faults.
+        for fault in faults.iter().take(outcome.made) {
             *column.faults.entry(fault).or_default() += 1;
         }
         column.grants += outcome.grants;
@@ -253,4 +254,21 @@ fn line(store: Store, seed: u64, faults: &[&str], outcome: &Outcome, work: Durat
     }
     text.push_str(&outcome.details(4));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_faults_that_were_made_are_counted() {
+        let mut outcome = Outcome::broken(&anyhow::anyhow!("process 2 ended by itself"));
+        outcome.made = 1;
+        let mut results = Results::default();
+        let faults = ["server frozen", "holder killed"];
+        results.take(Store::Redis, 7, &faults, &outcome);
+        let column = &results.columns[&Store::Redis];
+        assert_eq!(column.faults, BTreeMap::from([("server frozen", 1)]));
+        assert_eq!(column.red.len(), 1);
+    }
 }

@@ -21,7 +21,8 @@ everything or resets every connection; holders and waiters are killed or frozen;
 A *round* is one to three faults with the same processes. Besides the tasks of the matrix, each process has HOLDERS tasks that hold a lock for two to
 six leases, and another process waits for each of these locks; so one fault takes dozens of locks. After each fault every process must get its locks again within 15 leases.
 After each round the checkers of the matrix judge all that the processes wrote down: no two acted on one lock at once, tokens grew, nobody acted on a lock that was no
-longer proved, every loss was told in time, no free lock was left waiting, and nothing stayed behind in the store. What [a store that forgets](guarantees.md) excuses there, it excuses here.
+longer proved, every loss was told in time, no free lock was left waiting, and nothing stayed behind in the store. A round is also red if a server or a process does not start, a process ends by itself or does not stop in order,
+or a fault cannot be made, however busy the machine is. What [a store that forgets](guarantees.md) excuses there, it excuses here.
 Left out are faults that need a server of another kind: a small disk, a clock of its own, a password; the matrix has them.
 
 ";
@@ -29,7 +30,7 @@ Left out are faults that need a server of another kind: a small disk, a clock of
 const COLUMNS: &str = "
 *lost*: holds that were lost; each is judged: was it told, and in time. *told late*: those of them that were told after the next grant of the lock, as when the store
 forgot it, or the holder was frozen. *two at once*: how often two processes acted on one lock at the same time, and for how long at most: only after the store forgot it, or somebody freed it by force. *stall*: the longest
-time for which a process that nobody had frozen did not get to run, because the machine was busy. *disturbed*: rounds in which the machine was too busy to judge the bounds on waits.
+time for which a process that nobody had frozen did not get to run, because the machine was busy. *disturbed*: rounds in which the machine was too busy to judge the bounds on waits. *faults*: those that were made; a round that ends early makes fewer.
 
 ";
 
@@ -72,7 +73,8 @@ pub(super) fn totals(results: &Results) -> String {
     }
     format!(
         "{rounds} rounds with {faults} faults, {grants} grants and {} losses; {red} rounds broke a promise. {too_busy} of them were disturbed: the machine \
-         was so busy that some milliseconds of work took more than {} ms; in these the bounds on waits and recoveries are not judged, nor whether a lease had to end; all else is. In {} rounds sentinels \
+         was so busy that some milliseconds of work took more than {} ms; in these the bounds on waits and recoveries are not judged, nor waits that ended without an answer of the store, nor whether a lease had to end; \
+         all else is: a round counts as broken too if it did not begin or did not come to its end. In {} rounds sentinels \
          promoted a replica although nothing was down, which is judged as one more failover",
         seen.losses,
         TOO_BUSY.as_millis(),
