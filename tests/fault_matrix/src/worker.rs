@@ -98,6 +98,8 @@ pub(crate) enum Lie {
     Unacknowledged,
     /// The worker is correct. A clock that should run within the drift runs faster.
     FastClock,
+    /// The tasks that hold for some leases, which only a storm has, panic when they get a lock.
+    Panics,
 }
 
 impl fmt::Display for Lie {
@@ -196,6 +198,9 @@ impl Task {
         if let Some(slot) = slot.clone() {
             self.note_at(at, id, What::Slot { slot });
         }
+        // Nothing in a run waits for a holder, so only the end of the process shows this panic.
+        let panics = self.lie == Lie::Panics && self.role == Role::Holder;
+        assert!(!panics, "this worker panics on purpose");
         let told = self.listen(id, &guard);
         let mut time = self.role.hold(self.lease, &mut self.rng);
         if self.lies() {
@@ -354,8 +359,19 @@ fn shared_by_two(plan: &Plan, client: u32, task: usize) -> usize {
     (begin + task) % (holders + holders / 2)
 }
 
+/// Ends the process with a panic of any of its threads and tasks. Otherwise the panic of a task, or of a thread of the library,
+/// would leave a process that does less than it should, and still ends with success.
+fn end_with_a_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::exit(101);
+    }));
+}
+
 /// Runs the process until its stdin closes.
 pub(crate) async fn main(plan: Plan) -> Result<()> {
+    end_with_a_panic();
     let recorder = Recorder::create(&plan.file)?;
     let (stopper, stop) = watch::channel(false);
     let (manners, manner) = watch::channel(Manner::Usual);
@@ -381,7 +397,9 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     obey(&manners, &clients).await;
     pulse.abort();
     stopper.send_replace(true);
-    while running.join_next().await.is_some() {}
+    while let Some(done) = running.join_next().await {
+        done?;
+    }
     // We close the clients after all tasks have ended. Otherwise their locks would end as `Closed`.
     for client in clients.iter().flat_map(|connected| &connected.clients) {
         client.close(Duration::from_secs(1)).await;

@@ -48,3 +48,14 @@ fn a_storm_finds_holders_that_ignore_their_losses() -> Result<()> {
     assert!(told.contains("Exclusion: "), "{told}");
     Ok(())
 }
+
+/// A task that panics ends its process, and the storm tells why.
+#[test]
+fn a_storm_finds_a_process_that_panics() -> Result<()> {
+    let output = storm(&["--lie", "panics"])?;
+    let told = told(&output);
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("Run: "), "{told}");
+    assert!(told.contains("this worker panics on purpose"), "{told}");
+    Ok(())
+}
