@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -74,15 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     let Some(target) = next else { return };
                     let said = one(&tool, &target, args.minutes);
                     let said = said.and_then(|row| keep(&target, &row).map(|()| row));
-                    match said {
-                        Ok(row) => {
-                            println!("{target}: {} executions, {} crashes", row.runs, row.crashes);
-                        }
-                        Err(error) => {
-                            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                            failed.push(format!("{target}: {error:#}"));
-                        }
+                    if let Ok(row) = &said {
+                        println!("{target}: {} executions, {} crashes", row.runs, row.crashes);
                     }
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.extend(failure(&target, &said));
                 }
             });
         }
@@ -90,6 +87,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
+}
+
+/// Why the command fails, if it does because of this target. A crash is in the page too, but a script that calls the command
+/// sees only its exit status.
+fn failure(target: &str, said: &Result<Row>) -> Option<String> {
+    match said {
+        Ok(row) if row.crashes == 0 => None,
+        Ok(row) => Some(format!(
+            "{target}: {} crashes, see fuzz/artifacts/{target}",
+            row.crashes
+        )),
+        Err(error) => Some(format!("{target}: {error:#}")),
+    }
 }
 
 /// The names of the targets in the manifest.
@@ -144,6 +154,7 @@ fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
         "-timeout=20",
         "-rss_limit_mb=2048",
     ];
+    let before = artifacts(target);
     let mut fuzz = cargo_fuzz(tool, &words);
     fuzz.stdout(Stdio::null()).stderr(file);
     let good = fuzz.status()?.success();
@@ -157,15 +168,12 @@ fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
             .rsplit_once(" runs in ")
             .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
             .unwrap_or(0),
-        corpus: files(&format!("fuzz/corpus/{target}"), |_| true),
-        // The folder also keeps crashes of earlier runs, and inputs that were slow on a busy machine. So we count only
-        // after a failure.
+        corpus: files(&format!("fuzz/corpus/{target}")).count(),
+        // Inputs that were only slow on a busy machine are in the folder too, so we count only after a failure.
         crashes: if good {
             0
         } else {
-            files(&format!("fuzz/artifacts/{target}"), |name| {
-                !name.starts_with("slow-unit")
-            })
+            written(&before, &artifacts(target))
         },
     };
     if !good && row.crashes == 0 {
@@ -185,12 +193,28 @@ fn stat(said: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-fn files(folder: &str, counted: impl Fn(&str) -> bool) -> usize {
+fn files(folder: &str) -> impl Iterator<Item = fs::DirEntry> + use<> {
     let all = fs::read_dir(root().join(folder)).into_iter().flatten();
-    let names = all.flatten().map(|entry| entry.file_name());
-    names
-        .filter(|name| counted(&name.to_string_lossy()))
-        .count()
+    all.flatten()
+}
+
+/// The inputs with which a target has crashed, and when each was written.
+type Artifacts = BTreeMap<String, Option<SystemTime>>;
+
+fn artifacts(target: &str) -> Artifacts {
+    let all = files(&format!("fuzz/artifacts/{target}")).map(|entry| {
+        let written = entry.metadata().and_then(|it| it.modified());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        (name, written.ok())
+    });
+    all.filter(|(name, _)| !name.starts_with("slow-unit"))
+        .collect()
+}
+
+/// How many a run has written, some of them perhaps again. The folder keeps those of earlier runs.
+fn written(before: &Artifacts, after: &Artifacts) -> usize {
+    let is_new = |(name, at): &(&String, &Option<SystemTime>)| before.get(*name) != Some(*at);
+    after.iter().filter(is_new).count()
 }
 
 /// Puts a row into the page, in place of the old one.
@@ -227,4 +251,42 @@ fn keep(target: &str, row: &Row) -> Result<()> {
     }
     fs::write(page, text)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyhow::anyhow;
+
+    use super::*;
+
+    fn with(crashes: usize) -> Row {
+        Row {
+            runs: 7,
+            seconds: 1,
+            corpus: 2,
+            crashes,
+        }
+    }
+
+    #[test]
+    fn a_crash_is_a_failure_of_the_command() {
+        assert_eq!(failure("glob", &Ok(with(0))), None);
+        let crashed = "glob: 2 crashes, see fuzz/artifacts/glob";
+        assert_eq!(failure("glob", &Ok(with(2))).as_deref(), Some(crashed));
+        let ended = failure("glob", &Err(anyhow!("no tar")));
+        assert_eq!(ended.as_deref(), Some("glob: no tar"));
+    }
+
+    #[test]
+    fn crashes_of_earlier_runs_are_not_counted() {
+        let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        let old = Artifacts::from([("crash-a".to_owned(), at(1)), ("crash-b".to_owned(), at(1))]);
+        assert_eq!(written(&old, &old), 0);
+        let mut now = old.clone();
+        now.insert("crash-b".to_owned(), at(2));
+        now.insert("crash-c".to_owned(), at(2));
+        assert_eq!(written(&old, &now), 2);
+    }
 }
