@@ -50,6 +50,11 @@ fn a_token_that_does_not_grow_is_found() {
 }
 
 #[test]
+fn a_latch_that_opens_too_early_is_found() {
+    is_seen("latch", "memory", "a latch was open after");
+}
+
+#[test]
 fn a_leak_of_descriptors_is_found() {
     is_seen(
         "descriptors",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use tidelock::Client;
+use tidelock::{Client, Latch};
 
 use crate::World;
 use crate::record::{Kind, Mode, What, now};
@@ -27,6 +27,8 @@ pub(crate) enum Broken {
     Connections,
     /// Leaks keys in the store
     Keys,
+    /// Sometimes opens a latch that others still count down
+    Latch,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +65,18 @@ impl Bad {
         claim.enter_for(now(), world.lease)?;
         tokio::time::sleep(Duration::from_millis(2)).await;
         claim.say(What::Leaves)
+    }
+
+    /// Sometimes opens a latch too early.
+    pub(crate) async fn open(&self, latch: &Latch) -> Result<()> {
+        if self.what != Some(Broken::Latch) {
+            return Ok(());
+        }
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        if round.is_multiple_of(5) {
+            latch.delete().await?;
+        }
+        Ok(())
     }
 
     /// Sometimes replaces the token by the smallest one.

@@ -164,6 +164,8 @@ impl Kind {
             Self::Lock | Self::Fenced | Self::Spin | Self::Multi => 6,
             Self::Read | Self::Write | Self::Upgradeable => 4,
             Self::Fair | Self::Plain | Self::Permits | Self::Long => 2,
+            // They take turns.
+            Self::Latch => 16,
             _ => 1,
         }
     }
@@ -220,7 +222,7 @@ pub(crate) struct Record {
     /// Microseconds of the boot clock: the moment, and the end of the time for which the guard is sure of its hold.
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// The slot of a job, or another number.
+    /// The slot of a job, the turn of a latch's name, or another number.
     pub(crate) mark: u64,
 }
 

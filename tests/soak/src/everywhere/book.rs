@@ -53,7 +53,8 @@ pub(super) struct Book {
     /// The runs of a job by slot, and the slots in their order.
     runs: HashMap<u64, Run>,
     slots: VecDeque<u64>,
-    /// How often the latch may have been counted down, and how often it was set.
+    /// How often the latch may have been counted down in this turn of its name, and how often it was set.
+    turn: u64,
     counts: u64,
     sets: u64,
 }
@@ -94,10 +95,14 @@ impl Book {
                 Vec::new()
             }
             What::Counts => {
+                self.turn_to(record.mark);
                 self.counts += u64::from(record.amount);
                 Vec::new()
             }
-            What::Sets => self.set(),
+            What::Sets => {
+                self.turn_to(record.mark);
+                self.set()
+            }
             What::Succeeds => self.succeed(record),
             What::Fails => {
                 // The library drops a job whose lock is lost, so the job itself may not have told that it left.
@@ -227,6 +232,13 @@ impl Book {
                 shown(record)
             ))
         })
+    }
+
+    /// Begins at zero with a new turn. A record of an earlier turn is late: what it tells has an effect on the latch of this turn.
+    fn turn_to(&mut self, turn: u64) {
+        if turn > self.turn {
+            (self.turn, self.counts, self.sets) = (turn, 0, 0);
+        }
     }
 
     /// A count-down is told before its request, and a new count after its reply. So all counts but the last must have

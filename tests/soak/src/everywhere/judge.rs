@@ -91,7 +91,10 @@ impl Seen {
             self.mark = record.mark;
             return;
         };
-        if self.doomed.contains(&who) {
+        // A process that is about to be killed may still count down a latch. Without this record the latch would seem to open
+        // too early.
+        let counts_down = record.what == What::Counts && !store.is_private();
+        if self.doomed.contains(&who) && !counts_down {
             return;
         }
         let names = (store, store.is_private().then_some(who));
@@ -276,5 +279,29 @@ fn read(pipe: File, shared: &Shared) -> Result<()> {
         if record.slot == DRIVER {
             shared.marked.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_down_shortly_before_a_kill_counts() {
+        let mut seen = Seen {
+            places: HashMap::from([(1, Store::Redis), (2, Store::Redis)]),
+            ..Seen::default()
+        };
+        let tells = |what, slot| Record {
+            slot,
+            amount: 1,
+            ..Record::new(what, Kind::Latch)
+        };
+        let (set, count) = (tells(What::Sets, 1), tells(What::Counts, 1));
+        let (doomed, last) = (tells(What::Dooms, 2), tells(What::Counts, 2));
+        for record in [set, count, count, doomed, last, set] {
+            seen.take(&record);
+        }
+        assert!(seen.broken.is_empty(), "{:?}", seen.broken);
     }
 }

@@ -383,6 +383,9 @@ fn redis_class(key: &str, left: i64) -> &'static str {
     } else if key.starts_with("redisson_lock_queue:") || key.starts_with("redisson_lock_timeout:") {
         // The next user of the lock removes waiters that are dead. Here nobody comes any more.
         "waiters of fair locks that were killed"
+    } else if key.starts_with("latch-") {
+        // The next turn of its name counts it down to its end.
+        "latches whose last users were killed"
     } else if left >= 0 && key.starts_with("tidelock:") {
         "records that end"
     } else if left == -2 {

@@ -134,6 +134,26 @@ fn a_latch_that_opens_too_early_is_found() {
 }
 
 #[test]
+fn a_surplus_of_count_downs_hides_nothing_in_the_next_turn() {
+    let tells = |what, mark| Record {
+        amount: 1,
+        mark,
+        ..Record::new(what, Kind::Latch)
+    };
+    let (set, count) = (tells(What::Sets, 2), tells(What::Counts, 2));
+    let late = tells(What::Counts, 1);
+    let after_a_surplus = |more: &[Record]| {
+        let mut records = vec![tells(What::Sets, 1)];
+        records.extend([late; 9]);
+        records.extend_from_slice(more);
+        broken(&records)
+    };
+    assert_eq!(after_a_surplus(&[set, count, count, set]).len(), 1);
+    // A process that stood still counts the latch of this turn down, and tells the turn in which it began.
+    assert!(after_a_surplus(&[set, count, count, late, set]).is_empty());
+}
+
+#[test]
 fn a_member_that_enters_alone_is_found() {
     let enters = |who| entry(Kind::Barrier, Mode::Permits, who, 20);
     let comes = |who| next(&enters(who), What::Comes, 10);
