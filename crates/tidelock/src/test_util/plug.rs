@@ -87,7 +87,12 @@ impl Plug {
         self.0.out.store(false, Ordering::SeqCst);
     }
 
-    /// Drops the replies of the next `count` requests that change something. The requests take effect all the same.
+    /// Drops the replies of the next `count` requests that change a lock, a number or a mark in the store. The requests take effect
+    /// all the same. What only reads keeps its reply, and so does what the client tells of itself now and then.
+    ///
+    /// The client settles a lost reply by itself where it may ask again. A call that sends its request only once ends with
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown): `force_release`, `extend`, `raise_token`, and the changes of the number of a
+    /// semaphore's permits.
     ///
     /// # Examples
     /// ```
@@ -103,7 +108,7 @@ impl Plug {
         self.0.mute_next.store(count, Ordering::SeqCst);
     }
 
-    /// Counts the attempts, renewals, releases, withdrawals and checks so far.
+    /// Counts the attempts, renewals, releases (also forced ones), withdrawals, checks, and changes of numbers and marks so far.
     ///
     /// # Examples
     /// ```
@@ -174,6 +179,18 @@ impl PluggedStore {
             }
             drop(request.await);
             Err(Error::new(ErrorKind::OutcomeUnknown).because("the reply was lost"))
+        })
+    }
+
+    /// A request that is counted, and that changes nothing, so that its reply is not lost.
+    fn ask<'a, T: Send + 'a>(
+        &'a self,
+        request: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            self.plug.0.asked.fetch_add(1, Ordering::SeqCst);
+            self.plug.check()?;
+            request.await
         })
     }
 
@@ -249,7 +266,7 @@ impl VerifySequencers for PluggedStore {
         name: &'a Name,
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
-        self.write(async move {
+        self.ask(async move {
             match self.inner.extensions().sequencers {
                 Some(sequencers) => sequencers.verify(name, generation).await,
                 None => Err(Error::new(ErrorKind::Unsupported)),
@@ -363,7 +380,7 @@ impl Operate for PluggedStore {
         name: &'a Name,
         seen: Option<&'a Snapshot>,
     ) -> BoxFuture<'a, Result<bool>> {
-        self.read(async move { self.inner.force_release(name, seen).await })
+        self.write(async move { self.inner.force_release(name, seen).await })
     }
 
     fn announce<'a>(
@@ -371,6 +388,7 @@ impl Operate for PluggedStore {
         client: &'a ClientId,
         info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
+        // The client sends it whenever it likes. It would take the place of the request whose reply a test means to lose.
         self.read(async move { self.inner.announce(client, info).await })
     }
 

@@ -363,3 +363,17 @@ fn every_test_the_docs_name_exists() {
         );
     }
 }
+
+#[test]
+fn the_page_for_authors_of_stores_counts_the_rules() {
+    let contract = fs::read_to_string(source().join("store/contract.rs")).unwrap();
+    let is_rule = |line: &&str| {
+        let number = line.strip_prefix("/// ").and_then(|it| it.split_once(". "));
+        number.is_some_and(|(number, _)| number.parse::<usize>().is_ok())
+    };
+    let rules = contract.lines().filter(is_rule).count();
+    let page = source().join("../../../docs/write-your-own-store.md");
+    let page = fs::read_to_string(page).unwrap();
+    let told = format!("contract, in {rules} numbered rules");
+    assert!(page.contains(&told), "docs/write-your-own-store.md: {told}");
+}

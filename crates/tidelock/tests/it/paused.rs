@@ -199,6 +199,32 @@ async fn a_release_outlasts_an_extension_without_an_answer() {
     assert!(other.lock("a").try_acquire().await.unwrap().is_some());
 }
 
+/// A forced release is sent once, so without its reply the outcome is unknown. A check of a sequencer changes nothing, and keeps
+/// its reply.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_whose_reply_is_lost_has_an_unknown_outcome() {
+    let plug = Plug::new();
+    let builder = Client::builder().simulated_time().plug(&plug);
+    let client = builder
+        .connect(&format!("memory:{}", unique()))
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let sequencer = held.sequencer().unwrap();
+    plug.lose_replies(1);
+    assert!(client.verify(&sequencer).await.unwrap());
+    let error = lock.force_release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert_eq!(error.lock_name(), Some("a"));
+    // It took effect, and no other reply is lost.
+    assert!(!client.verify(&sequencer).await.unwrap());
+    let next = lock.try_acquire().await.unwrap().expect("it is free");
+    drop(held);
+    assert!(next.is_held());
+    next.release().await.unwrap();
+}
+
 /// A completed future may be kept, in a collection or on the stack, and outlive its client.
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
