@@ -16,7 +16,8 @@ use crate::stories as s;
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) stories: Vec<Story>,
-    /// Names of tests besides those that begin with the row's number. Most are promises of the suite.
+    /// Names of tests besides those that begin with the row's number. Most are promises of the suite. Each must be the name of a
+    /// test for this store.
     pub(crate) tests: Vec<&'static str>,
     /// The reason why the row does not apply.
     pub(crate) not_applicable: Option<&'static str>,
@@ -47,6 +48,23 @@ impl Answer {
     fn and(mut self, tests: &[&'static str]) -> Self {
         self.tests.extend(tests);
         self
+    }
+
+    /// Also covered by promises of the suite. Behind replicas the suite does not run: the code is that of one server.
+    fn and_promised(self, store: Store, promises: &[&'static str]) -> Self {
+        if store == Replicas {
+            return self;
+        }
+        self.and(promises)
+    }
+
+    /// Also covered by promises about elections and jobs, which a store without tokens does not have.
+    fn and_of_marks(self, store: Store, promises: &[&'static str]) -> Self {
+        if store.has_tokens() {
+            self.and(promises)
+        } else {
+            self
+        }
     }
 
     /// Covered by tests that begin with the row's number.
@@ -150,5 +168,48 @@ fn promised(store: Store, promises: &[&'static str]) -> Answer {
     match store {
         Replicas => Answer::no(SAME_SERVER),
         _ => Answer::tested(promises),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The text of all sources below this folder.
+    fn sources(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                text.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// Whether such a test exists for that store shows only in a run of the matrix.
+    #[test]
+    fn every_test_that_a_row_names_exists() {
+        let mut text = String::new();
+        for folder in [
+            "crates/tidelock",
+            "crates/tidelock-cli",
+            "tests/real_servers",
+        ] {
+            sources(&testkit::workspace().join(folder), &mut text);
+        }
+        for row in rows() {
+            for name in Store::ALL
+                .iter()
+                .flat_map(|store| (row.answer)(*store).tests)
+            {
+                let own = name.rsplit("::").next().unwrap_or(name);
+                let is_there = text.contains(&format!("fn {own}("));
+                assert!(is_there, "T{:02} names {name}, which is no test", row.id);
+            }
+        }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) store: Store,
     pub(crate) answer: Answer,
     pub(crate) tests: Vec<Test>,
+    /// Names of tests that do not exist for this store.
+    pub(crate) missing: Vec<&'static str>,
 }
 
 /// The result of a cell.
@@ -52,6 +54,9 @@ pub(crate) enum State {
 
 impl Cell {
     pub(crate) fn state(&self, results: &Results) -> State {
+        if !self.missing.is_empty() {
+            return State::Red;
+        }
         if self.answer.stories.is_empty() && self.tests.is_empty() {
             return match self.answer.not_applicable {
                 Some(_) => State::NotApplicable,
@@ -102,12 +107,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         fs::write(file, report::page(&cells, &results))
             .with_context(|| file.display().to_string())?;
     }
-    let red = cells.iter().any(|cell| cell.state(&results) == State::Red);
-    Ok(if red {
+    Ok(if fails(&cells, &results, !args.no_tests) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Without the tests, a fault that only tests cover is open, and no failure.
+fn fails(cells: &[Cell], results: &Results, tested: bool) -> bool {
+    let mut states = cells.iter().map(|cell| cell.state(results));
+    states.any(|state| state == State::Red || tested && state == State::Open)
 }
 
 /// Runs the tests that cover the chosen cells, each once.
@@ -115,6 +125,7 @@ fn run_tests(index: &Index, cells: &mut [Cell]) -> Result<HashMap<Test, bool>> {
     let mut tests = Vec::new();
     for cell in cells {
         cell.tests = index.answering(cell.row.id, cell.store, &cell.answer);
+        cell.missing = index.missing(cell.store, &cell.answer);
         tests.extend(cell.tests.clone());
     }
     tests.sort();
@@ -136,13 +147,12 @@ fn chosen(args: &Args) -> Result<Vec<Cell>> {
     for row in rows().filter(|row| wanted.is_empty() || wanted.contains(&row.id)) {
         for store in Store::ALL {
             if args.store.is_empty() || args.store.contains(&store) {
-                let answer = (row.answer)(store);
-                let tests = Vec::new();
                 cells.push(Cell {
                     row,
                     store,
-                    answer,
-                    tests,
+                    answer: (row.answer)(store),
+                    tests: Vec::new(),
+                    missing: Vec::new(),
                 });
             }
         }
@@ -255,4 +265,27 @@ fn line(store: Store, story: &Story, outcome: &Outcome) -> String {
     );
     text.push_str(&outcome.details(4));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_without_a_story_and_a_test_is_a_failure_of_a_run_with_tests() {
+        let mut cell = Cell {
+            row: rows().next().expect("there are rows"),
+            store: Store::Redis,
+            answer: Answer::default(),
+            tests: Vec::new(),
+            missing: Vec::new(),
+        };
+        let results = Results::default();
+        assert_eq!(cell.state(&results), State::Open);
+        assert!(fails(std::slice::from_ref(&cell), &results, true));
+        assert!(!fails(std::slice::from_ref(&cell), &results, false));
+        cell.missing.push("renamed");
+        assert_eq!(cell.state(&results), State::Red);
+        assert!(fails(&[cell], &results, false));
+    }
 }

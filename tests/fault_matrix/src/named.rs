@@ -75,6 +75,16 @@ impl Test {
         self.store() == Some(store)
     }
 
+    /// Whether a row means this test by that name. A name with a module matches exactly; tests that run in several modules
+    /// need it.
+    fn is_called(&self, name: &str) -> bool {
+        if name.contains("::") {
+            self.path == name
+        } else {
+            self.name() == name && self.is_plain()
+        }
+    }
+
     /// The suite runs in several variants: with injected faults, from threads, as part of other tests. The plain
     /// variant is enough here.
     fn is_plain(&self) -> bool {
@@ -167,19 +177,22 @@ impl Index {
     pub(crate) fn answering(&self, row: u32, store: Store, answer: &Answer) -> Vec<Test> {
         let number = format!("t{row:02}_");
         let fits = |test: &&Test| {
-            let mut named = answer.tests.iter();
-            // A name with a module matches exactly; tests that run in several modules need it.
-            let named = named.any(|name| {
-                if name.contains("::") {
-                    test.path == *name
-                } else {
-                    test.name() == *name && test.is_plain()
-                }
-            });
+            let named = answer.tests.iter().any(|name| test.is_called(name));
             let own = test.name().starts_with(&number) && test.is_plain();
             test.covers(store) && (own || named)
         };
         self.tests.iter().filter(fits).cloned().collect()
+    }
+
+    /// The names in the answer that no test for this store has. Such a test was renamed, or is ignored, or was never there. The
+    /// other tests of the row would pass without it.
+    pub(crate) fn missing(&self, store: Store, answer: &Answer) -> Vec<&'static str> {
+        let mut names = answer.tests.clone();
+        names.retain(|name| {
+            let mut tests = self.tests.iter();
+            !tests.any(|test| test.covers(store) && test.is_called(name))
+        });
+        names
     }
 
     /// Runs these tests, each binary once. `true`: the test passed. A test without an entry did not finish.
@@ -236,7 +249,16 @@ fn list(program: &Path, more: &[&str]) -> Result<Vec<String>> {
     let said = command
         .args(["--list", "--format", "terse"])
         .args(more)
-        .output()?;
+        .output()
+        .with_context(|| program.display().to_string())?;
+    // Otherwise none of its tests would run, and the rows would be covered by those of other binaries.
+    ensure!(
+        said.status.success(),
+        "{} cannot list its tests: {}\n{}",
+        program.display(),
+        said.status,
+        String::from_utf8_lossy(&said.stderr)
+    );
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let tests = text.lines().filter_map(|line| line.strip_suffix(": test"));
     Ok(tests.map(str::to_owned).collect())
@@ -258,6 +280,38 @@ mod tests {
             target: target.to_owned(),
             path: path.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_name_without_a_test_for_the_store_is_missing() {
+        let index = Index {
+            tests: vec![
+                test("redis", "promises::a_lost_reply_is_cleaned_up"),
+                test("etcd", "faults::each_waits_for_the_other"),
+                test("redis_plain", "without_scripts::one_holder_at_a_time"),
+            ],
+            ..Index::default()
+        };
+        let missing = |store, tests: &[&'static str]| {
+            let tests = tests.to_vec();
+            let answer = Answer {
+                tests,
+                ..Answer::default()
+            };
+            index.missing(store, &answer)
+        };
+        let (reply, turns) = ("a_lost_reply_is_cleaned_up", "each_waits_for_the_other");
+        assert!(missing(Store::Redis, &[reply]).is_empty());
+        assert_eq!(missing(Store::Redis, &[reply, turns]), [turns]);
+        assert_eq!(missing(Store::Etcd, &[turns, "renamed"]), ["renamed"]);
+        let other = "without_scripts::one_holder_at_a_time";
+        assert!(missing(Store::Plain, &[other]).is_empty());
+        assert_eq!(missing(Store::Plain, &["one_holder_at_a_time"]).len(), 1);
+    }
+
+    #[test]
+    fn a_binary_that_cannot_list_its_tests_is_an_error() {
+        assert!(list(Path::new("false"), &[]).is_err());
     }
 
     #[test]

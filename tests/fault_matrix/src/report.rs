@@ -141,6 +141,9 @@ fn red(text: &mut String, cells: &[Cell], results: &Results) {
                 }
             }
         }
+        for name in &cell.missing {
+            let _ = writeln!(text, "- T{id:02} {store}: no test is called `{name}`");
+        }
         for test in cell
             .tests
             .iter()
