@@ -217,7 +217,10 @@ fn line(outcome: &Outcome, commit: &str) -> String {
         tally,
         error,
     } = outcome;
-    let verdict = if error.is_some() { "**failed**" } else { "ok" };
+    let verdict = match error {
+        Some(_) => "**failed**".to_owned(),
+        None => tally.ok(),
+    };
     format!(
         "| {name} | {commit} | {:.1} s | {verdict} | {} |",
         time.as_secs_f64(),
@@ -254,6 +257,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_part_that_could_not_check_everything_says_so_in_its_line() {
+        let mut outcome = perform("deny", |tally| {
+            tally.not_checked("advisories");
+            Ok(())
+        });
+        outcome.time = Duration::from_secs(1);
+        let told = "| deny | aaa | 1.0 s | ok, advisories not checked |  |";
+        assert_eq!(line(&outcome, "aaa"), told);
+        let page = summary(&[outcome], "", "aaa");
+        assert!(page.lines().any(|line| line == told), "{page}");
+    }
 
     #[test]
     fn a_part_that_is_run_alone_replaces_its_own_line() {

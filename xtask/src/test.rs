@@ -78,7 +78,7 @@ pub(crate) fn perform(name: &str, part: impl FnOnce(&mut Tally) -> Result<()>) -
             "== {name} FAILED after {:.1} s: {error}",
             time.as_secs_f64()
         ),
-        None => println!("== {name} ok in {:.1} s", time.as_secs_f64()),
+        None => println!("== {name} {} in {:.1} s", tally.ok(), time.as_secs_f64()),
     }
     Outcome {
         name: name.to_owned(),
@@ -107,7 +107,10 @@ pub(crate) fn finish(outcomes: &[Outcome]) -> Result<()> {
         error,
     } in outcomes
     {
-        let verdict = if error.is_some() { "FAILED" } else { "ok" };
+        let verdict = match error {
+            Some(_) => "FAILED".to_owned(),
+            None => tally.ok(),
+        };
         println!(
             "{name:<24} {:>7.1} s  {verdict:<6}  {}",
             time.as_secs_f64(),

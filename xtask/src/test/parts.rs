@@ -379,7 +379,7 @@ fn docs(_: &mut Tally) -> Result<()> {
     sh::run(doc)
 }
 
-fn deny(_: &mut Tally) -> Result<()> {
+fn deny(tally: &mut Tally) -> Result<()> {
     let program = tools::cargo_deny()?;
     let check = |what: &[&str]| {
         let mut command = sh::command(
@@ -393,14 +393,16 @@ fn deny(_: &mut Tally) -> Result<()> {
     let fetched = sh::quiet(sh::command(&program.to_string_lossy(), &["fetch", "db"]));
     if fetched.is_err() {
         println!("advisories were NOT checked: their database cannot be fetched from here");
+        tally.not_checked("advisories");
         return Ok(());
     }
     sh::run(check(&["advisories"]))
 }
 
-fn other_platforms(_: &mut Tally) -> Result<()> {
+fn other_platforms(tally: &mut Tally) -> Result<()> {
     for target in platforms::check()? {
         println!("{target} was NOT checked: rustup cannot add it here");
+        tally.not_checked(target);
     }
     Ok(())
 }

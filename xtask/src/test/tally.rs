@@ -12,6 +12,8 @@ pub(crate) struct Tally {
     /// What tests have measured: the name of each figure, and its text. They print `figure: NAME = TEXT`.
     pub(crate) figures: Vec<(String, String)>,
     pub(crate) failures: Failures,
+    /// What the part could not check here, as "advisories".
+    unchecked: Vec<String>,
 }
 
 impl Tally {
@@ -21,6 +23,21 @@ impl Tally {
         self.time += other.time;
         self.figures.extend(other.figures.iter().cloned());
         self.failures.add(&other.failures);
+        self.unchecked.extend(other.unchecked.iter().cloned());
+    }
+
+    /// Notes what could not be checked here, as without a network. It is no failure, but the end of the run tells it: nobody reads
+    /// all that the parts print.
+    pub(crate) fn not_checked(&mut self, what: &str) {
+        self.unchecked.push(what.to_owned());
+    }
+
+    /// The verdict on a part without an error.
+    pub(crate) fn ok(&self) -> String {
+        let unchecked = self.unchecked.iter();
+        let mut parts = vec!["ok".to_owned()];
+        parts.extend(unchecked.map(|what| format!("{what} not checked")));
+        parts.join(", ")
     }
 
     /// Counts the summary line of a test binary, and collects figures and failures; ignores any other line.
@@ -61,7 +78,12 @@ impl Tally {
 
     /// The text for a part that may have no tests.
     pub(crate) fn or_nothing(&self) -> String {
-        if *self == Self::default() {
+        let unchecked = self.unchecked.clone();
+        let nothing = Self {
+            unchecked,
+            ..Self::default()
+        };
+        if *self == nothing {
             String::new()
         } else {
             self.to_string()
@@ -88,6 +110,19 @@ impl fmt::Display for Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_checked_is_told() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.ok(), "ok");
+        tally.not_checked("advisories");
+        tally.not_checked("licenses");
+        assert_eq!(
+            tally.ok(),
+            "ok, advisories not checked, licenses not checked"
+        );
+        assert_eq!(tally.or_nothing(), "");
+    }
 
     #[test]
     fn closing_lines_are_summed() {
