@@ -54,7 +54,7 @@ pub(crate) fn write(args: &Args, tally: &mut Tally) -> Result<()> {
         answers.extend(seen);
         let run = Run {
             what: said(args),
-            tests: answers.len(),
+            tests: answers.values().flatten().count(),
             is_whole: args.only.is_empty() && !args.quick,
             // They stand on this page, and not on that of a long run that this is a part of.
             figures: &tally.figures,
@@ -112,14 +112,15 @@ fn run_group(
     }
     tests.args((!args.quick).then_some("--include-ignored"));
     let own = cells.iter().filter(|cell| cell.group() == group);
-    tests.args(
-        own.filter(|cell| is_chosen(cell, args))
-            .map(|cell| &cell.test),
-    );
+    let chosen = own.filter(|cell| is_chosen(cell, args));
+    let chosen: Vec<&str> = chosen.map(|cell| &*cell.test).collect();
+    tests.args(&chosen);
     let mut heard = page::Heard::default();
     let passed = sh::tee(tests, |line| {
         tally.read(line);
         heard.read(line);
     })?;
-    Ok((passed, heard.answers))
+    // A quick run leaves out those that are ignored.
+    let answers = heard.answers(chosen.into_iter(), !args.quick);
+    Ok((passed, answers))
 }

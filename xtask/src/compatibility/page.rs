@@ -1,6 +1,6 @@
 //! The page: what it said before, and what the tests have said now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::cells::{Cell, KINDS, Kind, TOPOLOGIES, VERSIONS};
@@ -14,8 +14,8 @@ pub(super) struct Verdict {
     pub(super) acquisitions: u64,
 }
 
-/// By the name of the test.
-pub(super) type Answers = BTreeMap<String, Verdict>;
+/// By the name of the test. `None`: it was to run, and said nothing.
+pub(super) type Answers = BTreeMap<String, Option<Verdict>>;
 
 /// One run of the command, for the list on the page.
 #[derive(Debug)]
@@ -31,7 +31,9 @@ pub(super) struct Run<'a> {
 /// Reads what the test binary prints with `--show-output`.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    pub(super) answers: Answers,
+    answers: BTreeMap<String, Verdict>,
+    /// Tests that are seen to have begun, before they said anything.
+    begun: BTreeSet<String>,
     /// The test whose output follows.
     of: Option<String>,
 }
@@ -44,6 +46,13 @@ impl Heard {
         {
             let answer = self.answers.entry(name.to_owned()).or_default();
             answer.passed = verdict == "ok";
+        } else if let Some(rest) = line.strip_prefix("test ")
+            && let Some((name, _)) = rest
+                .split_once(" has been running for over ")
+                // Tests that run one at a time tell their name first. The rest of the line is missing if the process ends.
+                .or_else(|| Some((rest.strip_suffix(" ...")?, "")))
+        {
+            self.begun.insert(name.to_owned());
         } else if let Some(name) = line
             .strip_prefix("---- ")
             .and_then(|rest| rest.strip_suffix(" stdout ----"))
@@ -55,6 +64,24 @@ impl Heard {
         {
             answer.acquisitions += count;
         }
+    }
+
+    /// The answers of these tests. A test that began and never answered has failed: it hung, or ended the process. `all_run`: one
+    /// that said nothing is not one that was left out.
+    pub(super) fn answers<'a>(
+        mut self,
+        tests: impl Iterator<Item = &'a str>,
+        all_run: bool,
+    ) -> Answers {
+        let mut answers = Answers::new();
+        for test in tests {
+            let begun = self.begun.contains(test).then(Verdict::default);
+            let answer = self.answers.remove(test).or(begun);
+            if answer.is_some() || all_run {
+                answers.insert(test.to_owned(), answer);
+            }
+        }
+        answers
     }
 }
 
@@ -106,12 +133,16 @@ fn earlier(page: &str) -> BTreeMap<(String, usize), Verdict> {
     all
 }
 
-/// Renders the page. Tests without an answer keep what the page said before.
+/// Renders the page. Tests that were not run keep what the page said before. One that was to run and said nothing does not: the
+/// page would show a success for a test that hung.
 pub(super) fn render(cells: &[Cell], answers: &Answers, before: &str, run: &Run<'_>) -> String {
     let known = earlier(before);
     let answer = |cell: &Cell| {
         let old = known.get(&(cell.row.clone(), cell.version));
-        answers.get(&cell.test).or(old).copied()
+        match answers.get(&cell.test) {
+            Some(answer) => *answer,
+            None => old.copied(),
+        }
     };
     let mut page = INTRODUCTION.to_owned();
     page += &runs(before, run);
@@ -266,7 +297,7 @@ fn summary(kind: Kind, version: usize, own: &[&Cell], answer: Known<'_>) -> Stri
 fn detail(page: &mut String, kind: Kind, topology: &str, own: &[&Cell], answer: Known<'_>) {
     let _ = write!(
         page,
-        "\n### {}\n\nRedisson: {}. `?`: not run yet.\n\n",
+        "\n### {}\n\nRedisson: {}. `?`: not run yet, or without an answer.\n\n",
         heading(kind, topology),
         kind.redisson
     );
@@ -329,29 +360,68 @@ mod tests {
         ] {
             heard.read(line);
         }
-        let seen = |passed, acquisitions| Verdict {
-            passed,
-            acquisitions,
+        let seen = |passed, acquisitions| {
+            Some(Verdict {
+                passed,
+                acquisitions,
+            })
         };
         let expected = [("a::one", seen(true, 5200)), ("b::two", seen(false, 3))];
+        let tests = ["a::one", "b::two", "c::three"].into_iter();
         assert_eq!(
-            heard.answers,
+            heard.answers(tests, false),
             expected.map(|(name, it)| (name.to_owned(), it)).into()
         );
+    }
+
+    #[test]
+    fn a_test_that_began_and_never_answered_has_failed() {
+        let mut heard = Heard::default();
+        for line in [
+            "test a::one has been running for over 60 seconds",
+            "test b::two has been running for over 60 seconds",
+            "test b::two ... ok",
+            "test c::three ...",
+        ] {
+            heard.read(line);
+        }
+        let tests = ["a::one", "b::two", "c::three", "d::four"].into_iter();
+        let answers = heard.answers(tests, true);
+        let passed = answers.values().map(|it| it.map(|it| it.passed));
+        let passed: Vec<_> = passed.collect();
+        assert_eq!(passed, [Some(false), Some(true), Some(false), None]);
+    }
+
+    /// Otherwise the page would show the success of an earlier run for a test that hung.
+    #[test]
+    fn a_test_that_said_nothing_loses_its_cell() {
+        let passed = Some(Verdict {
+            passed: true,
+            acquisitions: 5200,
+        });
+        let first = [(TESTS[0].to_owned(), passed)].into();
+        let before = render(&cells(), &first, "", &run(true));
+        assert!(before.contains("+ 5,200"), "{before}");
+        let silent = [(TESTS[0].to_owned(), None)].into();
+        let after = render(&cells(), &silent, &before, &run(true));
+        assert!(!after.contains("5,200"), "{after}");
+        assert!(after.contains("| 0 of 2 |"), "{after}");
     }
 
     /// A part that is run alone keeps what the page said of the rest, and a red test is never summed up as green.
     #[test]
     fn a_test_that_is_not_run_keeps_its_cell() {
-        let passed = |acquisitions| Verdict {
-            passed: true,
-            acquisitions,
+        let passed = |acquisitions| {
+            Some(Verdict {
+                passed: true,
+                acquisitions,
+            })
         };
         let first = [(TESTS[0].to_owned(), passed(5200))].into();
         let before = render(&cells(), &first, "", &run(true));
         assert!(before.contains("| 1 of 2; 5,200 | no test |"), "{before}");
         assert!(before.contains("| `load::two_java_and_two_rust_processes_never_overlap` | + 5,200 | · | · | · | · | ? | · |"), "{before}");
-        let second = [(TESTS[1].to_owned(), Verdict::default())].into();
+        let second = [(TESTS[1].to_owned(), Some(Verdict::default()))].into();
         let after = render(&cells(), &second, &before, &run(false));
         assert!(
             after.contains("| + 5,200 | · | · | · | · | **failed** | · |"),
