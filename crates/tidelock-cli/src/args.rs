@@ -117,8 +117,7 @@ pub(crate) enum Command {
     /// Example: tidelock --store redis://locks.internal run nightly-report --wait 10s -- ./report.sh
     ///
     /// Waits for the lock, runs the command, passes stdin, stdout, stderr and signals through, and exits with its exit
-    /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, if the store has tokens, TIDELOCK_TOKEN in its
-    /// environment.
+    /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, with --fenced, TIDELOCK_TOKEN in its environment.
     ///
     /// A supervisor process (`lock-supervisor` in process lists) terminates the command and its whole process group
     /// before anybody else can get the lock: TERM, then KILL after the grace. It also does so when this process is
@@ -171,8 +170,8 @@ pub(crate) enum Command {
     Leader(crate::lead::LeaderArgs),
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///
-    /// Prints one line, `held NAME`, or `held NAME TOKEN` if the store has tokens, as soon as the lock is held. Releases
-    /// the lock when standard input ends. When the lock is lost, prints `lost NAME` and exits with code 76: the
+    /// Prints one line, `held NAME`, or `held NAME TOKEN` with --fenced, as soon as the lock is held. Releases the lock when
+    /// standard input ends. When the lock is lost, prints `lost NAME` and exits with code 76: the
     /// caller must stop its work then, because nothing else stops it.
     Hold(HoldArgs),
     /// Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock

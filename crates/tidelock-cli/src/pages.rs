@@ -12,7 +12,7 @@ use crate::args::Cli;
 use crate::exit::{Failure, Outcome};
 
 /// What every page ends with.
-const ENVIRONMENT: [(&str, &str); 13] = [
+const ENVIRONMENT: [(&str, &str); 15] = [
     ("TIDELOCK_STORE", "The URL of the store, as --store."),
     (
         "TIDELOCK_CONFIG",
@@ -57,7 +57,15 @@ const ENVIRONMENT: [(&str, &str); 13] = [
     ),
     (
         "TIDELOCK_NAME, TIDELOCK_OWNER, TIDELOCK_TOKEN",
-        "Set for the command that `run` and `try` start: the lock, its owner, and the fencing token if the store has tokens.",
+        "Set for the command that `run`, `try`, `once` and `lead` start: the lock, its owner, and the fencing token; `run` and `try` set the token with --fenced only.",
+    ),
+    (
+        "TIDELOCK_SLOT, TIDELOCK_ATTEMPT",
+        "Set for the command that `once` starts: the slot, and how many times it has been run in this slot, this run included.",
+    ),
+    (
+        "TIDELOCK_TERM",
+        "Set for the command that `lead` starts: the term, the same number as TIDELOCK_TOKEN.",
     ),
 ];
 
