@@ -42,6 +42,8 @@ mod no_page;
 mod pages;
 #[path = "cli/passing.rs"]
 mod passing;
+#[path = "cli/reference.rs"]
+mod reference;
 #[cfg(feature = "screen")]
 #[path = "cli/screen.rs"]
 mod screen;

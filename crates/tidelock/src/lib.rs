@@ -12,6 +12,7 @@
 #![cfg_attr(doctest, doc = include_str!("../pages/testing-your-service.md"))]
 #![cfg_attr(doctest, doc = include_str!("../pages/leader-election.md"))]
 #![cfg_attr(doctest, doc = include_str!("../pages/scheduled-jobs.md"))]
+#![cfg_attr(doctest, doc = include_str!("../pages/tokio.md"))]
 #![cfg_attr(doctest, doc = include_str!("../pages/tutorial.md"))]
 #![cfg_attr(doctest, doc = include_str!("../pages/web-service.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -7,6 +7,7 @@ mod glossary;
 mod imports;
 mod log_fields;
 mod monitoring;
+mod reference;
 mod rooms;
 
 use std::collections::BTreeSet;
