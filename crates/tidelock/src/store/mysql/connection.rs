@@ -256,12 +256,13 @@ mod tests {
     /// The error of a request to a server that does not answer, with these credentials, and the steward's thread.
     async fn ask_with(
         login: impl Fn() -> Credentials + Send + Sync + 'static,
+        limit: Duration,
     ) -> (Error, ThreadId) {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         let timers = Timers::new(Clock::Boot);
         background.spawn(timers.clone().drive());
-        let mut env = Env::of_limits(timers, background.clone(), Duration::from_millis(300));
+        let mut env = Env::of_limits(timers, background.clone(), limit);
         env.credentials = Some(Arc::new(login));
         let url = format!("mysql://{}/locks", mute.local_addr().unwrap());
         let pool = Pool::new(Address::parse(&url).unwrap(), &env, 1);
@@ -279,7 +280,7 @@ mod tests {
             seen.lock().push(std::thread::current().id());
             Credentials::default()
         };
-        let (error, steward) = ask_with(login).await;
+        let (error, steward) = ask_with(login, Duration::from_secs(1)).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let asked = asked.lock().clone();
         assert_eq!(asked.len(), 1);
@@ -288,7 +289,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_of_credentials_that_panics_fails_its_request() {
-        let (error, _) = ask_with(|| panic!("no credentials today")).await;
+        // A panic prints a backtrace, which takes seconds on a busy machine; the request ends as soon as that is done.
+        let limit = Duration::from_secs(60);
+        let (error, _) = ask_with(|| panic!("no credentials today"), limit).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("panicked"), "{error}");
     }
