@@ -1,6 +1,6 @@
 //! `tidelock hold`: holds a lock until standard input ends. The caller is a script or a program in another language.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read, StdinLock};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,9 @@ use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
 use crate::{covers, store};
+
+/// How soon an input that cannot be waited for is read again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
 pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
@@ -79,9 +82,7 @@ fn lost(name: &str, reason: LostReason) -> Failure {
 async fn end_of_input() {
     let (ended, end) = oneshot::channel();
     let read = move || {
-        let mut buffer = [0; 4096];
-        let mut input = std::io::stdin().lock();
-        while let Ok(1..) = input.read(&mut buffer) {}
+        read_to_the_end();
         let _ = ended.send(());
     };
     if std::thread::Builder::new()
@@ -93,6 +94,45 @@ async fn end_of_input() {
         return;
     }
     let _ = end.await;
+}
+
+/// Reads standard input, and ignores what it reads.
+fn read_to_the_end() {
+    let mut buffer = [0; 4096];
+    let mut input = std::io::stdin().lock();
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted => {}
+                // Whether a read waits is a property that all processes with this input share, and each of them may
+                // have changed it. If we took it for the end, we would release the lock while the caller works.
+                ErrorKind::WouldBlock => wait_for(&input),
+                _ => {
+                    say(format!(
+                        "standard input cannot be read ({error}): releasing the lock"
+                    ));
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// Waits until there is something to read, or the input has ended.
+fn wait_for(input: &StdinLock<'_>) {
+    #[cfg(unix)]
+    {
+        use rustix::event::{PollFd, PollFlags, poll};
+
+        if poll(&mut [PollFd::new(input, PollFlags::IN)], None).is_ok() {
+            return;
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = input;
+    std::thread::sleep(AGAIN);
 }
 
 /// The signals that end the command: it releases its lock first.

@@ -91,9 +91,14 @@ impl Run {
     }
 
     /// Like [`start`](Self::start), with another target for the messages.
-    pub(crate) fn start_saying(mut command: Command, messages: Stdio) -> Self {
+    pub(crate) fn start_saying(command: Command, messages: Stdio) -> Self {
+        Self::start_with(command, Stdio::piped(), messages)
+    }
+
+    /// Like [`start`](Self::start), with another input, and another target for the messages.
+    pub(crate) fn start_with(mut command: Command, input: Stdio, messages: Stdio) -> Self {
         let mut child = command
-            .stdin(Stdio::piped())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(messages)
             .spawn()

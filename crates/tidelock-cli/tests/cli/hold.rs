@@ -1,5 +1,10 @@
 //! `tidelock hold`: a lock for a caller that is not a child of tidelock.
 
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
 use crate::bench::{Bench, Run};
@@ -18,6 +23,24 @@ fn the_lock_is_held_until_the_input_ends() {
     assert!(line.starts_with("held job "), "{line}"); // and the token
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
     drop(held.child.stdin.take());
+    assert_eq!(held.end().0, Some(0));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn an_input_that_does_not_block_is_not_an_end() {
+    let bench = Bench::new();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let input = Stdio::from(OwnedFd::from(theirs));
+    let mut held = Run::start_with(bench.tidelock(&["hold", "job"]), input, Stdio::piped());
+    assert_eq!(held.line(), "held job");
+    for _ in 0..4 {
+        // It reads this, and then finds nothing to read.
+        ours.write_all(b"still working\n").unwrap();
+        assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    }
+    drop(ours);
     assert_eq!(held.end().0, Some(0));
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
 }
