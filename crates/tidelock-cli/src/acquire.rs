@@ -11,8 +11,8 @@ use crate::args::StoreArgs;
 use crate::covers::Shown;
 use crate::exit::{self, Failure, Outcome};
 use crate::inspect::as_text;
-use crate::waiting;
 use crate::which::Which;
+use crate::{shell, store, waiting};
 
 /// Bounds the time in which the store must say who holds the lock, once the wait for it has ended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -150,9 +150,35 @@ impl Wanted<'_> {
         };
         // `as_text` begins with the name.
         let state = seen.strip_prefix(name).unwrap_or(&seen);
-        let store = Shown::of(store)?;
+        let shown = Shown::of(store)?;
+        let advice = self.advice(store).unwrap_or_default();
         Ok(format!(
-            "{name}: not acquired{within}{state}; store: {store}; `tidelock watch {name}` shows each change"
+            "{name}: not acquired{within}{state}; store: {shown}{advice}"
         ))
+    }
+
+    /// The command that shows the lock. `None`: it cannot be written.
+    fn advice(&self, store: &StoreArgs) -> Option<String> {
+        let mut words = vec!["tidelock".to_owned()];
+        // The name is the one that the user typed, without the prefix. The command adds the prefix again, and without
+        // the flag it would take the one of the environment, if any: it would show another lock.
+        let prefix = store::prefix(store);
+        if store.prefix.is_some() || !prefix.is_empty() {
+            words.push(format!("--prefix={prefix}"));
+        }
+        let names = std::iter::once(self.name).chain(self.which.also.iter().map(String::as_str));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        let (command, shows) = if names.len() == 1 {
+            ("watch", "shows each change")
+        } else {
+            ("show", "shows them")
+        };
+        words.push(command.to_owned());
+        if names.iter().any(|name| name.starts_with('-')) {
+            words.push("--".to_owned());
+        }
+        words.extend(names);
+        let command = shell::line_of(&words)?;
+        Some(format!("; `{command}` {shows}"))
     }
 }

@@ -15,6 +15,7 @@ mod pages;
 mod run;
 mod secret;
 mod settings;
+mod shell;
 mod store;
 mod table;
 mod token;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Run};
 
 /// 0, `doctor`'s 1, and the constants of the source. 128 + n is a row without a number of its own.
 #[test]
@@ -178,6 +178,38 @@ fn a_wait_that_ended_says_how_long_it_was_who_holds_the_lock_and_where() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
+}
+
+fn with_prefix<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["--prefix", "shop:"], args].concat()
+}
+
+#[test]
+fn the_command_that_a_refusal_suggests_shows_the_lock_that_was_refused() {
+    let bench = Bench::new();
+    let refused = |args: &[&str]| {
+        let refused = bench.output(&with_prefix(args));
+        assert_eq!(refused.status.code(), Some(75), "{args:?}");
+        let told = String::from_utf8(refused.stderr).unwrap();
+        told.split('`').nth(1).expect("a command").to_owned()
+    };
+    let here = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap());
+    let mut holders = Vec::new();
+    for name in ["job", "-x", "it's; false"] {
+        let mut holder = Run::start(bench.tidelock(&with_prefix(&["hold", "--", name])));
+        assert_eq!(holder.line(), format!("held shop:{name}"));
+        holders.push(holder);
+        let command = refused(&["hold", "--wait", "0", "--", name]);
+        let mut shell = bench.program("sh");
+        shell.args(["-c", &format!("exec {command}")]);
+        shell.env("PATH", &path);
+        let shown = Run::start(shell).line();
+        let held = format!(" shop:{name}: held by ");
+        assert!(shown.contains(&held), "{command}: {shown}");
+    }
+    let both = refused(&["hold", "--wait", "0", "--also", "other", "job"]);
+    assert_eq!(both, "tidelock --prefix=shop: show job other");
 }
 
 #[test]

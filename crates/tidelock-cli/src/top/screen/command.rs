@@ -2,10 +2,8 @@
 
 use std::ffi::OsStr;
 
-use tidelock::Escaped;
-
 use crate::args::StoreArgs;
-use crate::{secret, store};
+use crate::{secret, shell, store};
 
 /// Writes `tidelock show …` for the locks of one store.
 #[derive(Debug, Default)]
@@ -41,9 +39,7 @@ impl ShowCommand {
             }
         };
         words.extend(["show".to_owned(), "--".to_owned(), own.to_owned()]);
-        let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-        let command = words.join(" ");
-        (Escaped(&command).to_string() == command).then_some(command)
+        shell::line_of(&words)
     }
 }
 
@@ -73,16 +69,6 @@ fn flags(args: &StoreArgs) -> Option<Vec<String>> {
         }
     }
     Some(flags)
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
