@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidelock::{Client, ClientInfo, Escaped, Holder, Mode, Severity, Snapshot};
+use tidelock::{Client, ClientInfo, ErrorKind, Escaped, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs};
 use crate::covers::{self, Shown};
@@ -14,6 +14,9 @@ use crate::{store, table};
 
 /// On stderr, so that a script that reads the names gets none.
 const NO_LOCKS: &str = "no locks are held";
+
+/// Stands for the mode and the holders of a lock that cannot be looked at.
+const UNKNOWN: &str = "?";
 
 /// Bounds the locks that `show` without names prints.
 const MOST: usize = 1000;
@@ -43,23 +46,31 @@ pub(crate) async fn with(client: &Client, work: impl AsyncFnOnce(&Client) -> Out
 pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     with_client(args, async |client| {
-        let names = if what.names.is_empty() {
+        let is_listed = what.names.is_empty();
+        let names = if is_listed {
             store::refuse_to_list(args)?;
-            // Listed names already include the prefix.
-            let listed = client.list(&format!("{prefix}*")).limit(MOST).await?;
-            listed
-                .iter()
-                .map(|name| name.strip_prefix(&prefix).unwrap_or(name).to_owned())
-                .collect()
+            client.list(&format!("{prefix}*")).limit(MOST).await?
         } else {
             what.names
         };
         if names.is_empty() {
             say(NO_LOCKS);
         }
-        let mut rows = Vec::new();
+        let (mut rows, mut unseen) = (Vec::new(), Vec::new());
+        let count = names.len();
         for name in names {
-            let seen = client.lock(&name).inspect().await?;
+            let seen = if is_listed {
+                look_at_listed(client, &prefix, &name).await?
+            } else {
+                Ok(client.lock(&name).inspect().await?)
+            };
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(failure) => {
+                    unseen.push(failure);
+                    continue;
+                }
+            };
             if what.json {
                 print_object(&store, as_json(&seen))?;
             } else if table::is_wanted() {
@@ -71,9 +82,44 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
         if !rows.is_empty() {
             print_line(&table::of_locks(&rows))?;
         }
+        let is_any_shown = unseen.len() < count;
+        for failure in unseen {
+            if !is_any_shown {
+                // Without this, a user who may read none of the locks would think that there are none.
+                return Err(failure);
+            }
+            say(failure.message);
+        }
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+/// Looks at a lock that a list has named. `Err`: this lock cannot be shown. Anybody may have written its name into the
+/// store, so it must not hide the others.
+async fn look_at_listed(
+    client: &Client,
+    prefix: &str,
+    name: &str,
+) -> Outcome<Result<Snapshot, Failure>> {
+    // Listed names already include the prefix.
+    let own = name.strip_prefix(prefix).unwrap_or(name);
+    match client.lock(own).inspect().await {
+        Err(error) if is_of_the_lock(error.kind()) => {
+            let failure = Failure::from(error);
+            let message = format!("{name}: cannot be shown: {}", failure.message);
+            Ok(Err(Failure::new(failure.code, message)))
+        }
+        seen => Ok(Ok(seen?)),
+    }
+}
+
+/// Whether another lock may be inspected after that error.
+pub(crate) fn is_of_the_lock(error: ErrorKind) -> bool {
+    matches!(
+        error,
+        ErrorKind::InvalidName | ErrorKind::WrongType | ErrorKind::Refused
+    )
 }
 
 /// `tidelock ls`.
@@ -92,18 +138,19 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
             let mut line = Escaped(&name).to_string();
             count += 1;
             if what.modes {
-                // Listed names already include the prefix.
-                let own = name.strip_prefix(&prefix).unwrap_or(&name);
-                let seen = client.lock(own).inspect().await?;
-                let mode = mode_of_all(&seen);
+                let (mode, holders) = match look_at_listed(client, &prefix, &name).await? {
+                    Ok(seen) => (mode_of_all(&seen), Some(seen.holders.len())),
+                    Err(failure) => {
+                        say(failure.message);
+                        (Some(UNKNOWN), None)
+                    }
+                };
                 object["mode"] = json!(mode);
-                object["holders"] = json!(seen.holders.len());
-                line = format!("{line}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
-                rows.push([
-                    Escaped(&name).to_string(),
-                    mode.unwrap_or("free").to_owned(),
-                    seen.holders.len().to_string(),
-                ]);
+                object["holders"] = json!(holders);
+                let mode = mode.unwrap_or("free");
+                let holders = holders.map_or(UNKNOWN.to_owned(), |count| count.to_string());
+                line = format!("{line}\t{mode}\t{holders}");
+                rows.push([Escaped(&name).to_string(), mode.to_owned(), holders]);
             }
             if what.json {
                 print_object(&store, object)?;

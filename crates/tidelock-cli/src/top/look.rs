@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use tidelock::{AwaitedLock, Client, ErrorKind, Holder, Process, Snapshot};
 
 use crate::exit::Outcome;
-use crate::inspect::{kind_of, program_of};
+use crate::inspect::{is_of_the_lock, kind_of, program_of};
 use crate::top::acquire_times::LastMinute;
 use crate::top::leaders;
 use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
@@ -99,14 +99,6 @@ async fn left_behind(
     };
     let is_held = seen.holders.iter().any(|holder| is_of(process, holder));
     Ok(is_held.then_some(seen))
-}
-
-/// Whether another lock may be inspected after that error.
-pub(super) fn is_of_the_lock(error: ErrorKind) -> bool {
-    matches!(
-        error,
-        ErrorKind::InvalidName | ErrorKind::WrongType | ErrorKind::Refused
-    )
 }
 
 fn is_of(process: &Process, holder: &Holder) -> bool {

@@ -8,7 +8,8 @@ use tidelock::{Client, HeldNames};
 use tokio::time::Instant;
 
 use crate::exit::{Failure, Outcome};
-use crate::top::look::{held_row, is_of_the_lock};
+use crate::inspect::is_of_the_lock;
+use crate::top::look::held_row;
 use crate::top::picture::{LockRow, Picture, Scanned};
 
 /// The scan goes on for this part of the time between two looks. What it takes counts as work of the look.

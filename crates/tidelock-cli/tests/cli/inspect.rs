@@ -101,6 +101,34 @@ fn a_prefix_is_said_once() {
     );
 }
 
+/// A lock that is named as the prefix of others has no name behind that prefix.
+#[test]
+fn a_name_that_cannot_be_shown_hides_no_other() {
+    let bench = Bench::new();
+    let prefix = ["--prefix", "shop:"];
+    let mut bare = Run::start(bench.tidelock(&["hold", "shop:"]));
+    assert_eq!(bare.line(), "held shop:");
+    let show = [&prefix[..], &["show"]].concat();
+    let alone = bench.output(&show);
+    assert_eq!(alone.status.code(), Some(64), "nothing could be shown");
+    let mut stock = Run::start(bench.tidelock(&[&prefix[..], &["hold", "stock"]].concat()));
+    assert_eq!(stock.line(), "held shop:stock");
+    let modes = [&prefix[..], &["ls", "--modes"]].concat();
+    for (command, shown) in [
+        (&show, &["shop:stock: held by "][..]),
+        (&modes, &["shop:stock\texclusive\t1\n", "shop:\t?\t?\n"]),
+    ] {
+        let output = bench.output(command);
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        for part in shown {
+            assert!(printed.contains(part), "{command:?}: {printed}");
+        }
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("shop:: cannot be shown: "), "{said}");
+    }
+}
+
 #[test]
 fn watch_tells_every_change() {
     let bench = Bench::with_a_store();
