@@ -24,7 +24,8 @@ async fn transfer(client: &Client, accounts: [tidelock::Lock; 2]) -> Result<()> 
     let booked = guard.while_held(async { /* book both sides */ }).await;
     match booked {
         Ok(()) => println!("booked {}", guard.name()),
-        Err(lost) => println!("not booked: {lost}"),
+        // The commit may have been sent before the loss.
+        Err(lost) => println!("not known whether it is booked: {lost}"),
     }
     guard.release().await
 }
