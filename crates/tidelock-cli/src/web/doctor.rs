@@ -22,31 +22,38 @@ pub(super) type Found = Result<Arc<[Finding]>, Arc<str>>;
 #[derive(Debug)]
 pub(super) struct Doctor {
     client: Client,
-    last: Mutex<Option<(Instant, Found)>>,
+    last: Arc<Mutex<Option<(Instant, Found)>>>,
 }
 
 impl Doctor {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            last: Mutex::default(),
+            last: Arc::default(),
         }
     }
 
     /// The findings of the last minute.
     pub(super) async fn ask(&self) -> Found {
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((at, found)) = &*last
             && at.elapsed() < KEPT
         {
             return found.clone();
         }
-        let found = match timeout(PATIENCE, self.client.diagnose()).await {
-            Ok(Ok(found)) => Ok(found.into()),
-            Ok(Err(error)) => Err(error.to_string().into()),
-            Err(_) => Err("it has not answered for twenty seconds".into()),
-        };
-        last.insert((Instant::now(), found)).1.clone()
+        let client = self.client.clone();
+        // A task of its own: a browser that leaves would end this one before the findings are kept, so a page that is
+        // loaded and left again and again would ask the store each time.
+        let asked = tokio::spawn(async move {
+            let found = match timeout(PATIENCE, client.diagnose()).await {
+                Ok(Ok(found)) => Ok(found.into()),
+                Ok(Err(error)) => Err(error.to_string().into()),
+                Err(_) => Err("it has not answered for twenty seconds".into()),
+            };
+            last.insert((Instant::now(), found)).1.clone()
+        });
+        let failed = |failed: tokio::task::JoinError| Err(failed.to_string().into());
+        asked.await.unwrap_or_else(failed)
     }
 }
 
@@ -86,5 +93,26 @@ fn finding_row(finding: &Finding) -> Row {
             cell(&finding.meaning),
             cell(finding.advice.as_deref().unwrap_or("-")),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_viewer_that_leaves_does_not_let_the_next_one_ask_again() {
+        let client = Client::connect("memory:").await.unwrap();
+        let doctor = Doctor::new(client.clone());
+        let mut first = Box::pin(doctor.ask());
+        let asked = futures_util::poll!(&mut first);
+        assert!(asked.is_pending(), "{asked:?}");
+        drop(first);
+        // The next one waits for the findings of the first.
+        assert!(doctor.last.try_lock().is_err(), "nobody asks any more");
+        let found = doctor.ask().await.unwrap();
+        let again = doctor.ask().await.unwrap();
+        assert!(Arc::ptr_eq(&found, &again));
+        client.close(Duration::ZERO).await;
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -25,7 +25,7 @@ pub(super) async fn guard(
     let mut response = if !is_for_us(&shared, &request) {
         let message = "tidelock web does not know this host; --host NAME makes it known\n";
         (StatusCode::MISDIRECTED_REQUEST, message).into_response()
-    } else if is_of_another_site(request.headers()) {
+    } else if is_of_another_site(&request) {
         let message = "another site may link to this page, and read nothing of it\n";
         (StatusCode::FORBIDDEN, message).into_response()
     } else {
@@ -61,9 +61,16 @@ fn is_for_us(shared: &Shared, request: &Request) -> bool {
 }
 
 /// A page of another site cannot read the answer, but it could keep an event stream open, and so the store busy. A link
-/// from another site is a navigation. A browser says which it is; other clients say nothing.
-fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let is = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
+/// from another site is a navigation, and so is what such a page shows in a frame of its own; only the link is for a page
+/// in a tab. A browser says which it is; other clients say nothing.
+fn is_of_another_site(request: &Request) -> bool {
+    let said = |name: &str| request.headers().get(name);
+    let is = |name: &str, value: &str| said(name).is_some_and(|said| said == value);
     let is_foreign = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
-    is_foreign && !is("sec-fetch-mode", "navigate")
+    // Not every browser that tells the mode tells this.
+    let is_for_a_tab = said("sec-fetch-dest").is_none_or(|said| said == "document");
+    let path = request.uri().path();
+    let is_page = path != "/events" && !path.starts_with("/api/");
+    let is_followed = is("sec-fetch-mode", "navigate") && is_for_a_tab && is_page;
+    is_foreign && !is_followed
 }

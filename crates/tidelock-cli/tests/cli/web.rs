@@ -182,6 +182,17 @@ fn a_request_for_an_unknown_host_or_of_another_site_is_refused() {
     assert_eq!(status("/events", &foreign), 403);
     let followed = [foreign[0], foreign[1], "Sec-Fetch-Mode: navigate"];
     assert_eq!(status("/", &followed), 200, "a link in a chat");
+    let goes_to = |what| [followed[0], followed[1], followed[2], what];
+    let tab = goes_to("Sec-Fetch-Dest: document");
+    assert_eq!(status("/?lock=job", &tab), 200, "a link in a chat");
+    for path in ["/", "/doctor"] {
+        let frame = goes_to("Sec-Fetch-Dest: iframe");
+        assert_eq!(status(path, &frame), 403, "{path} in a frame");
+    }
+    for path in ["/events", "/api/events", "/api/locks"] {
+        assert_eq!(status(path, &followed), 403, "{path} is no page");
+        assert_eq!(status(path, &tab), 403, "{path} is no page");
+    }
 }
 
 #[test]
