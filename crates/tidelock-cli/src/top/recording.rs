@@ -1,14 +1,14 @@
 //! Pictures in a file: `top --record` writes each as the line that `--json` prints, and `--replay` reads them.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, LineWriter, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use crate::covers::Shown;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say, wait_until_said};
 use crate::inspect::with_store;
 use crate::top::acquire_times::AcquireTimes;
 use crate::top::leaders::{TaskRow, distinct};
@@ -17,51 +17,83 @@ use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, Scanned, Wai
 /// Writes pictures to a file.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    file: LineWriter<File>,
+    file: File,
     shown: String,
 }
 
 impl Recorder {
     /// Adds to the file, or makes it.
     pub(super) fn open(path: &Path) -> Outcome<Self> {
-        let file = File::options().append(true).create(true).open(path);
         let shown = path.display().to_string();
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.and_then(|mut file| {
+            // Otherwise the next picture would continue a line that was cut, and be lost with it.
+            if ends_within_a_line(path) {
+                file.write_all(b"\n")?;
+            }
+            Ok(file)
+        });
         match file {
-            Ok(file) => Ok(Self {
-                file: LineWriter::new(file),
-                shown,
-            }),
+            Ok(file) => Ok(Self { file, shown }),
             Err(error) => Err(Failure::usage(format!("cannot write {shown}: {error}"))),
         }
     }
 
     pub(super) fn add(&mut self, store: &Shown, picture: &Picture) -> Outcome<()> {
-        let line = with_store(store, picture.as_json());
-        let written = writeln!(self.file, "{line}");
+        let line = with_store(store, picture.as_json()) + "\n";
+        // One write: if this process ended between two, the line would have no end.
+        let written = self.file.write_all(line.as_bytes());
         written.map_err(|error| Failure::internal(format!("cannot write {}: {error}", self.shown)))
     }
+}
+
+/// Whether the last line of the file has no end: the disk was full, or the process ended while it wrote. A pipe has no
+/// last line, and a file that may only be written to does not tell.
+fn ends_within_a_line(path: &Path) -> bool {
+    let last_byte = || -> std::io::Result<u8> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last[0])
+    };
+    let is_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    is_file && last_byte().is_ok_and(|last| last != b'\n')
 }
 
 /// A picture of a file, and the store that it is of.
 pub(super) type Recorded = (String, Picture);
 
-/// Reads a file of pictures. A line that is none is an error: the file is another one.
+/// Reads a file of pictures. If its first line is none, that is an error: the file is another one. A later line that is
+/// none was cut while it was written, and is left out.
 pub(super) fn read(path: &Path) -> Outcome<Vec<Recorded>> {
     let shown = path.display();
     let cannot = |error| Failure::usage(format!("cannot read {shown}: {error}"));
     let file = BufReader::new(File::open(path).map_err(cannot)?);
-    let mut pictures = Vec::new();
-    for (number, line) in (1..).zip(file.lines()) {
+    let (mut pictures, mut cut) = (Vec::new(), Vec::new());
+    for (number, line) in (1_u64..).zip(file.split(b'\n')) {
+        // Not as text: a line may be cut within a character.
         let line = line.map_err(cannot)?;
-        let picture = serde_json::from_str(&line)
+        let picture = serde_json::from_slice(&line)
             .ok()
             .and_then(|line| picture_of(&line));
-        let none = || {
-            Failure::usage(format!(
-                "{shown}, line {number}: this is no picture of tidelock top"
-            ))
-        };
-        pictures.push(picture.ok_or_else(none)?);
+        match picture {
+            Some(picture) => pictures.push(picture),
+            None if pictures.is_empty() => {
+                return Err(Failure::usage(format!(
+                    "{shown}, line {number}: this is no picture of tidelock top"
+                )));
+            }
+            None => cut.push(number),
+        }
+    }
+    if let Some(first) = cut.first() {
+        say(format!(
+            "{shown}: left out {} of its lines, which are cut; the first of them is line {first}",
+            cut.len()
+        ));
+        // Otherwise the line might come when a screen shows the pictures, and stand in the midst of them.
+        wait_until_said();
     }
     Ok(pictures)
 }
@@ -161,7 +193,9 @@ fn time(value: &Value) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
     use crate::top::sample::{evil, picture};
+    use clap::Parser;
 
     #[test]
     fn a_picture_comes_back_as_it_was_recorded() {
@@ -192,6 +226,34 @@ mod tests {
         let (_, back) = picture_of(&line).unwrap();
         assert_eq!((back.tasks.len(), back.locks.len()), (0, 3));
         assert_eq!(back.acquire_times, AcquireTimes::default());
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_goes_on_and_is_shown_without_the_line_that_was_cut() {
+        let cli = Cli::try_parse_from(["tidelock", "--store=redis://cache-1", "top"]).unwrap();
+        let store = Shown::of(&cli.store).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let record = |seen: &Picture| {
+            let mut recorder = Recorder::open(file.path()).unwrap();
+            recorder.add(&store, seen).unwrap();
+        };
+        record(&picture());
+        record(&evil());
+        let whole = std::fs::read(file.path()).unwrap();
+        // Only the end of the line is missing, or a part of the picture too.
+        for (missing, kept) in [(0, 3), (1, 3), (40, 2)] {
+            let mut cut = whole[..whole.len() - missing].to_vec();
+            if missing > 1 {
+                cut.push(0xe2); // the first byte of a character
+            }
+            std::fs::write(file.path(), cut).unwrap();
+            record(&picture());
+            let pictures = read(file.path()).unwrap();
+            assert_eq!(pictures.len(), kept, "{missing}");
+            let (shown, last) = pictures.last().unwrap();
+            assert_eq!(last.as_json(), picture().as_json(), "{missing}");
+            assert!(shown.starts_with("redis://cache-1"), "{shown}");
+        }
     }
 
     #[test]
