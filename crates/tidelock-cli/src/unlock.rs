@@ -1,6 +1,8 @@
 //! Forced release: the command `unlock`, and the gate for the viewers `top` and `web`.
 
 use std::process::ExitCode;
+#[cfg(any(feature = "screen", feature = "web"))]
+use std::time::Duration;
 
 use clap::Args;
 use tidelock::{Client, Snapshot};
@@ -126,6 +128,14 @@ pub(crate) fn told(name: &str, unlocked: &Unlocked) -> String {
         }
     }
 }
+
+/// What a viewer that ends says of a request to unlock that has no answer yet.
+#[cfg(any(feature = "screen", feature = "web"))]
+pub(crate) const UNANSWERED: &str = "the store does not answer; it may have been unlocked or not";
+
+/// Bounds how long a viewer that ends waits for the answer to such a request.
+#[cfg(any(feature = "screen", feature = "web"))]
+pub(crate) const LAST_ANSWER: Duration = Duration::from_secs(4);
 
 /// A line of the log of what operators have unlocked, or tried to. Not escaped.
 #[cfg(any(feature = "screen", feature = "web"))]

@@ -107,10 +107,10 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
         covers::Shown::of(args)?,
         hosts::Hosts::new(what.hosts),
         what.every.max(top::SHORTEST),
-        writes::Writes {
-            gate: crate::unlock::WriteGate::new(&client, prefix.clone(), what.write),
+        writes::Writes::new(
+            crate::unlock::WriteGate::new(&client, prefix.clone(), what.write),
             token,
-        },
+        ),
     );
     let mut looks = top::pace::Looks::new(&client, &prefix, what.every);
     if what.scan {

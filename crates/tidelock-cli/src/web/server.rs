@@ -96,6 +96,9 @@ pub(super) async fn serve(
     shared.running.send_replace(false);
     // A request that is being answered gets its answer, but nobody waits for who does not read it.
     let _ = timeout(GOODBYE, server).await;
+    // The client must stay open until then. Otherwise the line of an unlock would say that the client is closed, although
+    // the lock may be free.
+    shared.writes.finish().await;
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! What the page can change: it unlocks a lock, for who knows the token, if the lock is held as they saw it. Every attempt
 //! leaves a line on stderr.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, RawQuery, State};
@@ -14,10 +16,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidelock::{Escaped, FencingToken};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome, UNAVAILABLE, say};
 use crate::inspect::as_text;
-use crate::unlock::{Expected, Unlocked, WriteGate, audited, told};
+use crate::unlock::{Expected, LAST_ANSWER, UNANSWERED, Unlocked, WriteGate, audited, told};
 use crate::web::server::Shared;
 use crate::web::view::View;
 
@@ -80,12 +84,22 @@ impl fmt::Debug for WriteToken {
 /// The right to write, and the way to the store.
 #[derive(Debug)]
 pub(super) struct Writes {
-    pub(super) gate: WriteGate,
+    gate: WriteGate,
     /// `None`: nobody may.
-    pub(super) token: Option<WriteToken>,
+    token: Option<WriteToken>,
+    /// The requests to unlock that have no answer yet: what is said of each if none comes.
+    sent: watch::Sender<BTreeMap<u64, String>>,
 }
 
 impl Writes {
+    pub(super) fn new(gate: WriteGate, token: Option<WriteToken>) -> Self {
+        Self {
+            gate,
+            token,
+            sent: watch::Sender::new(BTreeMap::new()),
+        }
+    }
+
     pub(super) fn are_allowed(&self) -> bool {
         self.token.is_some() && self.gate.is_open()
     }
@@ -110,6 +124,46 @@ impl Writes {
                 Err(Box::new(error(StatusCode::FORBIDDEN, why)))
             }
         }
+    }
+
+    /// Notes a request to unlock that is sent now. Returns its number.
+    fn begin(&self, unanswered: String) -> u64 {
+        let mut number = 0;
+        self.sent.send_modify(|sent| {
+            number = sent.last_key_value().map_or(0, |(last, _)| last + 1);
+            sent.insert(number, unanswered);
+        });
+        number
+    }
+
+    /// Says what has come of it, unless it was given up.
+    fn end(&self, number: u64, line: impl fmt::Display) {
+        self.sent.send_if_modified(|sent| {
+            let is_awaited = sent.remove(&number).is_some();
+            if is_awaited {
+                // We say it before the process that ends can see that nothing is left to wait for; otherwise it could
+                // exit without this line.
+                say(line);
+            }
+            is_awaited
+        });
+    }
+
+    /// Waits for the answers that have not come, and says which requests got none: the store may have done what they
+    /// asked for.
+    pub(super) async fn finish(&self) {
+        for line in self.give_up_after(LAST_ANSWER).await {
+            say(line);
+        }
+    }
+
+    async fn give_up_after(&self, limit: Duration) -> Vec<String> {
+        let mut sent = self.sent.subscribe();
+        // The sender is in `self`, so this ends with the last answer, or with the time.
+        let _ = timeout(limit, sent.wait_for(BTreeMap::is_empty)).await;
+        let mut left = BTreeMap::new();
+        self.sent.send_modify(|sent| left = std::mem::take(sent));
+        left.into_values().collect()
     }
 }
 
@@ -171,14 +225,15 @@ pub(super) async fn unlock(
         Ok(request) => request,
         Err(why) => return error(StatusCode::BAD_REQUEST, &why),
     };
+    let unanswered = Err(Failure::new(UNAVAILABLE, UNANSWERED));
+    let unanswered = format!("{peer}: {}", audited(&name, &expected, &unanswered));
+    let number = shared.writes.begin(unanswered);
     let name_of_task = name.clone();
     // A task of its own: a browser that leaves would end this one, and the write would get no line.
     let task = tokio::spawn(async move {
         let outcome = shared.writes.gate.unlock(&name_of_task, &expected).await;
-        say(format!(
-            "{peer}: {}",
-            audited(&name_of_task, &expected, &outcome)
-        ));
+        let line = format!("{peer}: {}", audited(&name_of_task, &expected, &outcome));
+        shared.writes.end(number, line);
         outcome
     });
     match task.await {
@@ -234,6 +289,22 @@ mod tests {
             assert!(!token.is(wrong.as_bytes()), "{wrong}");
         }
         assert!(!format!("{token:?}").contains(&text));
+    }
+
+    #[tokio::test]
+    async fn a_write_without_an_answer_is_named_at_the_end() {
+        let client = tidelock::Client::connect("memory:").await.unwrap();
+        let writes = Writes::new(WriteGate::new(&client, String::new(), true), None);
+        let [first, second] = ["one", "other"].map(|line| writes.begin(line.to_owned()));
+        writes.end(first, "one: unlocked");
+        assert_eq!(writes.give_up_after(Duration::ZERO).await, ["other"]);
+        writes.end(second, "said twice");
+        let third = writes.begin("third".to_owned());
+        let (left, ()) = tokio::join!(writes.give_up_after(Duration::from_secs(600)), async {
+            writes.end(third, "third: unlocked");
+        });
+        assert!(left.is_empty(), "{left:?}");
+        client.close(Duration::ZERO).await;
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Web {
     }
 
     /// Sends a request with these lines. An answer of HTTP/1.0 has no chunks.
-    fn send(&self, lines: &[&str], body: &str) -> BufReader<TcpStream> {
+    pub(crate) fn send(&self, lines: &[&str], body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = lines.join("\r\n") + "\r\n\r\n" + body;

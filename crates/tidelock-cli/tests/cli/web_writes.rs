@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Run};
+use crate::bench::{Bench, PATIENCE, Run};
 use crate::browser::{Answer, Web};
 
 const TOKEN: &str = "sesame-sesame-sesame";
@@ -91,6 +91,33 @@ fn a_lock_is_unlocked_by_who_has_the_token_if_it_is_held_as_expected() {
         assert!(said.contains(line), "no line {line}: {said}");
     }
     assert!(!said.contains(TOKEN), "{said}");
+}
+
+#[test]
+fn an_unlock_that_is_under_way_at_the_end_gets_its_line() {
+    let bench = Bench::new();
+    let _holder = held(&bench);
+    let mut web = writing(&bench);
+    let asked = request(&bench).to_string();
+    // Nobody else can write to the file until this connection is dropped.
+    let busy = rusqlite::Connection::open(bench.path("locks.db")).unwrap();
+    busy.busy_timeout(PATIENCE).unwrap();
+    busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let key = header(TOKEN);
+    let length = format!("Content-Length: {}", asked.len());
+    let lines = ["POST /api/unlock HTTP/1.0", HOST, &*key, &*length];
+    let _answer = web.send(&lines, &asked);
+    // The server has seen that request when it has answered these.
+    for _ in 0..10 {
+        assert_eq!(web.get("/healthz").status, 200);
+    }
+    web.end_by(Signal::TERM);
+    drop(busy);
+    let said = web.said();
+    let line = said.lines().find(|line| line.contains(" unlock, owner "));
+    let line = line.unwrap_or_else(|| panic!("no line: {said}"));
+    assert!(line.contains(": job: "), "{line}");
+    assert!(!line.contains("is closed"), "{line}");
 }
 
 #[test]

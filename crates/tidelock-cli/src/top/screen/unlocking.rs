@@ -2,7 +2,6 @@
 
 use std::future::pending;
 use std::pin::Pin;
-use std::time::Duration;
 
 use crossterm::event::KeyCode;
 use tidelock::{Escaped, FencingToken, Snapshot};
@@ -11,13 +10,10 @@ use tokio::time::timeout;
 use crate::exit::Outcome;
 use crate::inspect::{as_text, holder_as_text};
 use crate::top::screen::state::{Screen, Step};
-use crate::unlock::{Expected, Unlocked, WriteGate, audited, told};
+use crate::unlock::{Expected, LAST_ANSWER, UNANSWERED, Unlocked, WriteGate, audited, told};
 
 /// Bounds what is typed. A name has at most 512 bytes; escaped, a byte may have eight characters.
 const LONGEST: usize = 512 * 8;
-
-/// Bounds how long a user who quits waits for the answer to a request that may have changed the store.
-const LAST_ANSWER: Duration = Duration::from_secs(4);
 
 /// What the dialog shows, and the log of what was unlocked with it.
 #[derive(Debug, Default)]
@@ -116,9 +112,7 @@ impl Unlocking {
     /// Nobody waits for the answer any more.
     pub(super) fn give_up(&mut self) {
         if let Dialog::Sent(name) = &self.dialog {
-            let line =
-                format!("{name}: the store does not answer; it may have been unlocked or not");
-            self.log.push(line);
+            self.log.push(format!("{name}: {UNANSWERED}"));
             self.dialog = Dialog::Closed;
         }
     }
