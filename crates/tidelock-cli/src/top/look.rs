@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Instant, SystemTime};
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tidelock::{AwaitedLock, Client, ErrorKind, Holder, Process, Snapshot};
 
 use crate::exit::Outcome;
@@ -13,6 +14,9 @@ use crate::top::picture::{HolderCell, LockRow, Picture, ProcessRow, WaiterCell};
 
 /// Bounds how many locks of processes that are gone are looked at.
 const MOST_ORPHANS: usize = 50;
+
+/// How many of them are looked at at the same time.
+const AT_ONCE: usize = 16;
 
 /// Asks the store. What the user may not read is left out.
 pub(super) async fn look(
@@ -33,8 +37,10 @@ pub(super) async fn look(
         .iter()
         .map(|lock| contended(lock, &processes))
         .collect();
+    let mut orphans = orphans(client, prefix, &processes, &seen)
+        .await?
+        .into_iter();
     let mut held = BTreeMap::<&str, LockRow>::new();
-    let mut orphans = 0;
     for process in &processes {
         for hold in &process.holds {
             if seen.contains(&*hold.name) {
@@ -48,13 +54,9 @@ pub(super) async fn look(
                 ..LockRow::default()
             };
             if process.is_gone() {
-                orphans += 1;
-                if orphans > MOST_ORPHANS {
-                    continue;
-                }
-                match left_behind(client, prefix, process, &hold.name).await? {
-                    Some(seen) => row.expires_in = seen.expires_in,
-                    None => continue,
+                match orphans.next() {
+                    Some(Some(seen)) => row.expires_in = seen.expires_in,
+                    _ => continue,
                 }
             }
             let holder = HolderCell {
@@ -79,6 +81,24 @@ pub(super) async fn look(
         tasks: leaders::of(&processes, who),
         scan: None,
     })
+}
+
+/// The locks of processes that are gone, in the order of their holds, as far as they are looked at. `known`: those that
+/// were looked at already.
+async fn orphans(
+    client: &Client,
+    prefix: &str,
+    processes: &[Process],
+    known: &HashSet<&str>,
+) -> Outcome<Vec<Option<Snapshot>>> {
+    let gone = processes.iter().filter(|process| process.is_gone());
+    let holds = gone.flat_map(|process| process.holds.iter().map(move |hold| (process, hold)));
+    let looks = holds
+        .filter(|(_, hold)| !known.contains(&*hold.name))
+        .take(MOST_ORPHANS)
+        .map(|(process, hold)| left_behind(client, prefix, process, &hold.name));
+    let looks: Vec<_> = looks.collect();
+    stream::iter(looks).buffered(AT_ONCE).try_collect().await
 }
 
 /// A lock that a process held which is gone. `None`: it holds it no more, or the lock has another prefix.

@@ -55,6 +55,12 @@ impl<'a> Looks<'a> {
         self
     }
 
+    /// The client that looks.
+    #[cfg(feature = "web")]
+    pub(crate) fn client(&self) -> &'a Client {
+        self.client
+    }
+
     /// Looks once. Also returns when to look again.
     pub(crate) async fn look(&mut self) -> (Outcome<Picture>, Instant) {
         if self.budget.is_ping_due(Instant::now())

@@ -11,8 +11,8 @@ use crate::top::pace::Looks;
 use crate::top::picture::Picture;
 use crate::web::timeline::Timeline;
 
-/// After this time without an answer, the page says that the store does not answer. A request ends later, and a look is
-/// several of them.
+/// After this time without an answer to any request of a look, the page says that the store does not answer. A request
+/// ends later.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Bounds how long a page waits for the look that it asked for. Nothing waits so long unless this process has no time.
@@ -84,20 +84,34 @@ impl Sampler {
             while self.viewers() == 0 {
                 self.wanted.notified().await;
             }
-            let next = {
-                let mut look = std::pin::pin!(looks.look());
-                let looked = timeout(SLOW, &mut look).await;
-                if looked.is_err() {
-                    self.show_slow();
-                }
-                let (outcome, next) = match looked {
-                    Ok(looked) => looked,
-                    Err(_) => look.await,
-                };
-                self.show(outcome, next);
-                next
-            };
+            let client = looks.client();
+            let silent_for = || client.status().since_last_answer;
+            let (outcome, next) = self.end_of(looks.look(), SLOW, silent_for).await;
+            self.show(outcome, next);
             sleep_until(next).await;
+        }
+    }
+
+    /// Waits for the end of a look. If the store has been silent for so long meanwhile, shows that. A look is many requests:
+    /// it may be longer although each of them is answered at once, and then the store is not away.
+    async fn end_of<T>(
+        &self,
+        look: impl Future<Output = T>,
+        slow: Duration,
+        silent_for: impl Fn() -> Option<Duration>,
+    ) -> T {
+        let mut look = std::pin::pin!(look);
+        let (mut pause, mut is_shown) = (slow, false);
+        loop {
+            if let Ok(looked) = timeout(pause, &mut look).await {
+                return looked;
+            }
+            pause = slow / 2;
+            let is_silent = silent_for().is_none_or(|silent_for| silent_for >= slow);
+            if is_silent && !is_shown {
+                is_shown = true;
+                self.show_slow();
+            }
         }
     }
 
@@ -130,9 +144,34 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::exit::Failure;
     use crate::top::sample::picture;
+
+    #[tokio::test]
+    async fn a_long_look_at_a_store_that_answers_is_no_silence() {
+        let sampler = Sampler::new();
+        let asked = Cell::new(0);
+        let silent_for = || {
+            asked.set(asked.get() + 1);
+            // From the third time on it has not answered for long.
+            Some(if asked.get() < 3 {
+                Duration::ZERO
+            } else {
+                Duration::MAX
+            })
+        };
+        let mut seen = sampler.seen.subscribe();
+        let look = async {
+            let _ = seen.wait_for(|seen| seen.trouble.is_some()).await;
+            asked.get()
+        };
+        let slow = Duration::from_millis(2);
+        assert_eq!(sampler.end_of(look, slow, silent_for).await, 3);
+        assert_eq!(sampler.seen.borrow().number, 1);
+    }
 
     #[test]
     fn a_failed_look_keeps_the_last_picture_until_the_next_one() {

@@ -164,7 +164,12 @@ impl Client {
             return Ok(None); // anybody may have written it
         };
         let core = self.core();
-        let asked = core.home.store.front().inspect(&name);
+        let store = &core.home.store;
+        let asked = async {
+            let seen = store.front().inspect(&name).await;
+            store.heard(&name, &seen);
+            seen
+        };
         let snapshot = match core.steward.answered(asked).await {
             Ok(snapshot) => snapshot,
             Err(error) if is_of_the_lock(&error) => return Ok(None),
