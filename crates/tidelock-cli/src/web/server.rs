@@ -196,9 +196,9 @@ fn stream_of(
         let _ = running.wait_for(|running| !*running).await;
     };
     let stream = changes(shared, data).take_until(Box::pin(stopped));
-    Sse::new(stream)
-        .keep_alive(KeepAlive::default())
-        .into_response()
+    let events = Sse::new(stream).keep_alive(KeepAlive::default());
+    // An nginx before this server would keep events until they fill its buffer: the page would stand still for minutes.
+    ([("x-accel-buffering", "no")], events).into_response()
 }
 
 /// A viewer that reads slowly misses changes, and gets the newest one.

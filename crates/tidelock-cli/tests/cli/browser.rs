@@ -102,16 +102,18 @@ impl Web {
 
     /// Opens an event stream.
     pub(crate) fn stream(&self, path: &str) -> Events {
+        self.stream_with_head(path).1
+    }
+
+    /// Opens an event stream. Returns the head of the answer too.
+    pub(crate) fn stream_with_head(&self, path: &str) -> (String, Events) {
         let first = format!("GET {path} HTTP/1.0");
         let mut reader = self.send(&[&first, "Host: localhost"], "");
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        assert!(line.contains(" 200 "), "{line}");
-        while !line.trim_end().is_empty() {
-            line.clear();
-            reader.read_line(&mut line).unwrap();
-        }
-        Events(reader)
+        let mut head = String::new();
+        // The head ends with an empty line.
+        while reader.read_line(&mut head).unwrap() > "\r\n".len() {}
+        assert!(head.contains(" 200 "), "{head}");
+        (head.to_ascii_lowercase(), Events(reader))
     }
 
     /// Sends it a signal, and waits until it has ended.

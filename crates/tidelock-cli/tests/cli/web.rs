@@ -92,6 +92,16 @@ fn the_stream_and_the_metrics_have_the_figures_of_the_api() {
 }
 
 #[test]
+fn a_proxy_is_asked_to_pass_each_event_on_at_once() {
+    let bench = Bench::with_a_store();
+    let web = Web::start(&bench, &[]);
+    for path in ["/events", "/api/events"] {
+        let (head, _events) = web.stream_with_head(path);
+        assert!(head.contains("\r\nx-accel-buffering: no\r\n"), "{head}");
+    }
+}
+
+#[test]
 fn a_lock_has_a_timeline_and_keeps_it_when_it_is_free() {
     let bench = Bench::new();
     let holder = held(&bench);
