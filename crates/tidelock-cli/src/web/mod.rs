@@ -1,6 +1,8 @@
 //! `tidelock web`: what `tidelock top` shows, as a page for a browser.
 
 #[cfg(feature = "web")]
+mod connections;
+#[cfg(feature = "web")]
 mod doctor;
 #[cfg(feature = "web")]
 mod guard;
@@ -116,10 +118,10 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
     if what.scan {
         looks = looks.scanning(what.every);
     }
-    let served = server::serve(listener, shared, looks, ended).await;
+    server::serve(listener, shared, looks, ended).await;
     // Nothing is held. Nobody need wait for a store that hangs.
     let _ = tokio::time::timeout(top::GOODBYE, client.close(Duration::ZERO)).await;
-    served.map(|()| std::process::ExitCode::SUCCESS)
+    Ok(std::process::ExitCode::SUCCESS)
 }
 
 /// `None`: the page may only read.

@@ -1,12 +1,11 @@
 //! The addresses of the page, and what stands at each.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive};
@@ -20,10 +19,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::covers::Shown;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::inspect::with_store;
 use crate::top::GOODBYE;
 use crate::top::pace::Looks;
+use crate::web::connections::Connections;
 use crate::web::doctor::Doctor;
 use crate::web::guard::guard;
 use crate::web::hosts::Hosts;
@@ -31,7 +31,7 @@ use crate::web::metrics;
 use crate::web::page::Pages;
 use crate::web::sampler::{Sampler, Seen};
 use crate::web::view::View;
-use crate::web::writes::{self, LONGEST_BODY, Writes};
+use crate::web::writes::{self, Writes};
 
 /// Bounds what a program that opens event streams and forgets them can take from this process.
 const MOST_VIEWERS: usize = 200;
@@ -78,28 +78,21 @@ pub(super) async fn serve(
     shared: Shared,
     looks: Looks<'_>,
     ended: impl Future<Output = ()>,
-) -> Outcome<()> {
+) {
     let shared = Arc::new(shared);
-    let mut running = shared.running.subscribe();
-    let stopped = async move {
-        // An error is an end as well.
-        let _ = running.wait_for(|running| !*running).await;
-    };
-    let service = router(Arc::clone(&shared)).into_make_service_with_connect_info::<SocketAddr>();
-    let server = axum::serve(listener, service).with_graceful_shutdown(stopped);
-    let mut server = std::pin::pin!(server.into_future());
+    let (connections, running) = (Connections::new(), shared.running.subscribe());
+    let pages = router(Arc::clone(&shared));
     tokio::select! {
-        failed = &mut server => return failed.map_err(Failure::internal),
+        never = connections.accept_all(listener, pages, running) => match never {},
         never = shared.sampler.look_for_all(looks) => match never {},
         () = ended => {}
     }
     shared.running.send_replace(false);
     // A request that is being answered gets its answer, but nobody waits for who does not read it.
-    let _ = timeout(GOODBYE, server).await;
+    let _ = timeout(GOODBYE, connections.ended()).await;
     // The client must stay open until then. Otherwise the line of an unlock would say that the client is closed, although
     // the lock may be free.
     shared.writes.finish().await;
-    Ok(())
 }
 
 fn router(shared: Arc<Shared>) -> Router {
@@ -110,10 +103,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/locks", get(locks))
         .route("/api/events", get(api_events))
         .route("/api/holder", get(writes::holder))
-        .route(
-            "/api/unlock",
-            post(writes::unlock).layer(DefaultBodyLimit::max(LONGEST_BODY)),
-        )
+        .route("/api/unlock", post(writes::unlock))
         .route("/metrics", get(figures))
         .route("/healthz", get(async || "ok\n"))
         .layer(axum::middleware::from_fn_with_state(

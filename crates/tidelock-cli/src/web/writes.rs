@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
@@ -33,7 +33,7 @@ const HEADER: &str = "x-tidelock-write";
 const SHORTEST: usize = 16;
 
 /// Bounds the body of a write.
-pub(super) const LONGEST_BODY: usize = 64 * 1024;
+const LONGEST_BODY: usize = 64 * 1024;
 
 /// The secret of who may write.
 pub(super) struct WriteToken(String);
@@ -216,11 +216,16 @@ pub(super) async fn unlock(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     if let Err(refused) = shared.writes.check(&headers, peer) {
         return *refused;
     }
+    // Not before: a client without the token would keep its connection open for as long as it sends no body.
+    let body = match to_bytes(body, LONGEST_BODY).await {
+        Ok(body) => body,
+        Err(why) => return error(StatusCode::BAD_REQUEST, &why.to_string()),
+    };
     let (name, expected) = match read(&body) {
         Ok(request) => request,
         Err(why) => return error(StatusCode::BAD_REQUEST, &why),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::Instant;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
 use crate::bench::{Bench, PATIENCE, Process};
@@ -58,9 +58,24 @@ impl Web {
         std::fs::read_to_string(&self.said).unwrap()
     }
 
+    /// Lets it open no more files than this.
+    pub(crate) fn limit_files(&self, most: u64) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap());
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    }
+
+    /// A connection without a request.
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.at).unwrap()
+    }
+
     /// Sends a request with these lines. An answer of HTTP/1.0 has no chunks.
     pub(crate) fn send(&self, lines: &[&str], body: &str) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(&self.at).unwrap();
+        let mut stream = self.connect();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = lines.join("\r\n") + "\r\n\r\n" + body;
         stream.write_all(request.as_bytes()).unwrap();

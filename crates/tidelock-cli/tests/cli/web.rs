@@ -1,5 +1,7 @@
 //! `tidelock web` on a file: what the page shows, and to whom.
 
+use std::io::Write;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -243,6 +245,19 @@ fn all_tabs_see_the_same_looks_at_the_store() {
         assert!(next.number >= seen.number, "{} looks", next.number);
         tab.until(|event| event.number >= seen.number + 3);
     }
+}
+
+/// They have more connections than the server may have files.
+#[test]
+fn clients_that_send_nothing_keep_nobody_from_the_page() {
+    let bench = Bench::with_a_store();
+    let web = Web::start(&bench, &[]);
+    web.limit_files(64);
+    let mut silent: Vec<_> = (0..60).map(|_| web.connect()).collect();
+    for stream in silent.iter_mut().step_by(2) {
+        stream.write_all(b"GET / HT").unwrap();
+    }
+    assert_eq!(web.get("/healthz").status, 200);
 }
 
 #[test]

@@ -182,6 +182,9 @@ fn a_page_without_write_unlocks_nothing() {
         assert_eq!(refused.status, 403, "{}", refused.body);
         assert!(refused.body.contains("--write"), "{}", refused.body);
     }
+    // Nor does it wait for what a client that may not write has announced.
+    let announced = ["POST /api/unlock HTTP/1.0", HOST, "Content-Length: 9"];
+    assert_eq!(web.ask(&announced).status, 403);
     assert!(is_held(&bench));
     for path in ["/", "/?lock=job", "/doctor"] {
         let page = web.get(path).body;
