@@ -12,6 +12,7 @@ use futures_util::future::{Either, select};
 use crate::closing::Closing;
 use crate::engine::ClientInner;
 use crate::engine::lease::steward::StewardCommand;
+use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::retry;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
@@ -104,13 +105,11 @@ impl Count {
     /// Takes permits if there are enough. Never waits for more.
     pub(crate) async fn try_take(&self, permits: u32) -> Result<bool> {
         let name = self.lock.checked_name()?;
-        let taking = Taking::new(self, &name);
-        let core = &self.lock.context.core;
-        let taken = async {
-            core.refuse_if_closed()?;
-            taking.ask(permits, core.settings.response_timeout).await
-        };
-        let taken = taken.await.map_err(|error| error.on_lock(&name))?;
+        let mut taking = Taking::new(self, &name);
+        let patience = self.lock.context.core.settings.response_timeout;
+        // A close ends the call at once. Otherwise the drop would come when the steward ends, too late to undo anything.
+        let taken = self.unless_closed(taking.ask(permits, patience)).await;
+        let taken = taken.map_err(|error| error.on_lock(&name))?;
         Ok(taken.changed)
     }
 
@@ -124,7 +123,7 @@ impl Count {
     async fn wait_for(&self, name: &Name, goal: Goal, limit: Option<Duration>) -> Result<()> {
         let core = &self.lock.context.core;
         let end = limit.map(|limit| core.timers.now() + limit);
-        let taking = Taking::new(self, name);
+        let mut taking = Taking::new(self, name);
         let mut wait: Option<Wait> = None;
         loop {
             core.refuse_if_closed()?;
@@ -133,7 +132,7 @@ impl Count {
             if let Some(wake) = wait.as_mut().and_then(|wait| wait.wake.as_mut()) {
                 wake.use_up();
             }
-            let asked = self.ask(counts, goal, &taking, self.patience(end));
+            let asked = self.ask(counts, goal, &mut taking, self.patience(end));
             let Some(still) = self.unless_closed(asked).await? else {
                 return Ok(());
             };
@@ -170,12 +169,13 @@ impl Count {
         &self,
         counts: &dyn Counts,
         goal: Goal,
-        taking: &Taking<'_>,
+        taking: &mut Taking<'_>,
         patience: Duration,
     ) -> Result<Option<String>> {
         Ok(match goal {
             Goal::Open => {
-                let again = || self.read_once(counts, taking.name);
+                let name = taking.name;
+                let again = || self.read_once(counts, name);
                 let core = &self.lock.context.core;
                 let count = core.through_outage(patience, again).await?;
                 (count > 0).then(|| format!("the latch is not open; its count is {count}"))
@@ -281,6 +281,8 @@ struct Taking<'a> {
     id: OwnerId,
     /// Cleared when the caller has the permits.
     in_doubt: AtomicBool,
+    /// Set while a request is under way or in doubt. It is dropped after the undo was sent, so that a `close` waits for that.
+    in_flight: Option<InFlight<&'a InFlightCounter>>,
 }
 
 impl<'a> Taking<'a> {
@@ -290,18 +292,27 @@ impl<'a> Taking<'a> {
             name,
             id: count.lock.context.core.mint.fresh(),
             in_doubt: AtomicBool::new(false),
+            in_flight: None,
         }
     }
 
     /// Takes the permits if there are enough.
-    async fn ask(&self, permits: u32, patience: Duration) -> Result<CountChanged> {
-        let change = CountChange::Semaphore(SemaphoreChange::Take(permits));
-        let (id, in_doubt) = (&self.id, &self.in_doubt);
-        let asked = self.count.send(self.name, change, id, in_doubt, patience);
+    async fn ask(&mut self, permits: u32, patience: Duration) -> Result<CountChanged> {
+        let (count, change) = (self.count, SemaphoreChange::Take(permits));
+        let core = &count.lock.context.core;
+        // We register before we check for `close`. Otherwise a `close` between the two could end the steward while this request
+        // is on its way, and nobody would undo it.
+        self.in_flight = Some(core.steward.in_flight());
+        core.refuse_if_closed()?;
+        let (change, id, in_doubt) = (CountChange::Semaphore(change), &self.id, &self.in_doubt);
+        let asked = count.send(self.name, change, id, in_doubt, patience);
         match asked.await {
             Ok(taken) => {
                 if taken.changed {
                     self.in_doubt.store(false, Ordering::Relaxed);
+                }
+                if !self.in_doubt.load(Ordering::Relaxed) {
+                    self.in_flight = None;
                 }
                 Ok(taken)
             }

@@ -34,7 +34,7 @@ async fn pair(fixture: &Fixture, permits: u32) -> ([Client; 2], [CountingSemapho
 }
 
 /// How many are available, also if a request is lost.
-async fn available(semaphore: &CountingSemaphore) -> i64 {
+pub(super) async fn available(semaphore: &CountingSemaphore) -> i64 {
     loop {
         match semaphore.available().await {
             Ok(number) => return number,

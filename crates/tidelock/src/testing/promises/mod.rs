@@ -6,6 +6,7 @@ pub mod cancel;
 pub mod close;
 pub mod contract;
 pub mod counting;
+pub mod counting_faults;
 pub mod delay;
 pub mod downgrade;
 pub mod election;
