@@ -135,7 +135,10 @@ impl BarrierRegister {
             let decision = match tried {
                 Ok(Some(decision)) => decision,
                 Ok(None) => {
-                    core.timers.after(CONFLICT.pause(conflicts)).await;
+                    let pause = core.timers.after(CONFLICT.pause(conflicts));
+                    // The timers stop with the steward, so the pause alone would never end then.
+                    let paused = core.steward.unless_ended(pause).await;
+                    paused.ok_or_else(|| Error::new(ErrorKind::Closed))?;
                     conflicts += 1;
                     continue;
                 }
@@ -148,7 +151,9 @@ impl BarrierRegister {
             };
             // A write without a reply may have been the one that the others wait for.
             if decision.is_awaited || in_doubt {
-                self.signal(self.store.front()).await;
+                let signal = self.signal(self.store.front());
+                // The step is done, with or without its signal. When the steward has ended, no limit ends the request.
+                core.steward.unless_ended(signal).await;
             }
             if step == BarrierStep::Leave && !decision.was_alive {
                 return Err(left_without_a_hold(in_doubt));

@@ -12,6 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select;
+
+use crate::closing::Closing;
 use crate::engine::ClientInner;
 use crate::engine::lease::release;
 use crate::engine::runtime::backoff::ExponentialBackoff;
@@ -87,10 +90,13 @@ impl SignalWait {
         }
         if self.passes > 0 {
             let pause = timers.after(NOTHING_NEW.pause(self.passes - 1));
+            // The timers stop with the client. So its close ends the pause too; otherwise it would not end.
+            let pause = select(pause, Closing::new(&self.core.steward.closed));
             match end {
                 Some(end) => drop(timers.until(end, pause).await),
-                None => pause.await,
+                None => drop(pause.await),
             }
+            self.core.refuse_if_closed()?;
         }
         self.passes += 1;
         Ok(())
