@@ -149,18 +149,16 @@ impl Count {
                 }
             } else {
                 // We ask again after this; otherwise we would miss a message that came before we listened.
-                wait = Some(self.arm(counts, name, goal).await);
+                wait = Some(self.arm(counts, name).await);
             }
         }
     }
 
-    async fn arm(&self, counts: &dyn Counts, name: &Name, goal: Goal) -> Wait {
+    async fn arm(&self, counts: &dyn Counts, name: &Name) -> Wait {
         let mut wait = counts.arm(name, self.kind).await.unwrap_or(UNARMED);
-        if let Goal::Permits(_) = goal {
-            // Each waiter wants a number of its own. If only the first one asked again after a lost message, it could go on
-            // being refused while there are permits enough for another.
-            wait.wake = wait.wake.map(Wake::rechecks_alone);
-        }
+        // Each waiter asks again for itself after a lost message. If only the first one did, it could be a future that is kept
+        // and not polled. And a waiter for permits could go on being refused while there are permits enough for another.
+        wait.wake = wait.wake.map(Wake::rechecks_alone);
         wait
     }
 

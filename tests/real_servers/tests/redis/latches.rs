@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use testkit::servers::RedisServer;
 use tidelock::{Client, ErrorKind, Latch};
 use tokio::task::JoinHandle;
@@ -60,6 +60,24 @@ async fn a_latch_that_is_deleted_by_hand_is_noticed() -> Result<()> {
     for waiter in waiters {
         timeout(LONG, waiter).await???;
     }
+    Ok(())
+}
+
+/// The first waiter of a process may be a future that is kept and not polled. The others ask again without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_a_latch_that_is_not_polled_keeps_no_other_from_asking() -> Result<()> {
+    let server = RedisServer::start()?;
+    let lease = Duration::from_secs(3);
+    let latch = latch(&server, lease).await?;
+    let mut kept = std::pin::pin!(latch.wait());
+    tokio::select! {
+        ended = &mut kept => bail!("the latch is open: {ended:?}"),
+        listens = listeners(&server, CHANNEL, 1) => listens?,
+    }
+    let other = waiting(&server, &latch).await?;
+    tokio::time::sleep(lease / 10).await; // it has asked before it listens, and after that
+    server.admin(&["DEL", "imported"])?;
+    timeout(LONG, other).await???;
     Ok(())
 }
 
