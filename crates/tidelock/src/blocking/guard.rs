@@ -192,7 +192,8 @@ impl Guard {
     }
 
     /// Calls `call` when the lock is lost, on a thread of the client, so it must be short. It is not called after this
-    /// guard was dropped. When the client closes, that is at the end of the grace period.
+    /// guard was dropped. When the client closes, that is at the end of the grace period; if it has closed, `call` is called
+    /// at once, on this thread.
     ///
     /// # Examples
     /// ```
@@ -261,7 +262,7 @@ impl Guard {
     }
 
     /// Calls `call` when the client begins to close, on a thread of the client, so it must be short. It is not called
-    /// after this guard was dropped.
+    /// after this guard was dropped. If the client has closed, it is called at once, on this thread.
     ///
     /// # Examples
     /// ```

@@ -1,5 +1,6 @@
 //! The blocking API on the threads of an async runtime, and its work under a lock.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use tidelock::blocking::Client;
@@ -59,6 +60,21 @@ fn work_whose_lock_was_lost_has_no_result() -> Result<()> {
     let mut begun = false;
     assert!(guard.while_held(|| begun = true).is_err());
     assert!(!begun, "the lock was lost before");
+    Ok(())
+}
+
+/// A worker may hand over its callbacks just after another thread has closed the client.
+#[test]
+fn callbacks_of_a_guard_whose_client_has_closed_are_called() -> Result<()> {
+    let client = Client::connect("memory:")?;
+    let guard = client.lock("report").acquire()?;
+    assert_eq!(client.close(Duration::ZERO)?, 1);
+    let (lost, closing) = (mpsc::channel(), mpsc::channel());
+    guard.on_lost(move |reason| lost.0.send(reason).unwrap());
+    guard.on_closing(move || closing.0.send(()).unwrap());
+    let limit = Duration::from_secs(10);
+    assert_eq!(lost.1.recv_timeout(limit), Ok(LostReason::Closed));
+    assert_eq!(closing.1.recv_timeout(limit), Ok(()));
     Ok(())
 }
 

@@ -208,12 +208,17 @@ impl Blocker {
 
     /// Runs a future on the worker until the returned task is dropped. The worker lives at least until the future
     /// completes. Otherwise closing the client would abort a callback that the close itself has caused. `None`: the
-    /// client is closed.
+    /// client is closed, and what the future waits for has happened or never will. In the first case it has run on this
+    /// thread.
     pub(crate) fn spawn(
         &self,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortOnDrop> {
-        let worker = self.runtime()?;
+        let Some(worker) = self.runtime() else {
+            // Otherwise a callback that comes just after the close would hear neither of it nor of the loss.
+            future.now_or_never();
+            return None;
+        };
         let handle = worker.0.as_ref()?.handle().clone();
         let task = handle.spawn(async move {
             future.await;
