@@ -1,14 +1,16 @@
 //! A number that callers wait for and that nobody holds: the base of latches and counting semaphores.
 
+mod change_in_doubt;
+
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 
+use self::change_in_doubt::ChangeInDoubt;
 use crate::closing::Closing;
 use crate::engine::ClientInner;
 use crate::engine::lease::steward::StewardCommand;
@@ -85,7 +87,7 @@ impl Count {
     pub(crate) async fn change(&self, change: CountChange) -> Result<CountChanged> {
         let name = self.lock.checked_name()?;
         let core = &self.lock.context.core;
-        let (id, in_doubt) = (core.mint.fresh(), AtomicBool::new(false));
+        let (id, in_doubt) = (core.mint.fresh(), ChangeInDoubt::default());
         let changed = async {
             core.refuse_if_closed()?;
             let patience = core.settings.lease;
@@ -93,7 +95,7 @@ impl Count {
         };
         changed.await.map_err(|error| {
             // An earlier try may have taken effect, whatever became of the last one.
-            let error = if in_doubt.load(Ordering::Relaxed) && !error.outcome_unknown() {
+            let error = if in_doubt.is_open() && !error.outcome_unknown() {
                 Error::new(ErrorKind::OutcomeUnknown).because(error.to_string())
             } else {
                 error
@@ -207,31 +209,37 @@ impl Count {
         }
     }
 
-    /// Sends a change through an outage that is shorter than `patience`. Sets `in_doubt` if a try may have taken effect
+    /// Sends a change through an outage that is shorter than `patience`. Leaves `in_doubt` open if a try may have taken effect
     /// although it has no answer.
     async fn send(
         &self,
         name: &Name,
         change: CountChange,
         id: &OwnerId,
-        in_doubt: &AtomicBool,
+        in_doubt: &ChangeInDoubt,
         patience: Duration,
     ) -> Result<CountChanged> {
         let (core, store) = (&self.lock.context.core, &self.lock.context.store);
         let counts = self.counts()?;
         let settled = std::mem::take(&mut *self.settled.lock());
         let ask = || async {
-            // A try that is cut short by the end of the patience may take effect too.
-            let doubt = in_doubt.swap(true, Ordering::Relaxed);
-            let changed = counts.change(name, change, id, &settled).await;
+            let now = core.timers.now();
+            let known_until = in_doubt.known_until(&core.settings);
+            if known_until.is_some_and(|until| now >= until) {
+                return Ok(None);
+            }
+            let asked = counts.change(name, change, id, &settled);
+            let changed = in_doubt.settles(now, asked).await;
             store.heard(name, &changed);
-            let unknown = matches!(&changed, Err(error) if error.outcome_unknown());
-            in_doubt.store(doubt || unknown, Ordering::Relaxed);
-            changed
+            changed.map(Some)
         };
-        let changed = core.through_outage(patience, ask).await?;
+        let Some(changed) = core.through_outage(patience, ask).await? else {
+            return Err(Error::new(ErrorKind::OutcomeUnknown).because(
+                "this process did not run for so long that the store may have forgotten whether it has made the change",
+            ));
+        };
         // Only then no copy of the request can come later.
-        if changed.changed && !in_doubt.load(Ordering::Relaxed) {
+        if changed.changed && !in_doubt.is_open() {
             let mut settled = self.settled.lock();
             if settled.len() < MAX_SETTLED {
                 settled.push(id.clone());
@@ -277,8 +285,8 @@ struct Taking<'a> {
     count: &'a Count,
     name: &'a Name,
     id: OwnerId,
-    /// Cleared when the caller has the permits.
-    in_doubt: AtomicBool,
+    /// Closed when the caller has the permits.
+    in_doubt: ChangeInDoubt,
     /// Set while a request is under way or in doubt. It is dropped after the undo was sent, so that a `close` waits for that.
     in_flight: Option<InFlight<&'a InFlightCounter>>,
 }
@@ -289,7 +297,7 @@ impl<'a> Taking<'a> {
             count,
             name,
             id: count.lock.context.core.mint.fresh(),
-            in_doubt: AtomicBool::new(false),
+            in_doubt: ChangeInDoubt::default(),
             in_flight: None,
         }
     }
@@ -307,9 +315,9 @@ impl<'a> Taking<'a> {
         match asked.await {
             Ok(taken) => {
                 if taken.changed {
-                    self.in_doubt.store(false, Ordering::Relaxed);
+                    self.in_doubt.close();
                 }
-                if !self.in_doubt.load(Ordering::Relaxed) {
+                if !self.in_doubt.is_open() {
                     self.in_flight = None;
                 }
                 Ok(taken)
@@ -322,11 +330,11 @@ impl<'a> Taking<'a> {
 
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
-        if !*self.in_doubt.get_mut() {
-            return;
-        }
         let context = &self.count.lock.context;
-        let (store, core) = (Arc::clone(&context.store), Arc::clone(&context.core));
+        let (store, core) = (Arc::clone(&context.store), &context.core);
+        let Some(known_until) = self.in_doubt.known_until(&core.settings) else {
+            return;
+        };
         let (name, id) = (self.name.clone(), self.id.clone());
         let timers = core.steward.timers.clone();
         // As long as for a lock: the request may lie in the buffers of a frozen server.
@@ -335,11 +343,19 @@ impl Drop for Taking<'_> {
         core.steward.send(StewardCommand::Adopt(Box::pin(async move {
             let undo = CountChange::Semaphore(SemaphoreChange::Undo);
             let again = || async {
+                let is_known = timers.now() < known_until;
                 let counts = store.back().extensions().need_counts()?;
-                counts.change(&name, undo, &id, &[]).await
+                let undone = counts.change(&name, undo, &id, &[]).await?;
+                Ok(is_known || undone.count > 0)
             };
-            if let Err(error) = retry::within(limit, longest, &timers, again).await {
-                tracing::warn!(semaphore = %name, %error, "an acquisition was cancelled, and the store does not answer; its permits may be missing from the semaphore until an operator adds them");
+            match retry::within(limit, longest, &timers, again).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!(semaphore = %name, "an acquisition was cancelled so late that the store may have forgotten it; its permits may be missing from the semaphore until an operator adds them");
+                }
+                Err(error) => {
+                    tracing::warn!(semaphore = %name, %error, "an acquisition was cancelled, and the store does not answer; its permits may be missing from the semaphore until an operator adds them");
+                }
             }
         })));
     }

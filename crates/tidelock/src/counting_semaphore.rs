@@ -23,7 +23,9 @@ use crate::store::{CountChange, CountChanged, CountKind, SemaphoreChange};
 /// acquisition that is cancelled, or ends with an error, has taken nothing: if its request may have taken effect, the
 /// client gives the permits back in the background. They leak only if the process ends before that, or the store does not
 /// answer for a minute (or twice the client's lease, if that is longer), or for a [response
-/// timeout](crate::ClientBuilder::response_timeout) when the client closes.
+/// timeout](crate::ClientBuilder::response_timeout) when the client closes. So do those of a process that is frozen for five
+/// minutes before it hears the reply: by then the store has forgotten the request. A call that is no acquisition fails with
+/// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) then.
 ///
 /// *Order*: none is promised. Each release wakes the waiters, and each of them asks the store. A waiter for many permits
 /// may wait as long as others take them one by one. Waiters also ask every third of the client's lease, so a lost message

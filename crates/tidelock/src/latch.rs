@@ -19,8 +19,8 @@ use crate::store::{CountChange, CountChanged, CountKind, LatchChange};
 /// waiters have gone on.
 ///
 /// *Exactly once*: each call of [`count_down`](Self::count_down) counts once, also if replies are lost and the request is
-/// repeated or arrives late. Only if the store does not answer for a whole lease of the client, the call fails with
-/// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
+/// repeated or arrives late. Only if the store does not answer for a whole lease of the client, or the process is frozen for five
+/// minutes before it hears the reply, the call fails with [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
 ///
 /// *Crashes*: a count has no lease and no owner. If a process dies before it counts down, nobody else does it: the others
 /// wait until their time limit, or until an operator calls [`delete`](Self::delete). Wait with

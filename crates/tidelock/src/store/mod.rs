@@ -184,11 +184,11 @@ pub struct Env {
     pub create: bool,
 }
 
-/// How long a store keeps the answer to a change of a number: longer than a client with that lease repeats the change, or
-/// takes it back. Otherwise a repeated change would count twice, and permits that were taken without a reply would never come
-/// back.
+/// How long a store keeps the answer to a change of a number: longer than a client with that lease repeats the change, which
+/// is a lease, and then takes it back, which is two more. Otherwise a repeated change would count twice, and permits that were
+/// taken without a reply would never come back. A client that was frozen for as long repeats nothing.
 pub(crate) fn answers_kept(lease: Duration) -> Duration {
-    (lease * 2 + Duration::from_secs(60)).max(Duration::from_secs(300))
+    (lease * 3 + Duration::from_secs(60)).max(Duration::from_secs(300))
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -250,6 +250,57 @@ async fn a_change_that_is_repeated_late_counts_once() {
     assert_eq!(slots.available().await.unwrap(), 3);
 }
 
+/// A process that is frozen for minutes goes on when the store has forgotten the answers. A repeated change would count twice.
+#[tokio::test(start_paused = true)]
+async fn a_change_without_an_answer_is_not_repeated_after_a_long_freeze() {
+    let plug = Plug::new();
+    let builder = Client::builder()
+        .simulated_time()
+        .publish_process_info(false)
+        .plug(&plug);
+    let client = builder.connect("memory:").await.unwrap();
+    let slots = client.counting_semaphore("slots");
+    assert!(slots.set_permits_if_new(1).await.unwrap());
+    let frozen = Duration::from_secs(400);
+    plug.lose_replies(1);
+    let mut release = Box::pin(slots.release(4));
+    assert!(futures_util::poll!(release.as_mut()).is_pending());
+    tokio::time::advance(frozen).await;
+    let error = release.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert_eq!(slots.available().await.unwrap(), 5, "it has counted once");
+    plug.lose_replies(1);
+    let mut acquire = Box::pin(slots.acquire(2));
+    assert!(futures_util::poll!(acquire.as_mut()).is_pending());
+    tokio::time::advance(frozen).await;
+    let error = acquire.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    while !client.is_idle() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(slots.available().await.unwrap(), 3, "it has taken once");
+}
+
+/// A waiter is refused again and again after a reply was lost. Each answer says that nothing was taken until then, so the wait
+/// may last longer than the store remembers a request.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_counted_permits_outlasts_the_memory_of_the_store() {
+    let plug = Plug::new();
+    let builder = Client::builder().simulated_time().plug(&plug);
+    let client = builder.connect("memory:").await.unwrap();
+    let slots = client.counting_semaphore("slots");
+    assert!(slots.set_permits_if_new(1).await.unwrap());
+    plug.lose_replies(1);
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        slots.release(1).await
+    };
+    let (acquired, released) = tokio::join!(slots.acquire(2), late);
+    acquired.unwrap();
+    released.unwrap();
+    assert_eq!(slots.available().await.unwrap(), 0);
+}
+
 /// Answers nothing while it is mute.
 #[derive(Debug)]
 struct Silent(Arc<AtomicBool>);

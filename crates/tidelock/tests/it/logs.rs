@@ -165,6 +165,34 @@ async fn each_kind_of_loss() {
 }
 
 #[test]
+fn permits_that_may_be_missing_after_a_freeze_are_told() {
+    passes_with("logs::an_acquire_that_is_undone_after_a_freeze", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "permits_that_may_be_missing_after_a_freeze_are_told runs it"]
+async fn an_acquire_that_is_undone_after_a_freeze() {
+    let (client, plug, _) = two_clients("freeze").await;
+    let slots = client.counting_semaphore("slots");
+    assert!(slots.set_permits_if_new(3).await.unwrap());
+    let (log, scope) = listen(tracing::Level::WARN);
+    plug.lose_replies(1);
+    let mut acquire = Box::pin(slots.acquire(2));
+    assert!(futures_util::poll!(acquire.as_mut()).is_pending());
+    tokio::time::advance(SECOND * 400).await;
+    drop(acquire);
+    tokio::time::sleep(SECOND * 60).await;
+    drop(scope);
+    let text = log.text();
+    assert!(
+        lines(&text, "WARN")
+            .iter()
+            .any(|line| line.contains("its permits may be missing")),
+        "{text}"
+    );
+}
+
+#[test]
 fn an_outage_is_one_warning_at_its_beginning_and_one_at_its_end() {
     passes_with("logs::an_outage", &[]);
 }
