@@ -27,7 +27,7 @@ use crate::store::{
 /// The most answers that one change tells the store to forget. The others expire.
 const MAX_SETTLED: usize = 64;
 
-/// The subscription failed. The next request shows whether the store can be reached.
+/// The subscription failed, or took too long. The next request shows whether the store can be reached.
 const UNARMED: Wait = Wait {
     wake: None,
     recheck: Some(Duration::from_secs(1)),
@@ -151,13 +151,26 @@ impl Count {
                 }
             } else {
                 // We ask again after this; otherwise we would miss a message that came before we listened.
-                wait = Some(self.arm(counts, name).await);
+                wait = Some(self.arm(counts, name, end).await);
             }
         }
     }
 
-    async fn arm(&self, counts: &dyn Counts, name: &Name) -> Wait {
-        let mut wait = counts.arm(name, self.kind).await.unwrap_or(UNARMED);
+    /// Listens for messages from here on. It gives up at `end` and when the client closes; a subscription may take seconds.
+    async fn arm(&self, counts: &dyn Counts, name: &Name, end: Option<BootInstant>) -> Wait {
+        let core = &self.lock.context.core;
+        let armed = select(
+            counts.arm(name, self.kind),
+            Closing::new(&core.steward.closed),
+        );
+        let armed = match end {
+            Some(end) => core.timers.until(end, armed).await,
+            None => Some(armed.await),
+        };
+        let mut wait = match armed {
+            Some(Either::Left((Ok(wait), _))) => wait,
+            _ => UNARMED,
+        };
         // Each waiter asks again for itself after a lost message. If only the first one did, it could be a future that is kept
         // and not polled. And a waiter for permits could go on being refused while there are permits enough for another.
         wait.wake = wait.wake.map(Wake::rechecks_alone);

@@ -184,7 +184,7 @@ impl CountingSemaphore {
         self.count.wait(Goal::Permits(permits), None).await
     }
 
-    /// As [`acquire`](Self::acquire), for at most that time. With zero it asks once.
+    /// As [`acquire`](Self::acquire), for at most that time. With zero it asks once. The store may need longer to answer.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut) if there were too few permits by then.

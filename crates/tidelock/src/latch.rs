@@ -165,7 +165,7 @@ impl Latch {
         self.count.wait(Goal::Open, None).await
     }
 
-    /// As [`wait`](Self::wait), for at most that time. With zero it reads the count once.
+    /// As [`wait`](Self::wait), for at most that time. With zero it reads the count once. The store may need longer to answer.
     ///
     /// # Errors
     /// As [`wait`](Self::wait), and [`TimedOut`](ErrorKind::TimedOut) if the latch was not open by then.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Marks,
-    Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns, Store, Ticket,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Counts, Extensions,
+    Marks, Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns, Store, Ticket,
     VerifySequencers,
 };
 
@@ -21,6 +21,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// See [`Extensions::marks`].
     fn marks<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
         inner.extensions().marks
+    }
+
+    /// See [`Extensions::counts`].
+    fn counts<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Counts> {
+        inner.extensions().counts
     }
 
     /// See [`Extensions::sequencers`].
@@ -115,6 +120,7 @@ impl<T: Twist> Backend for Twisted<T> {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             marks: self.twist.marks(&*self.inner),
+            counts: self.twist.counts(&*self.inner),
             pollers: self.twist.pollers(&*self.inner),
             server_runs: self.twist.server_runs(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),

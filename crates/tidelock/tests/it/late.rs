@@ -6,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 use tidelock::store::{
-    AttemptReply, AttemptRequest, Backend, BoxFuture, LockKind, MarkChange, Marks, Name, NotYet,
-    Released, Renewal, Renewed, Store, Ticket, ready,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, CountChange, CountChanged, CountKind, Counts,
+    LockKind, MarkChange, Marks, Name, NotYet, OwnerId, Released, Renewal, Renewed, Store, Ticket,
+    Wait, ready,
 };
 use tidelock::test_util::Plug;
 use tidelock::testing::{Fixture, Twist, Twisted};
@@ -520,6 +521,79 @@ async fn a_request_that_hangs_ends_with_its_client() {
         .expect("they end with the client");
     for answer in [pinged, inspected, extended] {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Closed);
+    }
+}
+
+/// Subscribes no waiter for a number, and does not say so.
+#[derive(Debug)]
+struct NeverArmed(Arc<dyn Backend>);
+
+impl NeverArmed {
+    fn sound(&self) -> &dyn Counts {
+        self.0.extensions().counts.unwrap()
+    }
+}
+
+impl Twist for NeverArmed {
+    fn counts<'a>(&'a self, _inner: &'a dyn Backend) -> Option<&'a dyn Counts> {
+        Some(self)
+    }
+}
+
+impl Counts for NeverArmed {
+    fn change<'a>(
+        &'a self,
+        name: &'a Name,
+        change: CountChange,
+        id: &'a OwnerId,
+        settled: &'a [OwnerId],
+    ) -> BoxFuture<'a, Result<CountChanged>> {
+        self.sound().change(name, change, id, settled)
+    }
+
+    fn count<'a>(&'a self, name: &'a Name, kind: CountKind) -> BoxFuture<'a, Result<i64>> {
+        self.sound().count(name, kind)
+    }
+
+    fn arm<'a>(&'a self, _name: &'a Name, _kind: CountKind) -> BoxFuture<'a, Result<Wait>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// The first waiter of a process opens a connection for messages. If that hangs, neither the limit of the wait nor a close
+/// waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_number_ends_in_time_although_its_subscription_hangs() {
+    let second = Duration::from_secs(1);
+    let client = Client::builder()
+        .simulated_time()
+        .publish_process_info(false)
+        .connect_to(async |env| {
+            let store = tidelock::testing::open("memory:", env).await?;
+            let inner = Arc::clone(&store.front);
+            Ok(Twisted::wrap(store, NeverArmed(inner)))
+        })
+        .await
+        .unwrap();
+    let (latch, slots) = (client.latch("gate"), client.counting_semaphore("slots"));
+    assert!(latch.set_count_if_new(1).await.unwrap());
+    let began = tokio::time::Instant::now();
+    let waits =
+        async { tokio::join!(latch.wait_timeout(second), slots.acquire_timeout(1, second)) };
+    let (waited, acquired) = tokio::time::timeout(second * 60, waits)
+        .await
+        .expect("they end at their limit");
+    assert!(began.elapsed() < second * 2, "{:?}", began.elapsed());
+    for error in [waited.unwrap_err(), acquired.unwrap_err()] {
+        assert!(error.is_timeout(), "{error}");
+    }
+    let waits =
+        async { tokio::join!(latch.wait(), slots.acquire(1), client.close(Duration::ZERO)) };
+    let (waited, acquired, _) = tokio::time::timeout(second * 60, waits)
+        .await
+        .expect("they end with the client");
+    for error in [waited.unwrap_err(), acquired.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
 }
 
