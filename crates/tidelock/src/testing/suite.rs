@@ -320,19 +320,18 @@ macro_rules! conformance {
     (counting: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; counting:
             no_counted_request_counts_twice a_counted_change_whose_reply_was_lost_counts_once
-            an_acquire_that_ends_in_doubt_takes_nothing
-            t51_an_acquire_goes_on_after_an_outage
+            an_acquire_that_ends_in_doubt_takes_nothing t51_an_acquire_goes_on_after_an_outage
             locks_and_counting_semaphores_refuse_each_others_names
-            a_semaphore_with_holders_shares_the_number
-            a_wait_for_counted_permits_ends_at_its_limit
+            a_semaphore_with_holders_shares_the_number a_wait_for_counted_permits_ends_at_its_limit
         );
-        $crate::conformance!(@tests $fixture; counting_faults: a_close_gives_back_what_an_acquire_in_doubt_took);
+        $crate::conformance!(@tests $fixture; counting_faults:
+            a_close_gives_back_what_an_acquire_in_doubt_took permits_of_a_dead_holder_come_back_to_a_counting_semaphore
+        );
         $crate::conformance!(counting faces: $fixture);
     };
     (counting faces: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; counting:
-            counted_permits_are_taken_all_or_none
-            takers_together_never_have_too_many
+            counted_permits_are_taken_all_or_none takers_together_never_have_too_many
             a_waiter_takes_permits_as_soon_as_enough_are_there
             removed_permits_are_missing_until_they_come_back
             a_close_ends_the_acquires_of_its_client zero_counted_permits_are_refused

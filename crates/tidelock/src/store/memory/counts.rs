@@ -73,6 +73,13 @@ impl Records {
         (changed, more > 0)
     }
 
+    /// Takes back the permits of a semaphore of this name whose lease has ended. Otherwise they would come back with the next
+    /// request of such a semaphore, and there may be none. Returns how many they are.
+    fn take_back_ended(&mut self, name: &Name, now: BootInstant) -> i64 {
+        let semaphore = self.semaphores.get_mut(name);
+        semaphore.map_or(0, |it| it.take_back(|hold| hold.ends <= now))
+    }
+
     fn refuse_others(&mut self, name: &Name, kind: CountKind, now: BootInstant) -> Result<()> {
         self.refuse_lock(name, now)?;
         match kind {
@@ -107,8 +114,11 @@ impl Memory {
         let (answer, goes_on) = match change {
             CountChange::Latch(change) => records.change_latch(name, change),
             CountChange::Semaphore(change) => {
+                let back = records.take_back_ended(name, now);
                 let taken = known.filter(|answer| answer.changed);
-                records.change_semaphore(name, change, taken.map_or(0, |answer| answer.count))
+                let taken = taken.map_or(0, |answer| answer.count);
+                let (answer, goes_on) = records.change_semaphore(name, change, taken);
+                (answer, goes_on || back > 0)
             }
         };
         // After this, a late request with the id of an undone change takes nothing.
@@ -125,11 +135,13 @@ impl Memory {
     }
 
     fn count_of(&self, name: &Name, kind: CountKind) -> Result<i64> {
+        let now = self.timers.now();
         let mut records = self.world.lock();
-        records.refuse_others(name, kind, self.timers.now())?;
+        records.refuse_others(name, kind, now)?;
+        let semaphore = records.semaphores.get(name);
         Ok(match kind {
             CountKind::Latch => records.latches.get(name).copied().unwrap_or(0).into(),
-            CountKind::Semaphore => records.semaphores.get(name).map_or(0, PermitRecord::free),
+            CountKind::Semaphore => semaphore.map_or(0, |it| it.available(now)),
         })
     }
 }

@@ -52,6 +52,12 @@ impl PermitRecord {
         self.free
     }
 
+    /// The same with those whose lease has ended, which the next request takes back.
+    pub(crate) fn available(&self, now: BootInstant) -> i64 {
+        let held = self.out.iter().filter(|hold| hold.ends > now);
+        self.total() - held.map(|hold| i64::from(hold.count)).sum::<i64>()
+    }
+
     /// Changes the number of permits.
     pub(crate) fn add(&mut self, more: i64) {
         self.free += more;
@@ -88,14 +94,12 @@ impl PermitRecord {
     }
 
     pub(crate) fn show(&self, snapshot: &mut Snapshot, now: BootInstant) {
-        let mut available = self.total();
         for hold in self.out.iter().filter(|hold| hold.ends > now) {
-            available -= i64::from(hold.count);
             let mut holder = Holder::new(hold.owner.permit_id(0), u64::from(hold.count));
             holder.mode = Mode::Permits;
             snapshot.holders.push(holder);
             snapshot.expires_in = snapshot.expires_in.max(Some(hold.ends.since(now)));
         }
-        snapshot.permits = Some(PermitCount::new(available, self.total()));
+        snapshot.permits = Some(PermitCount::new(self.available(now), self.total()));
     }
 }

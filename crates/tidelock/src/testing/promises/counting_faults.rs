@@ -1,4 +1,4 @@
-//! Promises about counting semaphores whose replies are lost while something else happens.
+//! Promises about counting semaphores while replies are lost, and when a holder of a semaphore of the same name has died.
 
 use std::time::Duration;
 
@@ -42,4 +42,47 @@ pub async fn a_close_gives_back_what_an_acquire_in_doubt_took(fixture: &Fixture)
         })
         .await;
     }
+}
+
+/// A semaphore with holders counts in the same number. When the lease of a dead holder has ended, its permits come back to the
+/// waiters of the counting semaphore, although nobody asks for a permit with a holder.
+pub async fn permits_of_a_dead_holder_come_back_to_a_counting_semaphore(fixture: &Fixture) {
+    let name = unique("slots");
+    let (mortal, plug) = fixture.mortal(fixture.builder()).await;
+    let other = fixture.client(fixture.builder()).await;
+    let slots = other.counting_semaphore(&name);
+    assert!(slots.set_permits_if_new(3).await.expect("answered"));
+    let patience = fixture.lease() * 10;
+    let of_the_dead = mortal.client().semaphore(&name);
+    let taken = of_the_dead.acquire().await.expect("there are three");
+    assert_eq!(available(&slots).await, 2);
+    plug.pull();
+    let waited = within("the lease of the dead", patience, slots.acquire(3)).await;
+    waited.expect("taken");
+    assert_eq!(available(&slots).await, 0);
+    plug.put_back();
+    drop(taken);
+    eventually("the dead is gone", patience, || async {
+        mortal.client().is_idle()
+    })
+    .await;
+    slots.release(2).await.expect("answered");
+    // The same again: a look and a drain count what a dead holder has left.
+    let taken = of_the_dead.acquire().await.expect("there are two");
+    assert_eq!(available(&slots).await, 1);
+    plug.pull();
+    eventually("a look shows it", patience, || async {
+        available(&slots).await == 2
+    })
+    .await;
+    let seen = slots.inspect().await.expect("readable");
+    assert_eq!(seen.permits.expect("it has permits").available, 2);
+    assert_eq!(slots.drain().await.expect("answered"), 2);
+    plug.put_back();
+    drop(taken);
+    eventually("the dead is gone", patience, || async {
+        mortal.client().is_idle()
+    })
+    .await;
+    assert_eq!(available(&slots).await, 0, "it came back once");
 }

@@ -89,11 +89,11 @@ script!(
 script!(
     /// Redisson: `tryAcquireAsync`, `releaseAsync`, `trySetPermitsAsync`, `addPermitsAsync` and `drainPermitsAsync` of
     /// `RedissonSemaphore`.
-    CHANGE_SEMAPHORE, "lua/number.lua", "lua/counts.lua", "lua/change_semaphore.lua"
+    CHANGE_SEMAPHORE, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/counts.lua", "lua/change_semaphore.lua"
 );
 script!(
     /// Read-only. Redisson: `RedissonSemaphore.availablePermitsAsync`.
-    SEMAPHORE_COUNT, "lua/number.lua", "lua/semaphore_count.lua"
+    SEMAPHORE_COUNT, "lua/names.lua", "lua/number.lua", "lua/permits.lua", "lua/semaphore_count.lua"
 );
 script!(
     /// Read-only.

@@ -5,7 +5,10 @@
 -- Returns {0, 1 if it was changed, number}: how many permits were taken, or how many there are now. A third number: the
 -- user is not allowed to publish the message. {7, what it is}: the key is no semaphore.
 forget(3)
-local what, more = ARGV[1], tonumber(ARGV[2])
+local function take_back_dead()
+  return take_back_ended(KEYS[1], permits_out(KEYS[1]), permit_time())
+end
+local what, more, back = ARGV[1], tonumber(ARGV[2]), 0
 local known = answered(KEYS[2])
 if known and what ~= 'undo' then
   return known
@@ -22,6 +25,13 @@ if what == 'undo' then
 elseif other then
   return other
 else
+  if free and (what == 'drain' or what == 'take' and free < more) then
+    -- A semaphore with holders may share the number. Without a request of that one, nobody else would take back the permits of
+    -- its holders whose lease has ended. A user of counting semaphores only may lack the rights for it.
+    local done, ended = pcall(take_back_dead)
+    back = done and ended or 0
+    free = number_at(KEYS[1])
+  end
   local number = (free or 0) + more
   if what == 'drain' then
     more = math.max(free or 0, 0)
@@ -30,6 +40,9 @@ else
     more, number = 0 - more, more
   end
   if what == 'new' and free or what == 'take' and (free or 0) < number or what == 'drain' and number == 0 then
+    if back > 0 then
+      tell_permits(KEYS[1], ARGV[4]) -- there are too few for this caller, but perhaps not for others
+    end
     return {0, 0, free or 0}
   end
   -- 0 - more: a script writes the negative of 0 as -0, which is no number to Redis.
@@ -44,7 +57,7 @@ end
 free = number_at(KEYS[1]) or 0
 local answer = what == 'undo' and {0, more > 0 and 1 or 0, more} or known
 -- A waiter of Redisson fails if it gets a negative number.
-if more > 0 and free > 0 and tell_all(ARGV[3], string.format('%.0f', free), ARGV[4]) then
+if (more > 0 or back > 0) and free > 0 and tell_all(ARGV[3], string.format('%.0f', free), ARGV[4]) then
   answer[4] = 1
 end
 return answer

@@ -1,6 +1,11 @@
 -- What all scripts of semaphores need. The key of a semaphore counts the permits that nobody holds. A sorted set beside it
 -- has the id of each permit that is out, and when its lease ends, in milliseconds since 1970.
 
+-- The sorted set of a semaphore, for scripts that do not get it in KEYS.
+local function permits_out(key)
+  return named('', key) .. ':timeout'
+end
+
 -- The server's clock. Redisson uses that of its client.
 local function permit_time()
   local time = redis.call('time')
