@@ -1,6 +1,7 @@
 //! Which modules may use which, and the size limits of files and functions.
 
 mod blocking_api;
+mod documents;
 mod exhaustive;
 mod functions;
 mod glossary;
@@ -327,41 +328,6 @@ fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
                 "{store} has no row in README"
             );
         }
-    }
-}
-
-/// The words in backticks that look like names of tests.
-fn tests_named(text: &str) -> BTreeSet<&str> {
-    text.split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|word| word.matches('_').count() >= 2)
-        .filter(|word| {
-            word.chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        })
-        .collect()
-}
-
-#[test]
-fn every_test_the_docs_name_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut found = Vec::new();
-    files(&root.join("crates"), &mut found);
-    files(&root.join("tests"), &mut found);
-    let code: String = found
-        .iter()
-        .map(|path| fs::read_to_string(path).unwrap())
-        .collect();
-    let page = fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
-    let named = tests_named(&page);
-    assert!(named.len() > 30, "only {} names found", named.len());
-    for name in named {
-        // A test, or a module with a test for each store.
-        assert!(
-            code.contains(&format!("fn {name}(")) || code.contains(&format!("mod {name} {{")),
-            "docs/guarantees.md names {name}, which is no test"
-        );
     }
 }
 

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 
 use crate::store::{ClientId, CountKind, LockKind, Name, Ticket};
 
-/// The prefix of tidelock's own keys.
+/// The prefix of tidelock's own keys. The functions below spell the prefix of each key in full: a test compares them with
+/// the tables in `docs/wire-protocol.md`.
 pub(crate) const OURS: &str = "tidelock:";
 
 /// The field that marks a hash as a `ReadWriteLock`.
@@ -64,11 +65,11 @@ pub(crate) fn latch_channel(name: &Name) -> String {
 /// The answer to a change of a latch or a counting semaphore. A repeated or late request finds it, and has no second
 /// effect.
 pub(crate) fn count_answer(kind: CountKind, name: &Name, id: &str) -> String {
-    let what = match kind {
-        CountKind::Latch => "latch",
-        CountKind::Semaphore => "semaphore",
+    let prefix = match kind {
+        CountKind::Latch => "tidelock:latch",
+        CountKind::Semaphore => "tidelock:semaphore",
     };
-    of_request(what, name, id)
+    of_request(prefix, name, id)
 }
 
 /// The sorted set with the permits of a semaphore that are out, and when the lease of each ends.
@@ -200,19 +201,19 @@ pub(crate) fn token(name: &Name) -> String {
 /// plain lock and a Redisson lock do not exclude each other.
 pub(crate) fn plain_token(name: &Name) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
-    joined(&[OURS, "token:{", tag, "}:", name.as_str()])
+    joined(&["tidelock:token:{", tag, "}:", name.as_str()])
 }
 
 /// The tombstone of an owner. It stops a late acquire request of a withdrawn ticket from taking effect. It lies in
 /// the slot of the lock, because one script reads both.
 pub(crate) fn tombstone(name: &Name, owner: &str) -> String {
-    of_request("withdrawn", name, owner)
+    of_request("tidelock:withdrawn", name, owner)
 }
 
 /// A key about one request, in the slot of the lock.
-fn of_request(what: &str, name: &Name, id: &str) -> String {
+fn of_request(prefix: &str, name: &Name, id: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
-    joined(&[OURS, what, ":{", tag, "}:", id])
+    joined(&[prefix, ":{", tag, "}:", id])
 }
 
 /// The key with the details of a client.
@@ -222,7 +223,7 @@ pub(crate) fn client(client: &ClientId) -> String {
 
 /// The key with the details of a client, given its UUID.
 pub(crate) fn client_of(uuid: &str) -> String {
-    format!("{OURS}client:{uuid}")
+    format!("tidelock:client:{uuid}")
 }
 
 /// Redisson's brace rule: a name that contains a `{` anywhere stays as it is.

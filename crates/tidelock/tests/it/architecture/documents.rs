@@ -1,0 +1,115 @@
+//! The pages name tests that exist, and all keys of the Redis store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{files, source, sources};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The section of a page with this heading, up to the next heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap();
+    rest.split("\n#").next().unwrap()
+}
+
+/// The words in backticks that look like names of tests.
+fn tests_named(text: &str) -> BTreeSet<&str> {
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| word.matches('_').count() >= 2)
+        .filter(|word| {
+            word.chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        })
+        .collect()
+}
+
+/// The code of the whole repository.
+fn code() -> String {
+    let mut found = Vec::new();
+    files(&root().join("crates"), &mut found);
+    files(&root().join("tests"), &mut found);
+    found
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect()
+}
+
+#[test]
+fn every_test_the_docs_name_exists() {
+    let code = code();
+    let page = page("docs/guarantees.md");
+    let named = tests_named(&page);
+    assert!(named.len() > 30, "only {} names found", named.len());
+    for name in named {
+        // A test, or a module with a test for each store.
+        assert!(
+            code.contains(&format!("fn {name}(")) || code.contains(&format!("mod {name} {{")),
+            "docs/guarantees.md names {name}, which is no test"
+        );
+    }
+}
+
+/// The scripts of the Redis store, by the names of their files.
+fn scripts() -> BTreeMap<String, String> {
+    let folder = source().join("store/redis/layouts/lua");
+    let entries = fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
+
+/// The names behind `tidelock:` at the beginning of the text literals of code.
+fn own_prefixes(code: &str) -> impl Iterator<Item = &str> {
+    let literals = code.split(['"', '\'']);
+    let ours = literals.filter_map(|text| text.strip_prefix("tidelock:"));
+    let words = ours.filter_map(|rest| {
+        rest.split(|c: char| !c.is_ascii_lowercase() && c != '_')
+            .next()
+    });
+    words.filter(|word| !word.is_empty())
+}
+
+/// An operator who deletes a key must find out what is lost with it.
+#[test]
+fn every_key_of_the_redis_store_is_described() {
+    let code = sources().into_iter();
+    let code = code.filter(|(file, _)| file.starts_with("store/redis/"));
+    let texts: Vec<String> = code
+        .map(|(_, code)| code)
+        .chain(scripts().into_values())
+        .collect();
+    let prefixes: BTreeSet<&str> = texts.iter().flat_map(|text| own_prefixes(text)).collect();
+    for known in ["token", "withdrawn", "marks", "latch", "rw_queue"] {
+        assert!(prefixes.contains(known), "{known}: {prefixes:?}");
+    }
+    let page = page("docs/wire-protocol.md");
+    let losses = section(&page, "### What is lost with a deleted key");
+    for prefix in prefixes {
+        let key = format!("`tidelock:{prefix}:");
+        let row = losses
+            .lines()
+            .find(|line| line.starts_with('|') && line.contains(&key));
+        assert!(
+            row.is_some(),
+            "docs/wire-protocol.md does not say what is lost with {key}…`"
+        );
+        assert!(
+            page.matches(&key).count() > losses.matches(&key).count(),
+            "docs/wire-protocol.md does not describe {key}…`"
+        );
+    }
+}
