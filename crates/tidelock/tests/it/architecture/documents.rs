@@ -1,4 +1,4 @@
-//! The pages name tests that exist, and all keys of the Redis store.
+//! The pages name tests that exist, all keys of the Redis store, and all rights that its scripts need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -111,5 +111,122 @@ fn every_key_of_the_redis_store_is_described() {
             page.matches(&key).count() > losses.matches(&key).count(),
             "docs/wire-protocol.md does not describe {key}…`"
         );
+    }
+}
+
+/// The words with a `+` in a text, without their subcommands.
+fn allowed(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| c.is_whitespace() || "`,;.".contains(c));
+    words
+        .filter_map(|word| word.strip_prefix('+')?.split(['|', '\\']).next())
+        .collect()
+}
+
+/// The commands that a script calls. `must`: only those without which it fails.
+fn called(script: &str, must: bool) -> BTreeSet<&str> {
+    let calls = script.split("redis.").skip(1);
+    let calls = calls.filter_map(|rest| {
+        let surely = rest.strip_prefix("call('");
+        surely.or_else(|| rest.strip_prefix("pcall('").filter(|_| !must))
+    });
+    calls.filter_map(|rest| rest.split('\'').next()).collect()
+}
+
+/// Commands that are sent to a cluster only, where other rights are needed too.
+const OF_A_CLUSTER: [&str; 1] = ["spublish"];
+
+/// A server checks the rights of each command within a script.
+#[test]
+fn the_least_rights_have_every_command_of_the_scripts() {
+    let page = page("docs/guarantees.md");
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER locks on "))
+        .unwrap();
+    let allowed = allowed(line);
+    assert!(allowed.len() > 40, "{allowed:?}");
+    let scripts = scripts();
+    assert!(scripts.len() > 40, "{scripts:?}");
+    for (name, script) in &scripts {
+        for command in called(script, false) {
+            assert!(
+                allowed.contains(command) || OF_A_CLUSTER.contains(&command),
+                "docs/guarantees.md does not allow {command}, which {name} calls"
+            );
+        }
+    }
+}
+
+/// The rows of the table of rights in `docs/stores/redis.md`, and the scripts of which a user with these rights may run
+/// every part.
+const KINDS: [(&[&str], &[&str]); 7] = [
+    (&["locks"], &["acquire", "release", "renew"]),
+    (&["locks", "fenced locks"], &["acquire_rest", "token"]),
+    (
+        &["locks", "fenced locks", "fair locks"],
+        &[
+            "ahead",
+            "fair_acquire",
+            "fair_beat",
+            "fair_queue",
+            "fair_release",
+            "hand_over",
+            "token",
+        ],
+    ),
+    (
+        &["locks", "fenced locks", "read-write locks"],
+        &[
+            "acquire_side",
+            "release_side",
+            "renew_side",
+            "sides",
+            "token",
+        ],
+    ),
+    (
+        &["locks", "semaphores"],
+        &[
+            "acquire_permits",
+            "change_permits",
+            "inspect_permits",
+            "number",
+            "permits",
+            "release_permits",
+            "renew_permits",
+        ],
+    ),
+    (
+        &["locks", "counting semaphores"],
+        &["change_semaphore", "counts", "number", "semaphore_count"],
+    ),
+    (
+        &["locks", "latches"],
+        &["change_latch", "counts", "latch", "latch_count", "number"],
+    ),
+];
+
+#[test]
+fn each_kind_has_the_rights_without_which_its_scripts_fail() {
+    let page = page("docs/stores/redis.md");
+    let table = section(&page, "## Rights");
+    let scripts = scripts();
+    for (rows, files) in KINDS {
+        let rights: BTreeSet<&str> = rows
+            .iter()
+            .flat_map(|row| {
+                let begin = format!("| {row} |");
+                let line = table.lines().find(|line| line.starts_with(&begin));
+                allowed(line.unwrap_or_else(|| panic!("no row {row}")))
+            })
+            .collect();
+        for file in files {
+            for command in called(&scripts[&format!("{file}.lua")], true) {
+                assert!(
+                    rights.contains(command),
+                    "docs/stores/redis.md does not give {rows:?} {command}, which {file}.lua calls"
+                );
+            }
+        }
     }
 }
