@@ -59,6 +59,42 @@ fn every_test_the_docs_name_exists() {
     }
 }
 
+/// Every page, by its path.
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|e| e == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Other pages also have names of settings, tables and metrics in backticks. The code has all of those. A test whose name is
+/// nowhere in the code was renamed or removed.
+#[test]
+fn every_long_name_in_the_docs_is_in_the_code() {
+    let code = code();
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let words: BTreeSet<&str> = lines
+        .flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .collect();
+    let mut found = Vec::new();
+    pages(&root().join("docs"), &mut found);
+    let mut unknown = Vec::new();
+    for path in found {
+        let page = fs::read_to_string(&path).unwrap();
+        let named = tests_named(&page).into_iter();
+        // What begins with an underscore is the end of a metric's name.
+        let missing = named.filter(|name| !name.starts_with('_') && !words.contains(name));
+        unknown.extend(missing.map(|name| format!("{name} in {}", path.display())));
+    }
+    assert!(unknown.is_empty(), "in no code:\n{}", unknown.join("\n"));
+}
+
 /// The scripts of the Redis store, by the names of their files.
 fn scripts() -> BTreeMap<String, String> {
     let folder = source().join("store/redis/layouts/lua");
