@@ -21,7 +21,8 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The largest token: the largest number that every SQL database can store.
+    /// The largest number to which [`raise_token`](crate::FencedLock::raise_token) raises a counter: every SQL database can store
+    /// it.
     ///
     /// # Examples
     /// ```
@@ -58,7 +59,8 @@ impl FencingToken {
     }
 
     /// The number as a signed integer, which is what SQL databases store. A number above [`i64::MAX`] becomes
-    /// `i64::MAX`; no store grants such a token.
+    /// `i64::MAX`, so such tokens cannot be told apart by it. Only MySQL and MariaDB grant them, once somebody has set the
+    /// counter so high in the table; there store [`get`](Self::get) in an unsigned column.
     ///
     /// # Examples
     /// ```
