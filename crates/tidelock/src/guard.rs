@@ -223,7 +223,8 @@ impl Guard {
         }
     }
 
-    /// Resolves when the lock is lost, before the store can grant it to another owner. While the client
+    /// Resolves when the lock is lost, before the store can grant it to another owner: at the latest before the lease can
+    /// end. If somebody breaks the lock, or the store loses it, it resolves at the next renewal. While the client
     /// [closes](crate::Client::close) it stays quiet until the grace period ends, and then resolves with
     /// [`LostReason::Closed`]. Never resolves for a lock that was released normally. The future is `'static`, for
     /// `select!`.
