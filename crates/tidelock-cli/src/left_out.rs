@@ -37,7 +37,7 @@ fn version(stores: &[(&str, &str, bool)], has_screen: bool, has_page: bool) -> S
         return text;
     }
     format!(
-        "{text}\nleft out: {}; to have all: cargo install tidelock-cli --all-features",
+        "{text}\nleft out: {}; to have all, in a checkout of tidelock: cargo install --path crates/tidelock-cli --all-features",
         absent.join(", ")
     )
 }
@@ -49,7 +49,7 @@ pub(crate) fn explained(message: String) -> String {
     };
     match STORES.iter().find(is_about) {
         Some((feature, ..)) => format!(
-            "{message}; for the command: cargo install tidelock-cli --features {feature}, or --all-features for every store"
+            "{message}; for the command, in a checkout of tidelock: cargo install --path crates/tidelock-cli --features {feature}, or --all-features for every store"
         ),
         None => message,
     }
@@ -80,7 +80,7 @@ mod tests {
             "invalid option: this build has no MySQL: add the cargo feature `mysql` of tidelock"
                 .into(),
         );
-        assert!(told.contains("cargo install tidelock-cli --features mysql"));
+        assert!(told.contains("cargo install --path crates/tidelock-cli --features mysql"));
         let other = "no store has the URL scheme \"mongodb\"; use redis://";
         assert_eq!(explained(other.to_owned()), other);
     }

@@ -47,8 +47,7 @@ pub(crate) const GOODBYE: Duration = Duration::from_millis(500);
 const SIGINT: i32 = 2;
 
 /// Stands below what is printed again and again, in a build that could show a screen if it had one.
-const NO_SCREEN: &str =
-    "\n\nthis build has no screen with keys; for one: cargo install tidelock-cli --features screen";
+const NO_SCREEN: &str = "\n\nthis build has no screen with keys; for one, in a checkout of tidelock: cargo install --path crates/tidelock-cli --features screen";
 
 /// Without a screen there is no key to press.
 const NO_WRITES: &str = "--write is for the screen with keys, which needs a terminal and a build with the feature screen; elsewhere: tidelock unlock --force --owner OWNER NAME";

@@ -71,7 +71,7 @@ pub(crate) struct WebArgs {
 #[cfg(not(feature = "web"))]
 pub(crate) fn web(_: &StoreArgs, _: WebArgs) -> impl Future<Output = Outcome> {
     std::future::ready(Err(Failure::usage(
-        "this build has no page for a browser; for one: cargo install tidelock-cli --features web",
+        "this build has no page for a browser; for one, in a checkout of tidelock: cargo install --path crates/tidelock-cli --features web",
     )))
 }
 
