@@ -48,7 +48,7 @@ and half a second); tokens grew; no slot was run again after it was done; no loc
 nothing was left in the store after a lease, nor more files open. Each check is itself tested with a lock that breaks its promise (`cargo test -p fault_matrix`).
 Other rows are answered by *tests* of their own, which are named below.
 
-`+` green, **red**, `·` not applicable, `?` could happen, and nothing shows what then.
+`+` green, **red**, `·` not applicable, `?` can happen here; no test covers it.
 
 ";
 
