@@ -229,7 +229,7 @@ const OPTIONS_PAGE: &str = "\
 
 The options of the URLs of all stores. An option that a URL does not have is an error, and so is one that is given
 twice: a misspelled option must not silently name another store. In a password write `%2F` for `/`, `%3F` for `?`,
-`%40` for `@` and `%25` for `%`; or pass the password with `Credentials`, or to the command in `TIDELOCK_PASSWORD`.
+`%23` for `#`, `%40` for `@` and `%25` for `%`; or pass the password with `Credentials`, or to the command in `TIDELOCK_PASSWORD`.
 
 This page is written from the tables in the code: `{WRITE}`.
 ";

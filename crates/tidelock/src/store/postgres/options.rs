@@ -58,7 +58,7 @@ const OPTIONS: &[UrlOption] = &[
     UrlOption::new("sslcert", FILE, "none", "the client's certificate"),
     UrlOption::new("sslkey", FILE, "none", "the client's private key"),
     UrlOption::new("sslnegotiation", "postgres or direct", "postgres", "`direct`: TLS from the first byte"),
-    UrlOption::new("channel_binding", "disable, prefer or require", "prefer", "binds the login to TLS or not"),
+    UrlOption::new("channel_binding", "disable or prefer", "prefer", "no effect: no login is bound to TLS, and `require` is an error"),
     UrlOption::new("host", "a host or a folder", "the URL's host", "a further host, or a socket's folder"),
     UrlOption::new("hostaddr", "an IP address", "by name", "the host's address, if it is known"),
     UrlOption::new("port", "a number", "5432", "the port of that host"),
