@@ -191,7 +191,7 @@ pub(crate) enum Command {
     /// with Redisson. A dash is what nobody tells, or what this user may not read. Of each process the 20 longest holds and
     /// waits are known. A process that has told nothing for three beats is gone, or cannot reach the store.
     Top(crate::top::TopArgs),
-    /// Show the same as `top` on a page for a browser, which only reads
+    /// Show the same as `top` on a page for a browser
     ///
     /// Example: tidelock --store redis://locks.internal web
     ///
