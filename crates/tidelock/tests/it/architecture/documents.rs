@@ -88,7 +88,7 @@ fn every_long_name_in_the_docs_is_in_the_code() {
     for path in found {
         let page = fs::read_to_string(&path).unwrap();
         let named = tests_named(&page).into_iter();
-        // What begins with an underscore is the end of a metric's name.
+        // A name that begins with an underscore is the end of a metric's name.
         let missing = named.filter(|name| !name.starts_with('_') && !words.contains(name));
         unknown.extend(missing.map(|name| format!("{name} in {}", path.display())));
     }
