@@ -1,7 +1,6 @@
 //! The connections to the page: how many there are, and for how long one may be silent.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -678,7 +678,7 @@ async fn twisted(twist: impl Twist) -> Client {
 async fn ends_with<T: Send + 'static>(client: &Client, call: JoinHandle<Result<T>>) {
     client.close(Duration::ZERO).await;
     let ended = tokio::time::timeout(Duration::from_secs(10), call).await;
-    let ended = ended.expect("it ends with its client").expect("no panic");
+    let ended = ended.unwrap().unwrap();
     let error = ended.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }
