@@ -250,9 +250,18 @@ impl OnceJob {
         mut before: Option<StoredMark>,
     ) -> Result<Result<StoredMark, Mark>> {
         loop {
+            // The mark may be that of a successor that has begun since our lease ended. We must not replace it: otherwise
+            // the successor's end would find another mark than its own, and the slot would be run again.
+            if let Some(lost) = guard.hold().status.refusal() {
+                return Err(lost);
+            }
             let attempt = match &before {
                 Some(seen) if seen.mark.is_exhausted(self.retry) => {
                     return Ok(Err(seen.mark.clone()));
+                }
+                // We may not have heard of our loss yet, as after a force release.
+                Some(seen) if seen.mark.token > guard.token() => {
+                    return Err(Error::lost(LostReason::Taken));
                 }
                 Some(seen) => seen.mark.attempt.saturating_add(1),
                 None => 1,

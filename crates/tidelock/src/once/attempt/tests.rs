@@ -43,3 +43,27 @@ async fn a_mark_that_comes_late_is_no_loss() {
     assert_eq!(error.lost_reason(), Some(LostReason::Taken), "{error}");
     later.succeed().await.unwrap();
 }
+
+/// A holder that was declared dead may read the mark of its successor before it hears of its loss. It must not replace
+/// that mark: otherwise the slot would be run a second time.
+#[tokio::test]
+async fn the_mark_of_a_later_holder_is_not_replaced() {
+    let client = Client::connect("memory:the_mark_of_a_later_holder_is_not_replaced")
+        .await
+        .unwrap();
+    let job = client.once("report").slot(Slot::id(SLOT));
+    let name = job.lock.checked_name().unwrap();
+    let register = job.register(&name).unwrap();
+    let guard = job.acquire().await.unwrap().unwrap();
+    assert!(client.lock("report").force_release().await.unwrap());
+    let later = attempt(&job).await;
+    let before = register.read(SLOT).await.unwrap();
+    assert!(before.is_some(), "the later holder has written its mark");
+    let (slot, started) = (SLOT.to_owned(), SystemTime::UNIX_EPOCH);
+    let written = job.write_running(&register, &guard, slot, started, before);
+    let error = written.await.map(drop).unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken), "{error}");
+    later.succeed().await.unwrap();
+    let next = job.begin().await.unwrap();
+    assert!(matches!(next, Begun::Done(_)), "{next:?}");
+}
