@@ -12,6 +12,7 @@ use crate::election::announcer::Announcer;
 use crate::election::{Election, Leadership};
 use crate::engine::lease::status::HoldStatus;
 use crate::engine::runtime::backoff::ExponentialBackoff;
+use crate::engine::runtime::event::Flag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::loss::Lost;
@@ -41,6 +42,8 @@ pub struct LeadershipTerm {
     token: FencingToken,
     status: Arc<HoldStatus>,
     announcer: Arc<Announcer>,
+    /// Set when `lead` has dropped the work.
+    ended: Arc<Flag>,
 }
 
 impl LeadershipTerm {
@@ -49,6 +52,7 @@ impl LeadershipTerm {
             token,
             status: Arc::clone(&guard.hold().status),
             announcer: Arc::clone(announcer),
+            ended: Arc::default(),
         }
     }
 
@@ -67,13 +71,50 @@ impl LeadershipTerm {
         self.status.refusal().is_none()
     }
 
-    /// Resolves when the leadership of this term is lost; see [`Leadership::lost`]. For tasks that the work has spawned:
-    /// the work itself is dropped.
+    /// Resolves when the leadership of this term is lost; see [`Leadership::lost`]. It never resolves if the candidate steps
+    /// down, which is no loss: tasks that the work has spawned wait for [`ended`](Self::ended).
     ///
     /// # Cancel safety
     /// Cancel safe; it only listens.
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.status))
+    }
+
+    /// Resolves when this term has ended: the leadership is lost, the candidate steps down, or the work has returned. For
+    /// tasks that the work has spawned: the work itself is dropped, and they are not.
+    ///
+    /// When the candidate steps down, they are told after the work was dropped, and before the leadership is given up. But
+    /// nobody waits for them: a task goes on until it is polled the next time, and a successor may lead by then. So pass
+    /// them the [token](Self::token), and let a work that returns by itself await its tasks first.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::election::LeadershipTerm;
+    ///
+    /// async fn bill(term: LeadershipTerm) -> Result<(), tokio::task::JoinError> {
+    ///     let task = tokio::spawn(async move {
+    ///         tokio::select! {
+    ///             () = term.ended() => {} // otherwise it would go on beside the next leader
+    ///             () = bill_all_customers() => {}
+    ///         }
+    ///     });
+    ///     task.await
+    /// }
+    /// # async fn bill_all_customers() {}
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # let stop = tidelock::CancelToken::new();
+    /// # let election = client.election("billing").cancel(&stop);
+    /// # let work = |term| { let stop = stop.clone(); async move { let billed = bill(term).await; stop.cancel(); billed } };
+    /// # election.lead(work).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn ended(&self) {
+        // The loss too: after a freeze this task may be polled before the future of `lead` is.
+        select(pin!(self.ended.happened()), self.lost()).await;
     }
 
     /// Names the candidate that should follow this term. The work then returns `Ok`, so that this candidate resigns; the
@@ -114,6 +155,16 @@ impl fmt::Debug for LeadershipTerm {
         f.debug_struct("LeadershipTerm")
             .field("number", &self.number())
             .finish_non_exhaustive()
+    }
+}
+
+/// Tells the tasks of a term that it has ended, when it is dropped: also if the work panics, or the future of `lead` is
+/// dropped.
+struct TermFlag(Arc<Flag>);
+
+impl Drop for TermFlag {
+    fn drop(&mut self) {
+        self.0.set();
     }
 }
 
@@ -233,6 +284,8 @@ impl Election {
         );
         let ended = {
             let seen = LeadershipTerm::new(leadership.token(), leadership.guard(), &self.announcer);
+            // Dropped after the work and before the candidate resigns.
+            let _flag = TermFlag(Arc::clone(&seen.ended));
             let running = pin!(leadership.while_held(work(seen)));
             let stopped = pin!(self.step_down());
             // The work is dropped at the end of this block, before the candidate resigns.
@@ -294,7 +347,10 @@ impl TermBackoff {
 mod tests {
     use std::time::Duration;
 
-    use super::{TermBackoff, TermEnd};
+    use futures_util::FutureExt;
+
+    use super::{LeadershipTerm, TermBackoff, TermEnd};
+    use crate::client::Client;
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -323,5 +379,18 @@ mod tests {
             let pause = backoff.after(&end, lasted, LEASE);
             assert!(pause.is_some_and(|it| it <= LEASE / 50), "{pause:?}");
         }
+    }
+
+    /// The tasks of a term are told of its loss although nobody polls the future of `lead`.
+    #[tokio::test]
+    async fn a_term_that_is_lost_has_ended() {
+        let client = Client::connect("memory:").await.unwrap();
+        let election = client.election("billing");
+        let leadership = election.campaign().await.unwrap();
+        let term = LeadershipTerm::new(leadership.token(), leadership.guard(), &election.announcer);
+        assert!(term.ended().now_or_never().is_none(), "it leads");
+        client.close(Duration::ZERO).await;
+        term.ended().await;
+        assert!(!term.is_held());
     }
 }

@@ -210,7 +210,8 @@ macro_rules! conformance {
             a_lock_of_the_same_name_excludes_the_leader
             a_work_that_fails_is_followed_by_another_term
             a_closing_leader_ends_its_work_before_it_resigns
-            a_sick_candidate_does_not_lead nobody_leads_during_the_delay_after_a_loss
+            a_sick_candidate_does_not_lead the_tasks_of_a_term_are_told_when_it_ends
+            nobody_leads_during_the_delay_after_a_loss
             a_campaign_dropped_anywhere_leaves_nothing
             senseless_elections_are_refused_before_traffic
             a_job_of_the_same_name_keeps_its_marks_apart
@@ -237,22 +238,14 @@ macro_rules! conformance {
         );
     };
     (ordered election: $fixture:expr) => {
-        $crate::conformance!(@tests $fixture; election:
-            candidates_in_order_lead_in_order
-        );
-        $crate::conformance!(@tests $fixture; successor:
-            a_leadership_in_order_is_transferred_to_the_named_candidate
-        );
+        $crate::conformance!(@tests $fixture; election: candidates_in_order_lead_in_order);
+        $crate::conformance!(@tests $fixture; successor: a_leadership_in_order_is_transferred_to_the_named_candidate);
     };
     (no election: $fixture:expr) => {
-        $crate::conformance!(@tests $fixture; election:
-            a_store_without_marks_refuses_an_election
-        );
+        $crate::conformance!(@tests $fixture; election: a_store_without_marks_refuses_an_election);
     };
     (once with faults: $fixture:expr) => {
-        $crate::conformance!(@tests $fixture; once:
-            a_slot_with_faults_is_run_again_only_after_an_error
-        );
+        $crate::conformance!(@tests $fixture; once: a_slot_with_faults_is_run_again_only_after_an_error);
     };
     (no once: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; processes:

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -140,6 +142,48 @@ pub async fn a_sick_candidate_does_not_lead(fixture: &Fixture) {
     healthy.store(true, Ordering::SeqCst);
     next_term(fixture, &mut terms).await;
     task.abort();
+}
+
+/// Tasks that the work has spawned are told before another candidate leads, however the term ends.
+pub async fn the_tasks_of_a_term_are_told_when_it_ends(fixture: &Fixture) {
+    for end in ["sick", "cancelled", "returned", "dropped"] {
+        let name = unique("billing");
+        let (healthy, stop) = (Arc::new(AtomicBool::new(true)), CancelToken::new());
+        let (gate, enough) = (Arc::clone(&healthy), CancelToken::new());
+        let candidate = election(fixture, &name, "web-1").await.cancel(&stop);
+        let candidate = candidate.lead_while(move || gate.load(Ordering::SeqCst));
+        let (begun, mut terms) = mpsc::unbounded_channel();
+        let returns = enough.clone();
+        let leads = tokio::spawn(async move {
+            let work = |term: LeadershipTerm| {
+                let told = term.clone();
+                let task = tokio::spawn(async move { told.ended().await });
+                let _ = begun.send((term, task));
+                let returns = returns.clone();
+                async move {
+                    returns.cancelled().await;
+                    Ok::<_, Infallible>(())
+                }
+            };
+            candidate.lead(work).await
+        });
+        let first = within("a term begins", patience(fixture), terms.recv()).await;
+        let (term, task) = first.expect("it leads");
+        assert!(term.ended().now_or_never().is_none(), "too early: {end}");
+        match end {
+            "sick" => healthy.store(false, Ordering::SeqCst),
+            "cancelled" => stop.cancel(),
+            "returned" => enough.cancel(),
+            _ => leads.abort(),
+        }
+        let other = election(fixture, &name, "web-2").await;
+        let next = within("another leads", patience(fixture), other.campaign()).await;
+        assert!(term.ended().now_or_never().is_some(), "too late: {end}");
+        let told = within("its task ends", patience(fixture), task).await;
+        told.expect("no panic");
+        leads.abort();
+        drop(next.expect("the store answers"));
+    }
 }
 
 /// With a lock-delay, nobody leads for so long after a leader whose connection fails. A store without delays refuses the
