@@ -47,7 +47,7 @@ pub(crate) struct OnceArgs {
     /// Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Remember each slot for this time; longer than a slot
+    /// Remember each slot for this time; longer than a slot and than a run
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration)]
     pub(crate) keep: Duration,
     /// Exit code when this call ran nothing, instead of 0

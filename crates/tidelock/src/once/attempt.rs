@@ -403,11 +403,11 @@ impl OnceAttempt {
         let ended = running.mark.ended(took, error);
         let state = ended.state;
         let register = job.register_of(&name)?;
-        let write = register.replace(Some(&running), ended.clone());
+        let write = register.end(&running, ended.clone(), began);
         let written = match guard.while_held(write).await {
-            // Nobody else can have begun an attempt as long as the mark is ours, which the store compares.
+            // Nobody else can have begun an attempt as long as no other mark is there, which the store compares.
             Err(lost) if lost.lost_reason() == Some(LostReason::MaxHold) => {
-                Ok(register.replace(Some(&running), ended).await)
+                Ok(register.end(&running, ended, began).await)
             }
             written => written,
         };

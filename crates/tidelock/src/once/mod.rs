@@ -164,8 +164,9 @@ impl OnceJob {
     }
 
     /// How long the store keeps the mark of a slot after its last change. Default: seven days. A slot whose mark has
-    /// expired counts as one that never ran, so this must be longer than a slot lasts. The mark of a
-    /// [crontab line](Slot::cron) is kept until its next time in any case.
+    /// expired counts as one that never ran, so this must be longer than a slot lasts, and than a run takes: a longer
+    /// [`max_run`](Self::max_run) is refused. The mark of a [crontab line](Slot::cron) is kept until its next time in any
+    /// case.
     ///
     /// # Examples
     /// ```
@@ -252,15 +253,17 @@ impl OnceJob {
         if let Some(limit) = self.max_run {
             options::within("max_run", limit, least)?;
         }
-        match self.slot.length() {
-            Some(length) if length > self.keep => {
-                Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-                    "a slot of {length:?} is longer than its mark is kept ({:?}), so the job would run twice; set keep to more",
-                    self.keep
-                )))
-            }
-            _ => Ok(()),
-        }
+        let keep = self.keep;
+        let problem = match (self.slot.length(), self.max_run) {
+            (Some(length), _) if length > keep => format!(
+                "a slot of {length:?} is longer than its mark is kept ({keep:?}), so the job would run twice; set keep to more"
+            ),
+            (_, Some(limit)) if limit > keep => format!(
+                "a run of {limit:?}, as max_run allows, is longer than its mark is kept ({keep:?}), so a crash would not be counted; set keep to more"
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::InvalidOptions).because(problem))
     }
 }
 

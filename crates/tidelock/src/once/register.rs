@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::ClientInner;
+use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::once::{Mark, OnceJob, Slot};
 use crate::store::{LockKind, MarkChange, Marks, Name};
@@ -86,8 +87,7 @@ impl MarkRegister<'_> {
     ) -> Result<Option<StoredMark>> {
         let text = mark.to_line();
         let (slot, before) = (&*mark.slot, before.map(|stored| &*stored.text));
-        // A mark that expires within its slot would let the job run again. The slots of a crontab line may be of any length.
-        let keep = self.rule.lasts(slot).unwrap_or_default().max(self.keep);
+        let keep = self.kept(slot);
         let change = MarkChange {
             slot,
             before,
@@ -101,6 +101,29 @@ impl MarkRegister<'_> {
         };
         let written = self.through_outage(swap).await?;
         Ok(written.then_some(StoredMark { mark, text }))
+    }
+
+    /// Replaces the mark of an attempt that runs, and began at this time, by that of its end. `None`: another attempt has
+    /// begun, and nothing was changed.
+    pub(super) async fn end(
+        &self,
+        running: &StoredMark,
+        ended: Mark,
+        began: BootInstant,
+    ) -> Result<Option<StoredMark>> {
+        let written = self.replace(Some(running), ended.clone()).await?;
+        // A mark that is missing earlier than it expires is one that the store has lost, and the lock with it.
+        if written.is_some() || self.core.timers.now().since(began) < self.kept(&ended.slot) {
+            return Ok(written);
+        }
+        // The attempt has outlived its mark. Without a mark of its end each later call would run the job again.
+        self.replace(None, ended).await
+    }
+
+    /// How long the store keeps the mark of this slot. One that expires within its slot would let the job run again. The
+    /// slots of a crontab line may be of any length.
+    fn kept(&self, slot: &str) -> Duration {
+        self.rule.lasts(slot).unwrap_or_default().max(self.keep)
     }
 
     /// The marks of all slots, the newest first. A text that is no mark is left out.

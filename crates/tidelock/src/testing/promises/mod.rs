@@ -25,6 +25,7 @@ pub mod mutex;
 pub mod names;
 pub mod once;
 pub mod once_faults;
+pub mod once_marks;
 pub mod once_reports;
 pub mod options;
 pub mod permit_requests;

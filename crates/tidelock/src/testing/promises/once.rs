@@ -355,6 +355,7 @@ pub async fn senseless_jobs_are_refused_before_traffic(fixture: &Fixture) {
     for bad in [
         client.once("report").keep(Duration::ZERO),
         client.once("report").max_run(Duration::ZERO),
+        client.once("report").keep(second).max_run(second * 2),
         client
             .once("report")
             .slot(Slot::every(second * 60))

@@ -1,0 +1,28 @@
+//! Promises about how long the marks of a job are kept, and in which order.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::once::{Once, Slot};
+use crate::testing::candidates::patience;
+use crate::testing::fixture::{Fixture, eventually, unique};
+
+/// A run may take longer than its mark is kept. It has ended well all the same.
+pub async fn a_run_that_outlives_its_mark_ends_well(fixture: &Fixture) {
+    let client = fixture.client(fixture.builder()).await;
+    let job = client
+        .once(&unique("report"))
+        .slot(Slot::id("today"))
+        .keep(Duration::from_secs(1))
+        .wait(patience(fixture));
+    let long = job.run(|run| {
+        let job = &job;
+        async move {
+            let expired = || async { job.history(1).await.expect("readable").is_empty() };
+            // The store may keep it for longer: etcd counts in seconds.
+            eventually("its mark expires", Duration::from_secs(20), expired).await;
+            Ok::<_, Infallible>(run.attempt())
+        }
+    });
+    assert_eq!(long.await.expect("its end is stored"), Once::Ran(1));
+}
