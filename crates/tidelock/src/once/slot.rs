@@ -138,9 +138,7 @@ impl Slot {
         match &self.rule {
             SlotRule::Every(_) | SlotRule::Id(_) => None,
             #[cfg(feature = "cron")]
-            SlotRule::Cron { pattern, zone } => {
-                cron::lasts(pattern, zone, slot).map(|time| time + self.early.unwrap_or(EARLY))
-            }
+            SlotRule::Cron { pattern, zone } => cron::lasts(pattern, zone, self.early, slot),
         }
     }
 
@@ -240,13 +238,25 @@ mod cron {
         Ok(text(if belongs { next } else { newest }))
     }
 
-    /// The time between the one that this slot stands for and the next. `None`: it is the last one.
-    pub(super) fn lasts(pattern: &str, zone: &str, slot: &str) -> Option<Duration> {
+    /// The time between the one that this slot stands for and the next, and before it that of early calls. `None`: it is the
+    /// last one.
+    pub(super) fn lasts(
+        pattern: &str,
+        zone: &str,
+        early: Option<Duration>,
+        slot: &str,
+    ) -> Option<Duration> {
         let cron: Cron = pattern.parse().ok()?;
         let begin: Timestamp = slot.parse().ok()?;
         let here = begin.to_zoned(TimeZone::get(zone).ok()?);
         let next = cron.find_next_occurrence(&here, false).ok()?;
-        Some(next.timestamp().duration_since(begin).unsigned_abs())
+        let lasts = next.timestamp().duration_since(begin).unsigned_abs();
+        // As in `slot`: half of the time since the one before, at most.
+        let half = match cron.find_previous_occurrence(&here, false) {
+            Ok(before) => begin.duration_since(before.timestamp()).unsigned_abs() / 2,
+            Err(_) => Duration::ZERO,
+        };
+        Some(lasts + early.unwrap_or(EARLY).min(half))
     }
 
     fn text(time: Timestamp) -> String {
@@ -336,6 +346,10 @@ mod tests {
         let monthly = Slot::cron("0 3 1 * *", "Europe/Berlin").early(Duration::ZERO);
         let november = monthly.at(at("2026-11-20T03:00:00Z")).unwrap();
         assert_eq!(monthly.lasts(&november), Some(day * 30));
+        // October had an hour more, as summer time ended.
+        let before = day * 31 + Duration::from_secs(3600);
+        let early = Slot::cron("0 3 1 * *", "Europe/Berlin").early(Duration::MAX);
+        assert_eq!(early.lasts(&november), Some(day * 30 + before / 2));
         assert_eq!(Slot::id("a").lasts("a"), None);
     }
 
