@@ -20,7 +20,7 @@ use crate::store::redis::wire::decode::{Decoder, Frame};
 use crate::store::redis::wire::driver;
 use crate::store::redis::wire::errors::{Redirect, ServerError};
 use crate::store::redis::wire::reply::{Push, Reply};
-use crate::store::redis::{doctor, inspect};
+use crate::store::redis::{doctor, inspect, marks};
 use crate::store::{BootInstant, LockKind, Name};
 use crate::types::FencingToken;
 
@@ -115,6 +115,7 @@ fn read(reply: &Reply) {
         drop(keys::owner_client(&holder.owner).map(str::to_owned));
     }
     inspect::client(reply);
+    marks::told_time(reply);
     sentinel::details(reply);
     endpoint::is_primary(reply);
     reply.says_replica();

@@ -1,8 +1,9 @@
 //! The marks of a job's slots: keys of tidelock, in the cluster slot of the job's lock.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::since_epoch;
 use crate::store::redis::layouts::job::LockJob;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::{PendingAck, Purpose};
@@ -14,22 +15,19 @@ use crate::store::redis::wire::script::Script;
 use crate::store::redis::{Redis, keys, millis};
 use crate::store::{BoxFuture, MarkChange, Marks, Name};
 
+/// The time in an answer to `TIME`: seconds, and microseconds. A broken server or proxy may send any numbers.
+pub(crate) fn told_time(reply: &Reply) -> Option<SystemTime> {
+    let part = |at: usize| reply.list()?.get(at)?.text()?.parse::<u64>().ok();
+    let millis = part(0)?.saturating_mul(1000);
+    Some(since_epoch(millis.saturating_add(part(1)? / 1000)))
+}
+
 impl Redis {
     async fn wall_time(&self, name: &Name) -> Result<SystemTime> {
         self.router.check(name)?;
         let (key, time) = (keys::marks(name), Request::new("TIME"));
         let reply = self.router.ask(&key, &time, self.router.deadline()).await?;
-        let part = |at: usize| {
-            let text = reply.list()?.get(at)?.text()?;
-            text.parse::<u64>().ok()
-        };
-        match (part(0), part(1)) {
-            (Some(seconds), Some(micros)) => {
-                let since = Duration::from_secs(seconds) + Duration::from_micros(micros);
-                Ok(UNIX_EPOCH + since)
-            }
-            _ => Err(unexpected(&reply)),
-        }
+        told_time(&reply).ok_or_else(|| unexpected(&reply))
     }
 
     async fn read_mark(&self, name: &Name, slot: &str) -> Result<Option<String>> {
@@ -137,5 +135,25 @@ impl Marks for Redis {
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
         Box::pin(self.newest_marks(name, limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_any_answer_is_read() {
+        let told = |parts: &[&str]| {
+            let parts = parts.iter().map(|part| Reply::Text((*part).into()));
+            told_time(&Reply::List(parts.collect()))
+        };
+        let good = told(&["1785000000", "123456"]);
+        assert_eq!(good, Some(since_epoch(1_785_000_000_123)));
+        let most = u64::MAX.to_string();
+        assert_eq!(told(&[&*most, &*most]), Some(since_epoch(u64::MAX)));
+        assert_eq!(told(&["7"]), None);
+        assert_eq!(told(&["-7", "0"]), None);
+        assert_eq!(told_time(&Reply::Nil), None);
     }
 }
