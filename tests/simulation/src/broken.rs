@@ -187,6 +187,14 @@ impl Marks for Broken {
                 let before = now.as_deref();
                 marks.replace(name, MarkChange { before, ..change }).await
             }),
+            // An election removes the mark of a candidate that leaves by an empty one.
+            Some(_)
+                if self.0 == Flaw::KeepsMarks
+                    && change.after.is_empty()
+                    && name.as_str().ends_with("%candidates") =>
+            {
+                ready(Ok(true))
+            }
             Some(marks) if !is_forgotten => {
                 let keep = if self.0 == Flaw::KeepsMarks {
                     FOR_EVER

@@ -19,7 +19,8 @@ use crate::fenced::FencedGuard;
 use crate::lock::FencedLock;
 use crate::store::{LockKind, MarkChange, Marks, Name};
 
-/// How long a mark that is not needed any more is kept. The store cannot delete a mark, but it can let it expire.
+/// How long a mark that is not needed any more is kept. The store cannot delete a mark, but it can let it expire, and may
+/// remove an empty one at once.
 pub(super) const EXPIRES_NOW: Duration = Duration::from_millis(1);
 
 /// How many leases a mark is kept for.
@@ -233,7 +234,8 @@ impl Announcer {
         for _ in 0..TRIES {
             let (text, keep) = match (&mark, &before) {
                 (Some(mark), _) => (mark.to_text(), core.settings.lease * LEASES_KEPT),
-                (None, Some(before)) => (before.clone(), EXPIRES_NOW),
+                // Empty, because etcd keeps any other text for seconds: others would stand aside for a candidate that has left.
+                (None, Some(_)) => (String::new(), EXPIRES_NOW),
                 (None, None) => return Ok(None),
             };
             let change = MarkChange::unacknowledged(slot, before.as_deref(), &text, keep);

@@ -231,7 +231,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; successor:
             a_leadership_is_transferred_to_the_named_candidate
             a_work_names_who_leads_next
-            a_transfer_to_nobody_leads_on
+            a_transfer_to_nobody_leads_on a_candidate_that_has_left_is_not_named
             a_candidate_with_a_higher_priority_leads_first
             a_named_candidate_that_has_died_keeps_nobody_from_leading
             a_high_priority_that_has_died_keeps_nobody_from_leading

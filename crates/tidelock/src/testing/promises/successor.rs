@@ -131,6 +131,24 @@ pub async fn a_transfer_to_nobody_leads_on(fixture: &Fixture) {
     assert!(failed.to_string().contains("the lock was lost"), "{failed}");
 }
 
+/// A candidate that has left waits no longer, so nobody can transfer a leadership to it.
+pub async fn a_candidate_that_has_left_is_not_named(fixture: &Fixture) {
+    let name = unique("billing");
+    let election = fixture.client(fixture.builder()).await.election(&name);
+    let leadership = election.campaign().await.expect("free");
+    let leaving = fixture.client(fixture.builder()).await;
+    let candidate = leaving.election(&name).identity("web-2");
+    let (task, _terms) = leading(&candidate, &Room::default());
+    listed(fixture, &election, 1).await;
+    task.abort();
+    assert!(task.await.is_err(), "it campaigned");
+    let has_left = || async { leaving.is_idle() };
+    eventually("its last write is done", patience(fixture), has_left).await;
+    let failed = leadership.transfer_to("web-2").await.expect_err("it left");
+    assert_eq!(failed.error.kind(), ErrorKind::InvalidOptions, "{failed}");
+    assert!(failed.leadership.is_some(), "it leads on");
+}
+
 /// A candidate with the highest priority follows a leader. It deposes nobody.
 pub async fn a_candidate_with_a_higher_priority_leads_first(fixture: &Fixture) {
     let (name, room) = (unique("billing"), Room::default());
