@@ -12,6 +12,7 @@ mod costs;
 mod etcdctl;
 mod every_await;
 mod faults;
+mod marks;
 mod permit_faults;
 mod permits;
 mod promises;

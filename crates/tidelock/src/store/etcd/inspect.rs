@@ -178,6 +178,9 @@ impl Etcd {
         };
         let path = "/etcdserverpb.KV/Put";
         let answer: Result<PutResponse, _> = self.connection.ask(path, put, deadline).await;
+        if answer.as_ref().is_err_and(RequestError::is_certain) {
+            self.revoke_in_background(vec![lease.id]);
+        }
         answer.map(drop).map_err(RequestError::error)
     }
 

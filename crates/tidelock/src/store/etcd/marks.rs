@@ -2,9 +2,12 @@
 //!
 //! etcd tells no time, so the slots of jobs follow the clock of this machine.
 
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use crate::error::Result;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{BY_CHANGE, DESCENDING, Op, RangeRequest, TxnRequest};
 use crate::store::etcd::calls::{created, delete, found, get, ops, put, says};
@@ -22,36 +25,63 @@ impl Etcd {
     }
 
     async fn replace_mark(&self, name: &Name, change: MarkChange<'_>) -> Result<bool> {
-        let MarkChange {
-            slot,
-            before,
-            after,
-            keep,
-            ..
-        } = change;
-        let key = self.shared.keys.mark(name, slot);
+        let key = self.shared.keys.mark(name, change.slot);
+        let (before, after) = (change.before.map(str::to_owned), change.after.to_owned());
+        let keep = change.keep;
+        let etcd = Self {
+            connection: Arc::clone(&self.connection),
+            shared: Arc::clone(&self.shared),
+        };
+        let (tell, told) = oneshot::channel();
+        // In the background: otherwise a caller that leaves would leave a lease without a key, for as long as a mark is kept.
+        self.shared.background.spawn(async move {
+            let replaced = etcd.write_mark(&key, before.as_deref(), &after, keep, &tell);
+            let replaced = replaced.await;
+            // An error means that the caller has left.
+            let _ = tell.send(replaced);
+        });
+        told.await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed)))
+    }
+
+    /// Writes a mark for this caller. Nothing is written for one that has left before the lease was granted.
+    async fn write_mark(
+        &self,
+        key: &str,
+        before: Option<&str>,
+        after: &str,
+        keep: Duration,
+        caller: &oneshot::Sender<Result<bool>>,
+    ) -> Result<bool> {
         let deadline = self.connection.deadline();
         let lease = match after {
             "" => None,
             _ => Some(self.side_lease(keep, deadline).await?.id),
         };
+        if caller.is_closed() {
+            self.revoke_in_background(lease.into_iter().collect());
+            return Ok(false);
+        }
         let unchanged = match before {
             None => created(key.as_bytes(), 0),
-            Some(before) => says(&key, before),
+            Some(before) => says(key, before),
         };
         let txn = TxnRequest {
             compare: vec![unchanged],
             // The read comes first: it finds the lease that the key leaves.
             success: ops([
-                Op::Range(get(&key)),
+                Op::Range(get(key)),
                 match lease {
-                    Some(lease) => put(&key, after, lease),
+                    Some(lease) => put(key, after, lease),
                     None => delete(key.as_bytes()),
                 },
             ]),
             failure: Vec::new(),
         };
         let answer = self.connection.txn(txn, deadline).await;
+        if answer.as_ref().is_err_and(RequestError::is_certain) {
+            self.revoke_in_background(lease.into_iter().collect());
+        }
         let answer = answer.map_err(RequestError::error)?;
         // We revoke the lease that has no key now. It would stay for as long as a mark is kept.
         let old = found(answer.responses.first()).and_then(|range| range.kvs.first());
