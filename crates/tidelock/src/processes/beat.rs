@@ -16,9 +16,9 @@ use crate::stats::Durations;
 use crate::store::{BootInstant, CLIENT_INFO_TTL, Marks};
 use crate::types::FencingToken;
 
-/// How long the store keeps a record: as long as three beats, also of a process that is watched, so that one that was
-/// killed is still seen with its locks.
-const KEPT: Duration = Duration::from_secs(30);
+/// How long the store keeps a record, also of a process that is watched, so that one that was killed is still seen with
+/// its locks. Longer than the three beats after which a process counts as gone: otherwise nobody would ever see that.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// How long the time of the store is computed from its last answer. If its clock is set, records look too old for so long.
 const CLOCK_KEPT: Duration = Duration::from_secs(60);

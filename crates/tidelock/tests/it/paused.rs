@@ -476,3 +476,28 @@ async fn no_request_arrives_while_the_plug_is_pulled() {
     release.await.unwrap().unwrap_err();
     theirs.release().await.unwrap();
 }
+
+/// A process that has died is listed for a while as one that is gone.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_has_died_is_listed_as_gone() {
+    let (second, plug) = (Duration::from_secs(1), Plug::new());
+    let store = format!("memory:{}", unique());
+    let builder = || Client::builder().simulated_time();
+    let dying = builder().plug(&plug).connect(&store).await.unwrap();
+    let viewer = builder().publish_process_info(false);
+    let viewer = viewer.connect(&store).await.unwrap();
+    let seen = async || {
+        let all = viewer.processes().await.unwrap();
+        all.into_iter().find(|one| one.client == dying.id())
+    };
+    while seen().await.is_none() {
+        tokio::time::sleep(second).await; // until its first beat
+    }
+    plug.pull();
+    let mut gone = 0;
+    while let Some(process) = seen().await {
+        gone += u32::from(process.is_gone());
+        tokio::time::sleep(second).await;
+    }
+    assert!(gone >= 20, "for {gone} s");
+}

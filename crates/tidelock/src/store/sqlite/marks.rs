@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS marks (
 ";
 
 /// Marks that are kept no longer than this need not survive a power failure.
-const KEPT_FOR_A_MOMENT: Duration = Duration::from_secs(30);
+const KEPT_FOR_A_MOMENT: Duration = Duration::from_secs(60);
 
 /// 2026-01-01: a simulated clock starts on the same day in each run.
 const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);

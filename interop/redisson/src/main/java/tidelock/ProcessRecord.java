@@ -35,9 +35,9 @@ public final class ProcessRecord implements AutoCloseable {
               redis.call('hdel', KEYS[1], process)
             end
             redis.call('hset', KEYS[1], ARGV[1], record)
-            redis.call('zadd', KEYS[2], string.format('%.0f', now + 30000), ARGV[1])
+            redis.call('zadd', KEYS[2], string.format('%.0f', now + 60000), ARGV[1])
             for _, key in ipairs(KEYS) do
-              redis.call('pexpire', key, math.max(redis.call('pttl', key), 30000))
+              redis.call('pexpire', key, math.max(redis.call('pttl', key), 60000))
             end
             return tostring(beat)""";
 
