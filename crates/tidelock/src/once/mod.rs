@@ -219,7 +219,8 @@ impl OnceJob {
         self.lock.name()
     }
 
-    /// The marks of this job, the newest first; at most `limit`.
+    /// The marks of this job, the newest first; at most `limit`. On Redis, a job with more than 1000 marks has those first
+    /// that are kept longest: the newest, unless [`keep`](Self::keep) was lowered.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) before any traffic, if the store keeps no marks.

@@ -195,7 +195,9 @@ macro_rules! conformance {
             a_run_dropped_at_every_await_is_made_again senseless_jobs_are_refused_before_traffic
             a_close_ends_the_calls_that_wait_for_the_store
         );
-        $crate::conformance!(@tests $fixture; once_marks: a_run_that_outlives_its_mark_ends_well);
+        $crate::conformance!(@tests $fixture; once_marks:
+            a_run_that_outlives_its_mark_ends_well the_newest_mark_comes_before_one_that_is_kept_longer
+        );
         $crate::conformance!(@tests $fixture; once_faults:
             a_run_whose_acquire_had_no_reply_is_run_once a_lost_reply_is_no_second_run
         );

@@ -26,3 +26,21 @@ pub async fn a_run_that_outlives_its_mark_ends_well(fixture: &Fixture) {
     });
     assert_eq!(long.await.expect("its end is stored"), Once::Ran(1));
 }
+
+/// The newest mark comes first, also before one that is kept for longer.
+pub async fn the_newest_mark_comes_before_one_that_is_kept_longer(fixture: &Fixture) {
+    let name = unique("report");
+    let client = fixture.client(fixture.builder()).await;
+    let day = Duration::from_secs(24 * 3600);
+    for (slot, keep) in [("a", day * 30), ("b", day)] {
+        let job = client.once(&name).slot(Slot::id(slot)).keep(keep);
+        let job = job.wait(patience(fixture));
+        let ran = job.run(|_| async { Ok::<_, Infallible>(()) }).await;
+        assert_eq!(ran.expect("free"), Once::Ran(()));
+    }
+    for (limit, newest) in [(1, &["b"][..]), (2, &["b", "a"][..])] {
+        let marks = client.once(&name).history(limit).await.expect("readable");
+        let slots: Vec<_> = marks.iter().map(|mark| &*mark.slot).collect();
+        assert_eq!(slots, newest);
+    }
+}
