@@ -39,7 +39,7 @@ pub(crate) async fn attempt(
             return Ok(set.granted(votes.bonds));
         }
         give_back(set, &ask.ticket, &votes.taken()).await;
-        if let Some(error) = votes.failure(set, quorum) {
+        if let Some(error) = votes.failure(set, quorum, ask) {
             return Err(error);
         }
         let now = set.timers.now();
@@ -139,10 +139,19 @@ impl Votes {
     }
 
     /// Why no majority is possible. `None`: enough servers refused, so somebody else may hold the lock.
-    fn failure(&mut self, set: &Shared, quorum: &Quorum) -> Option<Error> {
+    fn failure(&mut self, set: &Shared, quorum: &Quorum, ask: &AttemptRequest) -> Option<Error> {
         // These refusals alone rule out a majority, whatever the other servers would have answered.
         if self.against.len() + set.needed() > set.members.len() {
             return None;
+        }
+        if self.are_split(set) {
+            // A try that is in doubt can make no further round. It gets the error and asks again, if that can help: the
+            // refusal may come from a ticket that is released right now, and the try would report a free lock as held.
+            let repeats = self.failed.iter().all(|(_, error)| error.is_retryable());
+            let is_unsure = ask.patience.is_zero() && set.in_doubt_log.in_doubt(&ask.ticket);
+            if !(repeats && is_unsure) {
+                return None;
+            }
         }
         if self.failed.is_empty() || self.granted().len() >= set.needed() {
             let need = quorum.longest_lease();
@@ -168,6 +177,12 @@ impl Votes {
         let failed = std::mem::take(&mut self.failed);
         let kind = kind_of(failed.iter().map(|(_, error)| error));
         Some(of_parts(set, kind, failed))
+    }
+
+    /// Whether the servers that refused are all that is missing for a majority. Then other callers are the obstacle, and no
+    /// failed server. Otherwise the error of one server would end the wait of a caller that only has to wait.
+    fn are_split(&self, set: &Shared) -> bool {
+        !self.against.is_empty() && self.for_us.len() + self.against.len() >= set.needed()
     }
 
     /// A wake of one server that refused, and a recheck in case that server dies before it sends the wake.

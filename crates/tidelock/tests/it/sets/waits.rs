@@ -224,3 +224,51 @@ async fn a_wait_that_ends_between_split_votes_blames_no_store() {
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{wait:?}: {error}");
     }
 }
+
+/// Fails each attempt.
+#[derive(Debug, Clone, Copy)]
+struct Failing(ErrorKind);
+
+impl Twist for Failing {
+    fn attempt<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        ready(Error::new(self.0).into())
+    }
+}
+
+/// One server fails, and the votes of the others are split. When those that hold them have gone, the others are a majority.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_does_not_end_a_wait_between_split_votes() {
+    for (servers, held, kind) in [
+        (3, 1, ErrorKind::Refused),
+        (3, 1, ErrorKind::Unavailable),
+        (5, 2, ErrorKind::Refused),
+        (5, 2, ErrorKind::Unavailable),
+    ] {
+        let (mut clients, mut others) = (Vec::new(), Vec::new());
+        for server in 1..=servers {
+            let mut fixture = Fixture::memory().simulated().lease_of(LEASE);
+            if server == servers {
+                fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, Failing(kind)));
+            }
+            let settings = fixture.builder().response_timeout(Duration::from_secs(1));
+            clients.push(fixture.client(settings).await);
+        }
+        for client in &clients[..held] {
+            others.push(client.lock("x").acquire().await.unwrap());
+        }
+        let lock = RedLock::new(clients).unwrap().lock("x");
+        let tried = lock.try_acquire().await;
+        assert!(matches!(tried, Ok(None)), "{servers}, {kind:?}: {tried:?}");
+        let patient = AcquireOptions::new().wait(MOMENT);
+        let error = lock.acquire_with(patient).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{servers}: {error}");
+        for other in others {
+            other.release().await.unwrap();
+        }
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+}
