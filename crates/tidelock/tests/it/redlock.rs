@@ -189,6 +189,44 @@ async fn what_a_server_without_a_vote_has_granted_is_given_back() {
     assert_eq!(held_at(&clients, "x").await, 0);
 }
 
+/// Two of three clients connect to one server. The first of them does not answer when the lock is acquired, and then the other
+/// server forgets it: the one server is no majority. `voted`: it has answered before.
+#[tokio::test(start_paused = true)]
+async fn one_server_with_two_addresses_keeps_no_lock_alone() {
+    for voted in [true, false] {
+        let (plug, mut clients) = (Plug::new(), Vec::new());
+        for member in 0..3 {
+            let mut settings = Client::builder().lease(LEASE).response_timeout(LEASE);
+            if member == 0 {
+                settings = settings.plug(&plug);
+            }
+            let url = format!("memory:two addresses {voted} {}", member / 2);
+            let connected =
+                settings
+                    .simulated_time()
+                    .connect_to(async move |env: &tidelock::store::Env| {
+                        let store = tidelock::testing::open(&url, env).await?;
+                        Ok(if member < 2 {
+                            Twisted::wrap(store, SameRun)
+                        } else {
+                            store
+                        })
+                    });
+            clients.push(connected.await.unwrap());
+        }
+        let lock = RedLock::new(clients.clone()).unwrap().lock("x");
+        if voted {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        plug.pull();
+        let guard = lock.acquire().await.unwrap();
+        plug.put_back();
+        assert!(clients[2].lock("x").force_release().await.unwrap());
+        let told = tokio::time::timeout(LEASE, guard.lost()).await;
+        assert_eq!(told.expect("a loss"), LostReason::Taken, "{voted}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_eight_that_race_one_wins() {
     let (clients, _) = servers(5).await;

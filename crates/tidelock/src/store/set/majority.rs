@@ -79,8 +79,7 @@ struct Votes {
 }
 
 enum Vote {
-    /// With the id of the server run, if the server tells it.
-    Granted(Option<Arc<str>>, Option<Bond>),
+    Granted(Option<Bond>),
     Young(Duration),
     Held(Wait),
 }
@@ -97,18 +96,18 @@ impl Votes {
             against: Vec::new(),
             failed: Vec::new(),
         };
-        let mut lives: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut runs: HashMap<Arc<str>, usize> = HashMap::new();
         for (part, answer) in join_all(asked).await {
             match answer {
-                Ok(Vote::Granted(Some(life), _)) if lives.contains_key(&life) => {
-                    set.members[part].set_twin(true); // it must not count in renewals either
-                    votes.twins.push(part);
-                    let error = counted_already(set, part, lives[&life]);
-                    votes.failed.push((part, error));
-                }
-                Ok(Vote::Granted(life, bond)) => {
-                    set.members[part].set_twin(false);
-                    lives.extend(life.map(|life| (life, part)));
+                Ok(Vote::Granted(bond)) => {
+                    let run = set.members[part].last_run();
+                    if let Some(first) = run.as_ref().and_then(|run| runs.get(run)) {
+                        votes.twins.push(part);
+                        let error = counted_already(set, part, *first);
+                        votes.failed.push((part, error));
+                        continue;
+                    }
+                    runs.extend(run.map(|run| (run, part)));
                     votes.for_us.push(part);
                     votes.bonds.push(bond);
                 }
@@ -234,14 +233,15 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
     if reply.in_doubt {
         doubt(set, &ask.ticket, part);
     }
-    Ok(match reply.outcome? {
-        Attempt::Held(wait) => Vote::Held(wait),
-        Attempt::Acquired(grant) if quorum.restart_guard => {
-            by_age(set, quorum, part, grant.bond, life)
-        }
-        Attempt::Acquired(grant) => {
-            Vote::Granted(life.ok().flatten().map(|life| life.id), grant.bond)
-        }
+    let grant = match reply.outcome? {
+        Attempt::Held(wait) => return Ok(Vote::Held(wait)),
+        Attempt::Acquired(grant) => grant,
+    };
+    set.members[part].note_run(&life);
+    Ok(if quorum.restart_guard {
+        by_age(set, quorum, part, grant.bond, life)
+    } else {
+        Vote::Granted(grant.bond)
     })
 }
 
@@ -267,7 +267,7 @@ fn by_age(
     let member = &set.members[part];
     match life {
         Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
-        Ok(Some(life)) => Vote::Granted(Some(life.id), bond),
+        Ok(Some(_)) => Vote::Granted(bond),
         Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
         // The server does not tell its uptime. We warn once and count the vote; otherwise every lock would be
         // refused.
@@ -275,7 +275,7 @@ fn by_age(
             if member.is_news() && member.store.front.capabilities().shared {
                 tracing::warn!(server = %Escaped(&member.label), "the server does not report its uptime (INFO); after a restart it may vote although it has forgotten a lock");
             }
-            Vote::Granted(None, bond)
+            Vote::Granted(bond)
         }
     }
 }

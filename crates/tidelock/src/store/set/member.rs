@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::store::set::janitor::Janitor;
-use crate::store::{LockKind, Name, Store, Ticket};
+use crate::store::{Incarnation, LockKind, Name, Store, Ticket};
 
 /// The owner of the member's store. The set keeps it alive, and with it the timers that bound the store's requests.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -24,9 +25,20 @@ pub(crate) struct Member {
     host: Option<Arc<dyn Host>>,
     /// Whether this member is the same lock as an earlier one: `UNKNOWN`, `APART` or `TWIN`.
     kinship: AtomicU8,
+    run: Mutex<KnownRun>,
     pub(crate) janitor: Arc<Janitor>,
     /// A warning about this member has been logged.
     told: AtomicBool,
+}
+
+/// The run of the server, as far as it is known. Two members with the same run are one server.
+enum KnownRun {
+    /// The server has not answered yet.
+    Unasked,
+    /// The server does not tell it.
+    Untold,
+    /// The id of the run that answered last.
+    Told(Arc<str>),
 }
 
 const UNKNOWN: u8 = 0;
@@ -47,6 +59,7 @@ impl Member {
             label,
             host,
             kinship: AtomicU8::new(UNKNOWN),
+            run: Mutex::new(KnownRun::Unasked),
             janitor,
             told: AtomicBool::new(false),
         }
@@ -86,10 +99,6 @@ impl Member {
         self.kinship.load(Ordering::SeqCst) == APART
     }
 
-    pub(crate) fn set_twin(&self, twin: bool) {
-        self.kinship.store(kinship(twin), Ordering::SeqCst);
-    }
-
     /// Records whether this member is a twin, unless that is known. Returns what is known. Two attempts of one ticket may
     /// look at the same time: the one that looks later may see what the other one has acquired here in between, and
     /// would take a member apart for a twin. Nobody would ask that member for its part again.
@@ -98,6 +107,31 @@ impl Member {
         let order = Ordering::SeqCst;
         let known = self.kinship.compare_exchange(UNKNOWN, found, order, order);
         known.err().unwrap_or(found) == TWIN
+    }
+
+    /// Records what the server has answered when it was asked for its run. What it told before stays known if it does not
+    /// tell it now. Otherwise the votes of two addresses of one server could count twice.
+    pub(crate) fn note_run(&self, answer: &Result<Option<Incarnation>>) {
+        let mut known = self.run.lock();
+        match answer {
+            Ok(Some(run)) => *known = KnownRun::Told(Arc::clone(&run.id)),
+            Err(error) if error.is_retryable() => {}
+            Ok(None) | Err(_) if matches!(*known, KnownRun::Unasked) => *known = KnownRun::Untold,
+            Ok(None) | Err(_) => {}
+        }
+    }
+
+    /// Whether the server has not been asked for its run, or has not answered.
+    pub(crate) fn must_be_asked_for_run(&self) -> bool {
+        matches!(*self.run.lock(), KnownRun::Unasked)
+    }
+
+    /// The id of the run that has answered last, if the server tells it.
+    pub(crate) fn last_run(&self) -> Option<Arc<str>> {
+        match &*self.run.lock() {
+            KnownRun::Told(id) => Some(Arc::clone(id)),
+            KnownRun::Unasked | KnownRun::Untold => None,
+        }
     }
 }
 

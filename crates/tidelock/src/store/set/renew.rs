@@ -1,5 +1,6 @@
 //! Renews the locks of a set, and restores a lock at a server that has lost it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -55,7 +56,7 @@ pub(crate) async fn renew(
 /// The answers of the members for one lock.
 #[derive(Default)]
 struct Tally {
-    kept: usize,
+    kept: Vec<usize>,
     /// Where it is not held, or not alone.
     gone: Vec<usize>,
     /// At one of these something else stands.
@@ -66,7 +67,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, part: usize, answer: Renewed) {
         match answer {
-            Renewed::Kept => self.kept += 1,
+            Renewed::Kept => self.kept.push(part),
             Renewed::Gone => self.gone.push(part),
             Renewed::WrongType => {
                 self.gone.push(part);
@@ -94,15 +95,48 @@ async fn renew_at(
     let call: BoxFuture<'static, _> = Box::pin(async move { store.renew(&own).await });
     match set.rule {
         Rule::All => call.await,
-        Rule::Majority(_) => set.bounded(call).await,
+        Rule::Majority(_) => {
+            let answers = set.bounded(call).await?;
+            learn_run(set, side, part).await;
+            Ok(answers)
+        }
     }
+}
+
+/// Asks the server for its run, unless that is known. A member that has not answered an attempt yet may be another address
+/// of a server that has, and one server would count twice.
+async fn learn_run(set: &Shared, side: Side, part: usize) {
+    let member = &set.members[part];
+    if !member.must_be_asked_for_run() {
+        return;
+    }
+    let store = Arc::clone(set.member(part, side));
+    let call = Box::pin(async move {
+        match store.extensions().server_runs {
+            Some(runs) => runs.server_run().await,
+            None => Ok(None),
+        }
+    });
+    member.note_run(&set.bounded(call).await);
+}
+
+/// How many servers these members are. Those with the same run are one server under several addresses.
+fn servers(set: &Shared, parts: &[usize]) -> usize {
+    let mut runs = HashSet::new();
+    let each = parts.iter().map(|part| set.members[*part].last_run());
+    each.filter(|run| run.as_ref().is_none_or(|run| runs.insert(Arc::clone(run))))
+        .count()
 }
 
 fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
     let name = &renewal.ticket.name;
-    let asked = tally.kept + tally.gone.len() + tally.failed.len();
-    let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
-    if tally.kept >= needed {
+    let failed = tally.failed.iter().map(|(part, _)| *part);
+    let not_gone: Vec<usize> = tally.kept.iter().copied().chain(failed).collect();
+    let needed = match set.rule {
+        Rule::All => not_gone.len() + tally.gone.len(), // of members that are the same lock, only one is asked
+        Rule::Majority(_) => set.needed(),
+    };
+    if servers(set, &tally.kept) >= needed {
         for part in tally.gone {
             tracing::info!(lock = %name, member = %Escaped(&set.members[part].label), "this member has lost the lock; acquiring it there again");
             mend(set, side, renewal, part);
@@ -110,7 +144,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
         return Renewed::Kept;
     }
     // Even if every member that failed still holds the lock, too few members are left.
-    if asked - tally.gone.len() < needed {
+    if servers(set, &not_gone) < needed {
         let labels: Vec<&str> = tally
             .gone
             .iter()
