@@ -103,6 +103,100 @@ async fn t76_the_errors_of_connecting_to_redis() {
     .await;
 }
 
+#[cfg(feature = "redis")]
+mod cluster {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// A node of a cluster that has all slots.
+    #[derive(Debug, Clone)]
+    struct Node {
+        port: u16,
+        /// Its first answer about sharded channels. Empty: it closes the connection.
+        first: &'static str,
+        /// How often it was asked about them.
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Node {
+        async fn start(first: &'static str) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let node = Self {
+                port: listener.local_addr().unwrap().port(),
+                first,
+                asked: Arc::default(),
+            };
+            let served = node.clone();
+            // Ends with the runtime of the test.
+            tokio::spawn(async move {
+                while let Ok((peer, _)) = listener.accept().await {
+                    tokio::spawn(served.clone().serve(BufReader::new(peer)));
+                }
+            });
+            node
+        }
+
+        async fn serve(self, mut peer: BufReader<TcpStream>) -> io::Result<()> {
+            loop {
+                let request = request(&mut peer).await?;
+                let words: Vec<&str> = request.iter().map(String::as_str).collect();
+                let answer = match words.as_slice() {
+                    ["CLUSTER", "SLOTS"] => format!(
+                        "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:{}\r\n$2\r\nid\r\n",
+                        self.port
+                    ),
+                    ["PUBSUB", ..] => match self.asked.fetch_add(1, Ordering::SeqCst) {
+                        0 if self.first.is_empty() => return Ok(()),
+                        0 => self.first.to_owned(),
+                        _ => "*0\r\n".to_owned(),
+                    },
+                    _ => "+OK\r\n".to_owned(),
+                };
+                peer.write_all(answer.as_bytes()).await?;
+            }
+        }
+    }
+
+    /// The words of the next request: their number, and each behind its length.
+    async fn request(peer: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
+        let mut lines = peer.lines();
+        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let count = lines.next_line().await?.ok_or_else(end)?;
+        let count: usize = count.trim_start_matches('*').parse().unwrap_or(0);
+        let mut words = Vec::new();
+        for _ in 0..count {
+            lines.next_line().await?;
+            words.extend(lines.next_line().await?);
+        }
+        Ok(words)
+    }
+
+    /// A client that took a lost answer for a refusal would publish its releases in the plain form for ever, and a waiter that
+    /// hears the other form would not be woken.
+    #[tokio::test]
+    async fn a_lost_answer_about_sharded_channels_is_asked_for_again() {
+        let old = "-ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'\r\n";
+        for (first, asked) in [
+            ("", 2),
+            ("-LOADING Redis is loading the dataset in memory\r\n", 2),
+            (old, 1),
+        ] {
+            let node = Node::start(first).await;
+            let settings = super::builder().publish_process_info(false);
+            let settings = settings.connect_within(Duration::from_secs(60));
+            let url = format!("redis+cluster://127.0.0.1:{}", node.port);
+            let client = settings.connect(&url).await.unwrap();
+            assert_eq!(node.asked.load(Ordering::SeqCst), asked, "{first}");
+            drop(client);
+        }
+    }
+}
+
 /// An error of PostgreSQL, as the server sends it before authentication.
 #[cfg(feature = "postgres")]
 fn postgres(code: &str, text: &str) -> Vec<u8> {

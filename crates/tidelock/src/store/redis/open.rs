@@ -20,12 +20,15 @@ use crate::store::redis::topology::cluster;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
+use crate::store::redis::topology::job::ServerJob;
 use crate::store::redis::topology::router::{ConnectionFace, Router};
 use crate::store::redis::topology::sentinel;
 use crate::store::redis::topology::sentinel::Sentinel;
+use crate::store::redis::wire::errors::{server_error, unsent};
+use crate::store::redis::wire::reply::RequestError;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Redis, Shared};
-use crate::store::{Env, Store, answers_kept, tls};
+use crate::store::{BootInstant, Env, Store, answers_kept, tls};
 
 /// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
@@ -159,15 +162,45 @@ async fn ways(sharded: PubSubMode, cluster: &Arc<Cluster>) -> Result<PublishMode
 }
 
 async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
-    let request = Request::new("PUBSUB").arg("SHARDNUMSUB");
     let router = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
-    match router.ask("", &request, router.deadline()).await {
-        Ok(_) => Ok(true),
-        // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
-        Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
-        Err(error) => {
-            tracing::debug!(%error, "the server has no sharded pub/sub; using plain messages");
-            Ok(false)
+    let deadline = router.deadline();
+    router.run(&ShardJob { deadline }).await
+}
+
+/// Asks a node whether it has sharded channels.
+struct ShardJob {
+    deadline: BootInstant,
+}
+
+impl ServerJob for ShardJob {
+    type Output = bool;
+
+    fn key(&self) -> &'static str {
+        ""
+    }
+
+    fn deadline(&self) -> BootInstant {
+        self.deadline
+    }
+
+    /// Only a refusal of this request tells that the node has none. For any other failure we return an error instead of a
+    /// guess: with a wrong guess, some waiters would not be woken.
+    async fn run(&self, connection: &Connection, _asking: bool) -> Result<bool> {
+        let request = Request::new("PUBSUB").arg("SHARDNUMSUB");
+        let conn = connection.get(self.deadline).await?;
+        match connection.settle(&conn, &request, self.deadline).await {
+            Ok(_) => Ok(true),
+            // The request changes nothing, so the router may send it again.
+            Err(RequestError::Broken(why)) => Err(unsent(format_args!("{connection:?}: {why}"))),
+            Err(RequestError::Server(refusal)) => {
+                let error = refusal.error();
+                let is_temporary = error.kind() == ErrorKind::Unavailable;
+                if is_temporary || refusal.ends_session() || server_error(&error).is_some() {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "the server has no sharded pub/sub; using plain messages");
+                Ok(false)
+            }
         }
     }
 }
