@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::Independents;
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 use tokio::sync::Barrier;
@@ -214,6 +215,27 @@ async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
         let left: i64 = servers.nodes()[0].query(&["EXISTS", "stock"])?;
         Ok(left == 0)
     })?;
+    Ok(())
+}
+
+/// An acquisition is kept and not polled after it has asked a server for its run. Others ask for themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_not_polled_keeps_no_other_from_a_vote() -> Result<()> {
+    let servers = Independents::start(1)?;
+    let proxy = Proxy::start(servers.nodes()[0].addr())?;
+    let settings = builder(LEASE).publish_process_info(false);
+    let client = settings.connect(&proxy.url()).await?;
+    let settings = RedLock::builder([client]).node_timeout(LEASE);
+    let redlock = settings.restart_guard(false).build()?;
+    let told = proxy.on(When::command("INFO", "server"), Then::HoldReply);
+    let mut idle = Box::pin(redlock.lock("idle").acquire());
+    tokio::select! {
+        granted = &mut idle => anyhow::bail!("{granted:?} before the server has told its run"),
+        () = told.fired() => {}
+    }
+    told.release();
+    let other = redlock.lock("stock").acquire_timeout(LEASE * 2).await?;
+    other.release().await?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! A live connection, and what we learn of the server behind it.
 
-use tokio::sync::OnceCell;
+use std::sync::OnceLock;
 
 use crate::store::Timers;
 use crate::store::redis::topology::replication::{ReplicationStatus, question};
@@ -16,7 +16,7 @@ pub(crate) struct ServerState {
     pub(crate) replication: ReplicationStatus,
     /// Read once, because a restart of the server ends the connection. It tells nothing of what was asked on another
     /// connection. `None`: the server does not report its run.
-    pub(crate) run: OnceCell<Option<ServerRun>>,
+    pub(crate) run: OnceLock<Option<ServerRun>>,
 }
 
 impl LiveConnection {

@@ -98,13 +98,18 @@ impl Router {
         };
         let deadline = connection.deadline();
         let conn = connection.get(deadline).await?;
-        let asked = ask_run(connection, &conn, timers, deadline);
-        let server_run = if connection.attachments().is_empty() {
-            conn.server.run.get_or_try_init(|| asked).await?.clone()
+        // Attachments have connections of their own, as those for `WAIT`. The lock may have been granted there, by a server
+        // that has replaced the one that this connection has asked before.
+        let known = conn.server.run.get();
+        let known = known.filter(|_| connection.attachments().is_empty());
+        let server_run = if let Some(run) = known {
+            run.clone()
         } else {
-            // Attachments have connections of their own, as those for `WAIT`. The lock may have been granted there, by a
-            // server that has replaced the one that this connection has asked before.
-            asked.await?
+            // Each caller asks for itself until one has the answer. If the others waited for the first one, a future that is
+            // kept and not polled would keep them waiting.
+            let run = ask_run(connection, &conn, timers, deadline).await?;
+            conn.server.run.get_or_init(|| run.clone());
+            run
         };
         Ok(server_run.map(|server_run| server_run.by(timers.now())))
     }
