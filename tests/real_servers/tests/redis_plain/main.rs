@@ -7,6 +7,7 @@ mod counters;
 mod events;
 mod foreign;
 mod shares;
+mod transactions;
 mod wire;
 
 use testkit::servers::RedisServer;

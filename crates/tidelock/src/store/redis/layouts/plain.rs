@@ -8,6 +8,7 @@ mod renew;
 mod table;
 mod without_lua;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -59,7 +60,7 @@ impl Redis {
     ) -> Result<Reply> {
         let job = TransactionJob {
             key: words.name,
-            transaction: TableRun { table, words },
+            transaction: Arc::new(TableRun::new(table, words)),
             deadline,
         };
         // Boxed because few requests need it.

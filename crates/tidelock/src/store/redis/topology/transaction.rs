@@ -2,7 +2,12 @@
 //! writes take effect only if no watched key has changed.
 //!
 //! WATCH affects every command on its connection. So transactions have a connection of their own, and run one at a
-//! time.
+//! time. Each runs in a task. Otherwise a caller that is kept and not polled would keep its turn, and stop all others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::error::Result;
 use crate::store::BootInstant;
@@ -15,8 +20,12 @@ use crate::store::redis::wire::request::Request;
 /// How often a transaction is retried because a watched key has changed.
 const MAX_TRANSACTION_RETRIES: usize = 20;
 
+/// How much longer a caller waits than its transaction may take, because the error of the transaction is more precise than
+/// a timeout. The runtime of its task may have stopped.
+const ANSWER_SLACK: Duration = Duration::from_millis(50);
+
 /// The keys to watch, the reads, and the decision. All keys are in one slot.
-pub(crate) trait Transaction: Sync {
+pub(crate) trait Transaction: Send + Sync + 'static {
     fn watch(&self) -> Request;
 
     fn reads(&self) -> Vec<Request>;
@@ -46,8 +55,14 @@ pub(crate) struct TransactionConnection {
 /// Runs a transaction.
 pub(crate) struct TransactionJob<'a, T> {
     pub(crate) key: &'a str,
-    pub(crate) transaction: T,
+    pub(crate) transaction: Arc<T>,
     pub(crate) deadline: BootInstant,
+}
+
+/// A transaction in its task.
+struct TransactionRun<T> {
+    transaction: Arc<T>,
+    deadline: BootInstant,
 }
 
 impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
@@ -69,11 +84,44 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
             ));
         }
         let transactions = connection.attachments().get::<TransactionConnection>();
-        let Some(_turn) = connection
-            .timers()
-            .until(self.deadline, transactions.next_node.lock())
-            .await
-        else {
+        let run = TransactionRun {
+            transaction: Arc::clone(&self.transaction),
+            deadline: self.deadline,
+        };
+        let own = connection.clone();
+        let (mut answer, answered) = oneshot::channel();
+        connection.home().spawn(async move {
+            // It ends with its caller. Otherwise it could grant a lock that nobody knows of and nobody releases.
+            let result = tokio::select! {
+                biased;
+                () = answer.closed() => return,
+                result = run.in_turn(&transactions, &own) => result,
+            };
+            // An error means that the caller does not wait any more.
+            let _ = answer.send(result);
+        })?;
+        let until = self.deadline + ANSWER_SLACK;
+        match connection.timers().until(until, answered).await {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(unanswered("the transaction was given up")),
+            None => Err(unanswered(format_args!(
+                "no answer within {:?}",
+                connection.limit()
+            ))),
+        }
+    }
+}
+
+impl<T: Transaction> TransactionRun<T> {
+    /// Waits for its turn, and repeats the transaction until no watched key has changed.
+    async fn in_turn(
+        &self,
+        transactions: &TransactionConnection,
+        connection: &Connection,
+    ) -> Result<Reply> {
+        let turn = transactions.next_node.lock();
+        let turn = connection.timers().until(self.deadline, turn).await;
+        let Some(_turn) = turn else {
             return Err(unsent(
                 "earlier transactions on this connection did not finish in time",
             ));
@@ -86,9 +134,7 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
         }
         Err(unsent("the key changed during every try"))
     }
-}
 
-impl<T: Transaction> TransactionJob<'_, T> {
     async fn run_once(&self, connection: &Connection) -> Result<Option<Reply>> {
         let conn = connection.get(self.deadline).await?;
         // UNWATCH first: an earlier transaction that was not completed may still watch keys.

@@ -44,13 +44,32 @@ pub(crate) struct PlainLockWords<'a> {
     pub(crate) newest: &'a str,
 }
 
-/// A table, filled in for one lock.
-pub(crate) struct TableRun<'a> {
-    pub(crate) table: &'static Table,
-    pub(crate) words: PlainLockWords<'a>,
+/// A table, filled in for one lock. It owns its words, because its transaction is a task.
+pub(crate) struct TableRun {
+    table: &'static Table,
+    name: String,
+    owner: String,
+    tombstone: String,
+    counter: Option<String>,
+    millis: String,
+    newest: String,
 }
 
-impl Transaction for TableRun<'_> {
+impl TableRun {
+    pub(crate) fn new(table: &'static Table, words: PlainLockWords<'_>) -> Self {
+        Self {
+            table,
+            name: words.name.to_owned(),
+            owner: words.owner.to_owned(),
+            tombstone: words.tombstone.to_owned(),
+            counter: words.counter.map(str::to_owned),
+            millis: words.millis.to_owned(),
+            newest: words.newest.to_owned(),
+        }
+    }
+}
+
+impl Transaction for TableRun {
     fn watch(&self) -> Request {
         let keys = self.table.watch.split(' ');
         let keys = keys.filter_map(|key| self.word(key, &[]).ok()?);
@@ -82,20 +101,20 @@ impl Transaction for TableRun<'_> {
     }
 }
 
-impl TableRun<'_> {
+impl TableRun {
     /// `None`: the caller requests no token.
     fn word<'w>(&'w self, word: &'w str, seen: &[CommandResult]) -> Result<Option<Cow<'w, str>>> {
         Ok(Some(Cow::Borrowed(match word {
-            "$name" => self.words.name,
-            "$owner" => self.words.owner,
-            "$tombstone" => self.words.tombstone,
-            "$millis" => self.words.millis,
-            "$newest" => self.words.newest,
-            "$counter" => return Ok(self.words.counter.map(Cow::Borrowed)),
+            "$name" => self.name.as_str(),
+            "$owner" => self.owner.as_str(),
+            "$tombstone" => self.tombstone.as_str(),
+            "$millis" => self.millis.as_str(),
+            "$newest" => self.newest.as_str(),
+            "$counter" => return Ok(self.counter.as_deref().map(Cow::Borrowed)),
             _ => match word.strip_prefix("$longer") {
                 Some(read) => {
                     let left = replied(seen, read)?.int().unwrap_or(-2);
-                    let longer = left.max(self.words.millis.parse().unwrap_or(0));
+                    let longer = left.max(self.millis.parse().unwrap_or(0));
                     return Ok(Some(Cow::Owned(longer.to_string())));
                 }
                 None => word,
@@ -121,12 +140,12 @@ impl TableRun<'_> {
             ("spent", Some(last)) => is_spent(last),
             ("below", Some(Ok(reply))) => {
                 let count = |text: &str| text.parse::<u64>().unwrap_or_default();
-                reply.text().map_or(0, count) < count(self.words.newest)
+                reply.text().map_or(0, count) < count(self.newest.as_str())
             }
             ("WRONGTYPE", Some(Err(server_error))) => is_wrong_type(server_error),
             ("nil", Some(Ok(reply))) => *reply == Reply::Nil,
-            ("$owner", Some(Ok(reply))) => is_word(reply, self.words.owner),
-            ("$newest", Some(Ok(reply))) => is_word(reply, self.words.newest),
+            ("$owner", Some(Ok(reply))) => is_word(reply, &self.owner),
+            ("$newest", Some(Ok(reply))) => is_word(reply, &self.newest),
             (word, Some(Ok(reply))) => is_word(reply, word),
             _ => false,
         }
