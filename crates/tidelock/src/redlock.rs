@@ -115,6 +115,9 @@ impl fmt::Debug for RedLock {
     }
 }
 
+/// A shorter node timeout is refused.
+const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(1);
+
 /// Settings of a [`RedLock`]. Each method names the default.
 ///
 /// # Examples
@@ -137,8 +140,11 @@ pub struct RedLockBuilder {
 }
 
 impl RedLockBuilder {
-    /// How long to wait for one server. Default: a sixtieth of the lease, at least 50 ms and at most 500 ms. A frozen
-    /// server delays every request by this much, so keep it small, but well above a round trip to the farthest server.
+    /// How long to wait for one server. Default: a sixtieth of the lease, at least 50 ms and at most 500 ms, but no more
+    /// than an eighth of the [response timeout](crate::ClientBuilder::response_timeout) of the first client. A frozen
+    /// server delays every request by this much, so keep it small, but well above a round trip to the farthest server. If
+    /// it is more than that eighth and a server is frozen, a wait for a lock that is held may end with
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) instead of [`TimedOut`](ErrorKind::TimedOut).
     ///
     /// # Examples
     /// ```
@@ -217,10 +223,9 @@ impl RedLockBuilder {
         };
         let core = Arc::clone(first.core());
         let lease = core.settings.lease;
-        let node_timeout = self.node_timeout.unwrap_or_else(|| {
-            (lease / 60).clamp(Duration::from_millis(50), Duration::from_millis(500))
-        });
-        options::within("node timeout", node_timeout, Duration::from_millis(1))?;
+        let default = || default_node_timeout(lease, core.settings.response_timeout);
+        let node_timeout = self.node_timeout.unwrap_or_else(default);
+        options::within("node timeout", node_timeout, MIN_NODE_TIMEOUT)?;
         let longest = self.longest_lease.unwrap_or(lease).max(lease);
         let mut ids: Vec<&str> = self.clients.iter().map(Client::id).collect();
         ids.sort_unstable();
@@ -272,6 +277,14 @@ impl fmt::Debug for RedLockBuilder {
             .field("restart_guard", &self.restart_guard)
             .finish()
     }
+}
+
+/// The node timeout of a lease. A wait that ends in an attempt without an answer for a quarter of the response timeout is told
+/// that the store is silent. A server that is frozen makes each round of an attempt last for a node timeout, so it is at most
+/// half of that.
+fn default_node_timeout(lease: Duration, response_timeout: Duration) -> Duration {
+    let of_lease = (lease / 60).clamp(Duration::from_millis(50), Duration::from_millis(500));
+    of_lease.min(response_timeout / 8).max(MIN_NODE_TIMEOUT)
 }
 
 fn invalid(detail: &str) -> Error {

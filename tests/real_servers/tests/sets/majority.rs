@@ -141,7 +141,7 @@ async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
     let (lease, longest) = (Duration::from_secs(1), Duration::from_secs(3));
     let servers = Independents::start(3)?;
     let settings = RedLock::builder(clients(&servers, lease).await?).longest_lease(longest);
-    let lock = settings.build()?.lock("stock");
+    let lock = settings.node_timeout(NODE_TIMEOUT).build()?.lock("stock");
     let young = lock.try_acquire().await.unwrap_err();
     ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
     ensure!(young.to_string().contains("restart_guard"), "{young}");

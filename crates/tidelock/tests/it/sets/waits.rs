@@ -272,3 +272,40 @@ async fn a_server_that_fails_does_not_end_a_wait_between_split_votes() {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
 }
+
+/// Answers no attempt.
+#[derive(Debug, Clone, Copy)]
+struct Frozen;
+
+impl Twist for Frozen {
+    fn attempt<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Four of five servers refuse the lock. The first attempt has their answers after a node timeout, and each later one as soon.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_while_one_server_is_frozen_blames_no_store() {
+    let (mut clients, mut others) = (Vec::new(), Vec::new());
+    for server in 1..=5 {
+        let mut fixture = Fixture::memory().simulated().lease_of(LEASE);
+        if server == 5 {
+            fixture = fixture.wrapped(|_, store| Twisted::wrap(store, Frozen));
+        }
+        let settings = fixture.builder().response_timeout(Duration::from_secs(1));
+        clients.push(fixture.client(settings).await);
+    }
+    for client in &clients[..4] {
+        others.push(client.lock("x").acquire().await.unwrap());
+    }
+    let redlock = RedLock::new(clients).unwrap();
+    for wait in (2..30).map(|n| MOMENT / 3 * n) {
+        let patient = AcquireOptions::new().wait(wait);
+        let error = redlock.lock("x").acquire_with(patient).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{wait:?}: {error}");
+    }
+}
