@@ -53,6 +53,9 @@ pub struct AttemptRequest {
     /// reader of that owner, ahead of all waiters, once nobody else holds the lock. If that owner does not hold it so,
     /// the attempt fails with [`Lost`](crate::ErrorKind::Lost), also if the ticket was granted before.
     pub upgrade_of: Option<OwnerId>,
+    /// How long the store may take to arm a wake, if its caller has less time than a response timeout. A refusal without a
+    /// wake is better than one that comes too late. `None`: as long as the attempt still ends in time.
+    pub arms_within: Option<Duration>,
     /// Tells whether the caller still waits for the answer.
     pub liveness: Liveness,
 }
@@ -71,6 +74,7 @@ impl AttemptRequest {
             delay: Duration::ZERO,
             downgrade_of: None,
             upgrade_of: None,
+            arms_within: None,
             liveness: Liveness::default(),
         }
     }
@@ -83,6 +87,11 @@ impl AttemptRequest {
             liveness: Liveness::default(),
             ..self.clone()
         }
+    }
+
+    /// How long to wait for what a wake needs, such as a subscription: `most`, or less if the caller has less time.
+    pub(crate) fn time_to_arm(&self, most: Duration) -> Duration {
+        self.arms_within.map_or(most, |within| within.min(most))
     }
 
     /// Whether a refusal must carry a wake: the caller waits and has none yet.

@@ -239,6 +239,31 @@ async fn an_acquisition_that_is_not_polled_keeps_no_other_from_a_vote() -> Resul
     Ok(())
 }
 
+/// The servers answer scripts, but no SUBSCRIBE. Their refusals count although no wake could be armed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_subscription_has_its_vote() -> Result<()> {
+    let lease = Duration::from_secs(32);
+    let servers = Independents::start(3)?;
+    let (mut proxies, mut behind, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    for server in servers.nodes() {
+        let proxy = Proxy::start(server.addr())?;
+        let _dropped = proxy.on_each(When::command("SUBSCRIBE", ""), Then::Drop);
+        let settings = builder(lease).publish_process_info(false);
+        behind.push(settings.connect(&proxy.url()).await?);
+        proxies.push(proxy);
+    }
+    let holders = clients(&servers, lease).await?;
+    for holder in &holders {
+        held.push(holder.lock("stock").acquire().await?);
+    }
+    // A server would wait for half of the response timeout, which is a quarter of the lease.
+    let settings = RedLock::builder(behind).node_timeout(lease / 16);
+    let lock = settings.restart_guard(false).build()?.lock("stock");
+    let error = lock.acquire_timeout(lease / 8).await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::TimedOut, "{error}");
+    Ok(())
+}
+
 /// T65. Redisson's read-write lock acquires the key on one server of three, and nothing is lost. It acquires the key on
 /// a second one, and the holder learns of the loss and its reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -163,9 +163,8 @@ impl Postgres {
         let deadline = self.connection.deadline();
         // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
         let wake = if ask.wants_wake() {
-            self.listener
-                .arm(name.as_str(), self.connection.limit() / 2)
-                .await
+            let within = ask.time_to_arm(self.connection.limit() / 2);
+            self.listener.arm(name.as_str(), within).await
         } else {
             None
         };

@@ -159,6 +159,7 @@ async fn ask_part(
             Duration::ZERO
         },
         armed_by: armed.filter(|_| first),
+        arms_within: ask.arms_within,
         liveness: ask.liveness.clone(),
         ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };

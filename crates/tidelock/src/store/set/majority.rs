@@ -213,6 +213,9 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
             ask.patience
         },
         armed_by: armed.and_then(|(member, own)| own.filter(|_| member == part)),
+        // The request itself needs the rest. Otherwise a server that answers, but takes no subscription, would count as
+        // silent.
+        arms_within: Some(ask.time_to_arm(quorum.node_timeout / 2)),
         liveness: ask.liveness.clone(),
         ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };

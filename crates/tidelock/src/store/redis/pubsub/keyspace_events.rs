@@ -87,7 +87,8 @@ impl KeyspaceEvents {
         if let Some(endpoint) = self.channel_router.of(&channel) {
             let (settings, now) = (settings(&endpoint), self.channel_router.timers().now());
             settings.doubt(endpoint.connects(), now);
-            self.find_out(&endpoint, name, router).await;
+            self.find_out(&endpoint, name, router, router.limit() / 4)
+                .await;
         }
     }
 
@@ -121,7 +122,8 @@ impl KeyspaceEvents {
         let Some(endpoint) = self.channel_router.of(&channel) else {
             return;
         };
-        self.find_out(&endpoint, name, router).await;
+        let limit = router.limit() / 4;
+        self.find_out(&endpoint, name, router, limit).await;
         if settings(&endpoint).are_on() {
             self.subscriber.listen(&channel);
         }
@@ -143,16 +145,18 @@ impl KeyspaceEvents {
     async fn arm(&self, ask: &AttemptRequest, router: &Router) -> Option<Wake> {
         let channel = keys::events(self.db, &ask.ticket.name);
         let endpoint = self.channel_router.of(&channel)?;
-        self.find_out(&endpoint, &ask.ticket.name, router).await;
+        // At most half of the limit for the subscription and a quarter for the setting, because the script needs the rest.
+        let limit = ask.time_to_arm(router.limit() / 2);
+        let name = &ask.ticket.name;
+        self.find_out(&endpoint, name, router, limit / 2).await;
         if ask.armed_by.is_some() || !settings(&endpoint).are_on() {
             return None;
         }
-        // At most half of the limit, because the script needs the rest.
-        self.subscriber.arm(&channel, router.limit() / 2).await
+        self.subscriber.arm(&channel, limit).await
     }
 
     /// Reads the server's setting, unless the cache is fresh or another request is reading it.
-    async fn find_out(&self, endpoint: &Endpoint, name: &Name, router: &Router) {
+    async fn find_out(&self, endpoint: &Endpoint, name: &Name, router: &Router, limit: Duration) {
         let timers = self.channel_router.timers();
         let (settings, life) = (settings(endpoint), endpoint.connects());
         if !settings.begin(life, timers.now(), router.limit()) {
@@ -160,8 +164,8 @@ impl KeyspaceEvents {
         }
         let request = Request::new("CONFIG").arg("GET").arg(SETTING);
         let asked = router.ask(name.as_str(), &request, router.deadline());
-        // At most a quarter of the limit. Without a reply we learn nothing; the script that follows reports the error.
-        let Some(answer) = timers.limit(router.limit() / 4, asked).await else {
+        // Without a reply we learn nothing; the script that follows reports the error.
+        let Some(answer) = timers.limit(limit, asked).await else {
             return;
         };
         let learned = match allowed(answer) {

@@ -77,7 +77,8 @@ impl Redis {
         let channel = keys::wake_channel(&ask.ticket);
         // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
         // it would enlarge every request's future and be copied with it.
-        Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await
+        let limit = ask.time_to_arm(self.router.limit() / 2);
+        Box::pin(subscriber.arm(&channel, limit)).await
     }
 
     /// `waits`: how the caller waits if the lock is held. One that `sleeps` is told how it hears of the release, one that

@@ -44,7 +44,7 @@ impl Redis {
         }
         // A quarter of the timeout: the second attempt needs the rest. The future is boxed because few requests need
         // it.
-        let limit = self.router.limit() / 4;
+        let limit = ask.time_to_arm(self.router.limit() / 2) / 2;
         Box::pin(subscriber.arm(&channel, limit)).await.is_some()
     }
 
