@@ -25,6 +25,8 @@ pub(crate) struct Acquisition {
     pub(crate) released: Option<Duration>,
     pub(crate) unreleased: Option<(Duration, String)>,
     pub(crate) failed: Option<(Duration, String)>,
+    /// The text of the error with which it failed.
+    pub(crate) why: String,
 }
 
 impl Acquisition {
@@ -64,7 +66,9 @@ impl Acquisition {
             What::Left => self.left = Some(at),
             What::Released => self.released = Some(at),
             What::Unreleased { kind } => self.unreleased = Some((at, kind.clone())),
-            What::Failed { kind } => self.failed = Some((at, kind.clone())),
+            What::Failed { kind, why } => {
+                (self.failed, self.why) = (Some((at, kind.clone())), why.clone());
+            }
             What::Stall { .. } => {}
         }
     }

@@ -232,7 +232,7 @@ impl Crew {
     /// How many acquisitions failed after `since` with this error kind.
     pub(crate) fn failed(&self, since: Duration, kind: &str) -> usize {
         let is_it = |line: &&Line| {
-            let failed = matches!(&line.what, What::Failed { kind: told } if told == kind);
+            let failed = matches!(&line.what, What::Failed { kind: told, .. } if told == kind);
             line.at > since && failed
         };
         let each = self.lines();

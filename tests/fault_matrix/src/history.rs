@@ -35,10 +35,25 @@ pub(crate) enum What {
     Released,
     /// The release failed.
     Unreleased { kind: String },
-    /// The acquisition failed.
-    Failed { kind: String },
+    /// The acquisition failed. `why`: the text of the error in [one word](one_word), or nothing.
+    Failed { kind: String, why: String },
     /// The process did not run for that long.
     Stall { time: Duration },
+}
+
+impl What {
+    /// An acquisition that failed without an error.
+    pub(crate) fn failed(kind: &str) -> Self {
+        Self::Failed {
+            kind: kind.to_owned(),
+            why: String::new(),
+        }
+    }
+}
+
+/// A text without blanks, because the words of a line are separated by them.
+pub(crate) fn one_word(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join("_")
 }
 
 /// One event.
@@ -74,7 +89,9 @@ impl Line {
             What::Left => put("left", &[]),
             What::Released => put("released", &[]),
             What::Unreleased { kind } => put("unreleased", &[("kind", kind.clone())]),
-            What::Failed { kind } => put("failed", &[("kind", kind.clone())]),
+            What::Failed { kind, why } => {
+                put("failed", &[("kind", kind.clone()), ("why", why.clone())]);
+            }
             What::Stall { time } => put("stall", &[("time", nanos(time))]),
         }
         text
@@ -116,6 +133,7 @@ impl Line {
             },
             "failed" => What::Failed {
                 kind: owned("kind")?,
+                why: owned("why")?,
             },
             "stall" => What::Stall {
                 time: nanos(get("time")?)?,
@@ -215,8 +233,10 @@ mod tests {
             What::Unreleased {
                 kind: "Lost".to_owned(),
             },
+            What::failed("Stopped"),
             What::Failed {
-                kind: "TimedOut".to_owned(),
+                kind: "OutcomeUnknown".to_owned(),
+                why: one_word("stock: no answer (limit=2s)"),
             },
             What::Stall { time: until },
         ];

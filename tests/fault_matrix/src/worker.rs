@@ -13,7 +13,7 @@ use tidelock::{AcquireOptions, Client, Guard, RedLock, ReplicaAck};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::history::{Recorder, What};
+use crate::history::{Recorder, What, one_word};
 use crate::role::Role;
 use crate::world::{self, patiently};
 
@@ -170,16 +170,13 @@ impl Task {
                     self.pause(rest).await;
                 }
                 Some(Err(error)) => {
-                    let kind = format!("{:?}", error.kind());
-                    self.note(&id, What::Failed { kind });
+                    let (kind, why) = (format!("{:?}", error.kind()), one_word(&error.to_string()));
+                    self.note(&id, What::Failed { kind, why });
                     // An error can come at once, such as when the server is down. Without this pause we would retry in
                     // a busy loop.
                     self.pause(Duration::from_millis(50)).await;
                 }
-                None => {
-                    let kind = "Stopped".to_owned();
-                    return self.note(&id, What::Failed { kind });
-                }
+                None => return self.note(&id, What::failed("Stopped")),
             }
         }
     }
@@ -189,8 +186,7 @@ impl Task {
         let slot = guard.slot().map(str::to_owned);
         if valid.is_zero() {
             // The grant came so late that its lease was over, and the guard says so.
-            let kind = "Over".to_owned();
-            return self.note(id, What::Failed { kind });
+            return self.note(id, What::failed("Over"));
         }
         let token = guard.token().map(tidelock::FencingToken::get);
         let until = at + valid;

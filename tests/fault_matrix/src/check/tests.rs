@@ -345,10 +345,9 @@ fn a_slot_that_is_run_again_is_caught() {
 #[test]
 fn a_wait_that_fails_because_its_process_was_frozen_is_caught() {
     let failed = |kind: &str| {
-        let kind = kind.to_owned();
         story(&[
             (1.0, "1.1.1", What::Asked),
-            (3.0, "1.1.1", What::Failed { kind }),
+            (3.0, "1.1.1", What::failed(kind)),
         ])
     };
     let span = |from, to| Span {

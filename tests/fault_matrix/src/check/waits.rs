@@ -34,7 +34,10 @@ pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Br
         {
             continue;
         }
-        let how = format!("{} waited until {at:?} and was told {kind}", one.id);
+        let how = format!(
+            "{} waited until {at:?} and was told {kind}: {}",
+            one.id, one.why
+        );
         let timing = BY_LOAD.contains(&&**kind);
         found.push(Breach {
             timing,
