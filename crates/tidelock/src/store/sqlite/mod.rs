@@ -25,6 +25,7 @@ pub(crate) mod fuzz;
 mod holder_bytes;
 mod inspect;
 mod marks;
+mod operate;
 mod permit_records;
 mod permit_rows;
 mod permits;
@@ -54,16 +55,15 @@ use self::timebase::Timebase;
 use self::worker::{Idle, Worker};
 use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::fair_waiters::FairWaiters;
 use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState};
 use crate::store::sqlite::holder_bytes::HolderBytes;
 use crate::store::sqlite::queued::SqliteQueue;
 use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
-    Capabilities, ClientId, Clock, Env, Extensions, LockKind, Name, Operate, Page, Released,
-    Renewal, Renewed, Store, Ticket, WakeChannels, certain, ready,
+    Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, Capabilities, Clock, Env,
+    Extensions, LockKind, Name, Released, Renewal, Renewed, Store, Ticket, WakeChannels, certain,
+    ready,
 };
 
 /// Bounds of the interval at which an idle connection checks that its files still exist. The interval is a tenth of the
@@ -370,51 +370,5 @@ impl Backend for Sqlite {
         self.waiters.close();
         self.worker.close();
         ready(())
-    }
-}
-
-impl Operate for Sqlite {
-    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        let name = name.clone();
-        Box::pin(self.read(move |view| inspect::snapshot(view, name.as_str())))
-    }
-
-    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
-        let (pattern, after) = (pattern.to_owned(), after.map(str::to_owned));
-        Box::pin(self.read(move |view| inspect::page(view, &pattern, after.as_deref())))
-    }
-
-    fn force_release<'a>(
-        &'a self,
-        name: &'a Name,
-        seen: Option<&'a Snapshot>,
-    ) -> BoxFuture<'a, Result<bool>> {
-        let (which, seen) = (name.clone(), seen.cloned());
-        Box::pin(async move {
-            let force = move |from: &mut Database| queued::force(from, &which, seen.as_ref());
-            let (held, next) = self.worker.call(force).await?;
-            self.wake(name, &next, held);
-            Ok(held)
-        })
-    }
-
-    fn announce<'a>(
-        &'a self,
-        client: &'a ClientId,
-        info: Option<&'a ClientInfo>,
-    ) -> BoxFuture<'a, Result<()>> {
-        let (client, info) = (client.clone(), info.cloned());
-        let timebase = Timebase::new(self.clock);
-        Box::pin(self.write(Durable::No, move |view| match &info {
-            Some(info) => view.announce(&client, info, CLIENT_INFO_TTL, &timebase),
-            None => view.retract(&client),
-        }))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(self.worker.call(|database| {
-            let paths = Arc::clone(&database.setting.paths);
-            Ok(doctor::examine(&paths, database.connected()?))
-        }))
     }
 }
