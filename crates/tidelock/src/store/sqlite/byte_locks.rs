@@ -15,7 +15,7 @@ mod linux {
     use nix::libc::{self, c_int, c_short};
 
     use super::ByteLocks;
-    use crate::store::sqlite::address;
+    use crate::store::sqlite::creation;
 
     fn byte(what: c_int, at: i64) -> libc::flock {
         let short = |number: c_int| c_short::try_from(number).unwrap_or_default();
@@ -37,7 +37,7 @@ mod linux {
 
     impl ByteLocks {
         pub(crate) fn on(file: &Path) -> Result<Self> {
-            address::open_companion(file).map(Self)
+            creation::open_companion(file).map(Self)
         }
 
         /// Blocks until the byte is locked.

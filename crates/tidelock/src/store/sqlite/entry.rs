@@ -23,6 +23,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::address;
 use crate::store::sqlite::busy::{pause, still_busy};
+use crate::store::sqlite::creation;
 use crate::store::sqlite::errors::{Busy, TransactionStage, explain};
 use crate::store::sqlite::files::{DatabasePaths, Files, Id};
 use crate::store::sqlite::schema;
@@ -61,7 +62,7 @@ fn try_enter(paths: &DatabasePaths, create: bool) -> Result<Entered, Unfit> {
         if !create {
             return Err(Unfit::Other(missing("there is no such lock file")));
         }
-        address::make_file(&paths.main, address::rights_in(&paths.main));
+        creation::make_file(&paths.main, creation::rights_in(&paths.main));
     }
     address::refuse_links(&paths.main).map_err(Unfit::Other)?;
     let mut gate = EntryLock::lock(paths)?;
@@ -91,7 +92,7 @@ impl<'a> EntryLock<'a> {
     fn lock(paths: &'a DatabasePaths) -> Result<Self, Unfit> {
         let made = Id::of(&paths.lock).is_none();
         if made {
-            address::make_companion(&paths.lock, &paths.main);
+            creation::make_companion(&paths.lock, &paths.main);
         }
         let denied = |error: std::io::Error| {
             let kind = match error.kind() {
@@ -101,7 +102,7 @@ impl<'a> EntryLock<'a> {
             let why = "its companion, whose name ends with -lock, cannot be opened by this user";
             Unfit::Other(Error::new(kind).because(why).caused_by(error))
         };
-        let file = address::open_companion(&paths.lock).map_err(|error| {
+        let file = creation::open_companion(&paths.lock).map_err(|error| {
             match address::may_not_make_files_beside(&paths.lock) {
                 // Creating it has failed before, and opening it only says that it is missing.
                 Some(why) if error.kind() == std::io::ErrorKind::NotFound => Unfit::Other(
@@ -119,7 +120,7 @@ impl<'a> EntryLock<'a> {
         }
         // Another process may have removed `-lock` between the open and the lock. Our lock would then be on a file that
         // nobody else opens.
-        if address::is_at(&file, &paths.lock) {
+        if creation::is_at(&file, &paths.lock) {
             Ok(Self { paths, file, made })
         } else {
             Err(Unfit::Busy(Busy::Opening))
@@ -154,8 +155,8 @@ impl<'a> EntryLock<'a> {
         // We create these files instead of SQLite, so that we know their identities: an old copy may replace them at
         // any time.
         let DatabasePaths { main, wal, shm, .. } = self.paths;
-        expected.wal = address::make_companion(wal, main).or(expected.wal);
-        expected.shm = address::make_companion(shm, main).or(expected.shm);
+        expected.wal = creation::make_companion(wal, main).or(expected.wal);
+        expected.shm = creation::make_companion(shm, main).or(expected.shm);
         drop(connect(self.paths, create, Log::New)?);
         let files = Files::at(self.paths);
         if !files.are_complete() || !files.fit(&expected) {

@@ -14,6 +14,7 @@ mod busy;
 mod byte_locks;
 mod connection;
 mod counter;
+mod creation;
 mod decision;
 mod doctor;
 mod entry;
