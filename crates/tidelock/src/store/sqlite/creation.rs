@@ -37,65 +37,103 @@ pub(crate) fn rights_of(_file: &Path) -> u32 {
 /// Creates an empty file with exactly these permissions, unless one exists. Returns the identity of the file if this
 /// call created it. Errors are ignored here: opening the file meets them again and explains them.
 ///
-/// Never opens the file. On POSIX, closing any descriptor of a file drops all locks that this process has on it,
-/// including those that SQLite holds through another connection.
+/// Never opens a file that others can find. On POSIX, closing any descriptor of a file drops all locks that this process
+/// has on it, including those that SQLite holds through another connection.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_file(path: &Path, rights: u32) -> Option<Id> {
-    make(path, |new| prepare(new, rights))
+    make(path, rights, None)
 }
 
 /// Creates a file beside `main`, with the same permissions.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_companion(path: &Path, main: &Path) -> Option<Id> {
-    use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat};
     use std::os::unix::fs::MetadataExt;
-    make(path, |new| {
-        // A file created by root would otherwise belong to root, and the owner of the lock file could not open it.
-        // SQLite does the same.
-        let owner = main
-            .metadata()
-            .ok()
-            .filter(|_| rustix::process::geteuid().is_root());
-        prepare(new, rights_of(main))?;
-        owner.map_or(Ok(()), |meta| {
-            let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
-            chownat(CWD, new, Some(uid), Some(gid), AtFlags::empty())
-        })
-    })
+    // A file created by root would otherwise belong to root, and the owner of the lock file could not open it. SQLite
+    // does the same.
+    let owner = main
+        .metadata()
+        .ok()
+        .filter(|_| rustix::process::geteuid().is_root());
+    let owner = owner.map(|meta| (meta.uid(), meta.gid()));
+    make(path, rights_of(main), owner)
 }
 
+/// A user and a group.
 #[cfg(target_os = "linux")]
-fn prepare(path: &Path, rights: u32) -> rustix::io::Result<()> {
-    use rustix::fs::{AtFlags, CWD, FileType, Mode, chmodat, mknodat};
-    let mode = Mode::from_raw_mode(rights);
-    mknodat(CWD, path, FileType::RegularFile, mode, 0)?;
-    // The umask removed some permissions from the new file.
-    chmodat(CWD, path, mode, AtFlags::empty())
-}
+type FileOwner = (u32, u32);
 
 #[cfg(target_os = "linux")]
-fn make(path: &Path, prepare: impl Fn(&Path) -> rustix::io::Result<()>) -> Option<Id> {
+fn make(path: &Path, rights: u32, owner: Option<FileOwner>) -> Option<Id> {
     use rustix::fs::{AtFlags, CWD, RenameFlags, renameat_with, unlinkat};
+    use std::io::ErrorKind::{InvalidInput, Unsupported};
     if Id::of(path).is_some() {
         return None;
     }
     // We rename the file when it is ready. Otherwise a user of the same group could find it before its permissions are
     // set, and fail to open it.
     let new = path.with_file_name(format!(".{}.new", uuid::Uuid::new_v4()));
-    let made = prepare(&new).and_then(|()| {
+    let made = prepare(&new, rights, owner).and_then(|()| {
         let id = Id::of(&new);
-        renameat_with(CWD, &new, CWD, path, RenameFlags::NOREPLACE).map(|()| id)
+        renameat_with(CWD, &new, CWD, path, RenameFlags::NOREPLACE)?;
+        Ok(id)
     });
     let error = match made {
         Ok(id) => return id,
         Err(error) => error,
     };
     let _ = unlinkat(CWD, &new, AtFlags::empty());
-    if error == rustix::io::Errno::INVAL || error == rustix::io::Errno::NOSYS {
+    if matches!(error.kind(), InvalidInput | Unsupported) {
         // This file system does not support a rename that never replaces.
-        let _ = prepare(path);
+        let _ = prepare_in_place(path, rights, owner);
     }
     None
+}
+
+/// Creates the file, and closes it before anybody can look for it by this name.
+#[cfg(target_os = "linux")]
+fn prepare(new: &Path, rights: u32, owner: Option<FileOwner>) -> std::io::Result<()> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
+    let mut options = File::options();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(rights)
+        .open(new)?;
+    // The umask removed some permissions from the new file. We change the open file, not what the path leads to: another
+    // user who may write the folder could replace the file by a link, and root would give that user a file of root.
+    file.set_permissions(std::fs::Permissions::from_mode(rights))?;
+    match owner {
+        Some((user, group)) => fchown(&file, Some(user), Some(group)),
+        None => Ok(()),
+    }
+}
+
+/// As [`prepare`], for a name that others look for. A descriptor that can neither read nor write drops no locks when it
+/// is closed.
+#[cfg(target_os = "linux")]
+fn prepare_in_place(path: &Path, rights: u32, owner: Option<FileOwner>) -> std::io::Result<()> {
+    use rustix::fs::{
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mknodat, openat,
+    };
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    let mode = Mode::from_raw_mode(rights);
+    mknodat(CWD, path, FileType::RegularFile, mode, 0)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    let own = meta.uid() == rustix::process::geteuid().as_raw();
+    // Another user who may write the folder may have replaced the file since.
+    if !(own && meta.is_file() && meta.nlink() == 1 && meta.len() == 0) {
+        return Ok(());
+    }
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    chmodat(CWD, opened, mode, AtFlags::empty())?;
+    if let Some((user, group)) = owner {
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        chownat(&file, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    }
+    Ok(())
 }
 
 /// SQLite creates the file, with the permissions that the umask leaves.
@@ -111,12 +149,46 @@ pub(crate) fn make_companion(_path: &Path, _main: &Path) -> Option<Id> {
 
 /// Opens our own `-lock` file beside the database. Never use this for the database itself, nor for the `-wal` and
 /// `-shm` of SQLite: closing the descriptor would drop SQLite's locks.
+///
+/// Refuses a link, with an error of the kind `TooManyLinks`. Every user who may write the folder can put one there, and
+/// this process would overwrite the file that the link leads to.
 pub(crate) fn open_companion(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true);
     // On Linux, `make_companion` has already created it with the right permissions.
     options.create(!cfg!(target_os = "linux")).truncate(false);
-    options.open(path)
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    let file = match options.open(path) {
+        Err(_) if path.is_symlink() => return Err(is_link()),
+        opened => opened?,
+    };
+    if has_one_name(&file)? {
+        Ok(file)
+    } else {
+        Err(is_link())
+    }
+}
+
+fn is_link() -> std::io::Error {
+    let why = "it is a symbolic link, has several hard links, or is no plain file";
+    std::io::Error::new(std::io::ErrorKind::TooManyLinks, why)
+}
+
+/// Whether this is a plain file without further hard links. One that was removed just now has none at all.
+#[cfg(unix)]
+fn has_one_name(file: &File) -> std::io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = file.metadata()?;
+    Ok(meta.is_file() && meta.nlink() <= 1)
+}
+
+#[cfg(not(unix))]
+fn has_one_name(file: &File) -> std::io::Result<bool> {
+    Ok(file.metadata()?.is_file())
 }
 
 /// True if the open file is still the one at this path.
@@ -124,7 +196,7 @@ pub(crate) fn open_companion(path: &Path) -> std::io::Result<File> {
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    match (file.metadata(), path.metadata()) {
+    match (file.metadata(), path.symlink_metadata()) {
         (Ok(open), Ok(there)) => id(open) == id(there),
         _ => false,
     }
@@ -176,5 +248,41 @@ mod tests {
         let meta = lock.metadata().unwrap();
         assert_eq!((meta.uid(), meta.gid()), (12_345, 54_321));
         assert_eq!(make_companion(&lock, &main), None, "it is there");
+        // On a file system without a rename that never replaces.
+        let other = folder.path().join("a.db-shm");
+        prepare_in_place(&other, 0o600, Some((12_345, 54_321))).unwrap();
+        let meta = other.metadata().unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (12_345, 54_321));
+    }
+
+    #[test]
+    fn a_file_that_is_created_under_its_own_name_has_these_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        for rights in [0o600, 0o660, 0o666] {
+            prepare_in_place(&path, rights, None).unwrap();
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, rights);
+            assert!(prepare_in_place(&path, 0o644, None).is_err(), "it is there");
+            assert_eq!(rights_of(&path), rights);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// Another user of the folder may put it there, so that root gives a file away.
+    #[test]
+    fn a_link_at_the_name_of_a_new_file_is_not_followed() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (path, target) = (folder.path().join("new"), folder.path().join("target"));
+        std::fs::write(&target, "text").unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        prepare(&path, 0o666, None).unwrap_err();
+        prepare_in_place(&path, 0o666, None).unwrap_err();
+        assert_eq!(rights_of(&target), 0o640);
+        let error = open_companion(&path).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TooManyLinks, "{error}");
     }
 }

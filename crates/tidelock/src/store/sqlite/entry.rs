@@ -90,16 +90,21 @@ struct EntryLock<'a> {
 
 impl<'a> EntryLock<'a> {
     fn lock(paths: &'a DatabasePaths) -> Result<Self, Unfit> {
-        let made = Id::of(&paths.lock).is_none();
+        let made = Id::of_entry(&paths.lock).is_none();
         if made {
             creation::make_companion(&paths.lock, &paths.main);
         }
         let denied = |error: std::io::Error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => ErrorKind::Refused,
-                _ => ErrorKind::Unavailable,
+            let closed = "its companion, whose name ends with -lock, cannot be opened by this user";
+            let (kind, why) = match error.kind() {
+                std::io::ErrorKind::TooManyLinks => (
+                    ErrorKind::Refused,
+                    "its companion, whose name ends with -lock, is a link or no plain file: another user may have put it there so that this process \
+                     overwrites what the link leads to. Remove it and connect again",
+                ),
+                std::io::ErrorKind::PermissionDenied => (ErrorKind::Refused, closed),
+                _ => (ErrorKind::Unavailable, closed),
             };
-            let why = "its companion, whose name ends with -lock, cannot be opened by this user";
             Unfit::Other(Error::new(kind).because(why).caused_by(error))
         };
         let file = creation::open_companion(&paths.lock).map_err(|error| {

@@ -41,12 +41,25 @@ impl Id {
     /// including those that SQLite holds through another connection.
     #[cfg(unix)]
     pub(crate) fn of(path: &Path) -> Option<Self> {
+        std::fs::metadata(path)
+            .ok()
+            .map(|meta| Self::in_meta(&meta))
+    }
+
+    /// As [`of`](Self::of), but a symbolic link has an identity of its own, also if it leads nowhere.
+    #[cfg(unix)]
+    pub(crate) fn of_entry(path: &Path) -> Option<Self> {
+        let meta = std::fs::symlink_metadata(path).ok();
+        meta.map(|meta| Self::in_meta(&meta))
+    }
+
+    #[cfg(unix)]
+    fn in_meta(meta: &std::fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
-        let meta = std::fs::metadata(path).ok()?;
-        Some(Self {
+        Self {
             device: meta.dev(),
             inode: meta.ino(),
-        })
+        }
     }
 
     /// On these systems an open file can be neither removed nor replaced, so existence is enough.
@@ -56,6 +69,11 @@ impl Id {
             device: 0,
             inode: 0,
         })
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn of_entry(path: &Path) -> Option<Self> {
+        Self::of(path)
     }
 
     fn written(id: Option<Self>) -> String {
@@ -82,7 +100,8 @@ impl Files {
             main: Id::of(&paths.main),
             wal: Id::of(&paths.wal),
             shm: Id::of(&paths.shm),
-            lock: Id::of(&paths.lock),
+            // We never follow a link in the place of `-lock`, because every user of the folder can put one there.
+            lock: Id::of_entry(&paths.lock),
         }
     }
 

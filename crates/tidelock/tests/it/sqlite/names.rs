@@ -53,6 +53,42 @@ async fn t66_a_link_that_was_made_while_nobody_looked_is_refused() {
     }
 }
 
+/// Another user who may write the folder could otherwise make this process overwrite any file. The log is missing, so the
+/// line in `-lock` would be written again.
+#[cfg(unix)]
+#[tokio::test]
+async fn t66_a_link_in_the_place_of_the_companion_is_refused_and_its_target_stays() {
+    type Link = fn(&Path, &Path) -> std::io::Result<()>;
+    let links: [(&str, Link); 2] = [
+        ("symbolic", |target, link| {
+            std::os::unix::fs::symlink(target, link)
+        }),
+        ("hard", |target, link| std::fs::hard_link(target, link)),
+    ];
+    for (kind, link) in links {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (file, target) = (path("a.db"), path("target"));
+        super::client(&file, LEASE)
+            .await
+            .close(Duration::ZERO)
+            .await;
+        std::fs::write(&target, "text of another user").unwrap();
+        std::fs::remove_file(path("a.db-wal")).unwrap();
+        link(&target, &path("link")).unwrap();
+        std::fs::rename(path("link"), path("a.db-lock")).unwrap();
+        let error = refusal(&file).await;
+        assert_eq!(error.kind(), ErrorKind::Refused, "{kind}: {error}");
+        assert!(error.to_string().contains("-lock"), "{kind}: {error}");
+        let text = std::fs::read_to_string(&target).unwrap();
+        assert_eq!(text, "text of another user", "{kind}");
+        // Without the link, the file is used as before.
+        std::fs::remove_file(path("a.db-lock")).unwrap();
+        let client = super::client(&file, LEASE).await;
+        assert!(client.lock("ledger").try_acquire().await.unwrap().is_some());
+    }
+}
+
 /// The file is renamed while a lock is held: beside the new name there is no -wal and no -shm file.
 #[tokio::test]
 async fn t66_a_file_that_is_renamed_under_its_holder_has_one_holder() {
