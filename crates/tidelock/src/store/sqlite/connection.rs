@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::alarm::IdleAlarm;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::entry;
@@ -62,6 +62,8 @@ struct OpenDatabase {
     connection: Connection,
     files: Files,
     durable: Durable,
+    /// The database was removed or replaced, and this connection waits until its log is in the old one.
+    is_abandoned: bool,
 }
 
 impl Database {
@@ -108,13 +110,24 @@ impl Database {
         Ok((self.opened, version))
     }
 
-    /// Returns the open connection, for use outside a transaction. Opens it if necessary.
+    /// Returns the open connection, for use outside a transaction. Opens it if necessary. Fails if the database was
+    /// removed or replaced and the old one cannot be left yet.
     pub(crate) fn connected(&mut self) -> Result<&Connection> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.enter()?,
         };
-        Ok(&self.open.insert(open).connection)
+        let open = self.open.insert(open);
+        if open.is_abandoned {
+            // Others use the new file already. If we renewed in the old one, a lock would have two holders.
+            return Err(Error::new(ErrorKind::Unavailable)
+                .because(
+                    "the lock file was removed, renamed or replaced, and a program that reads the old one keeps this process from leaving it; \
+                     end that program. Nothing was changed",
+                )
+                .prefix(self.setting.paths.main.display()));
+        }
+        Ok(&open.connection)
     }
 
     fn enter(&mut self) -> Result<OpenDatabase> {
@@ -124,6 +137,7 @@ impl Database {
             connection,
             files,
             durable: Durable::Yes,
+            is_abandoned: false,
         })
     }
 
@@ -152,6 +166,7 @@ impl Database {
         };
         let paths = &self.setting.paths;
         let now = Files::at(paths);
+        open.is_abandoned = now.main != open.files.main;
         if now == open.files {
             return;
         }

@@ -199,6 +199,36 @@ async fn t67_a_file_that_is_replaced_is_told_before_the_lease_would_end() {
     assert!(replaced.elapsed() < LEASE, "{:?}", replaced.elapsed());
 }
 
+/// The log cannot be moved into the old file while a tool reads an older state of it, so the holder keeps the old file
+/// open. It must not renew there, because others have the lock in the new file.
+#[tokio::test]
+async fn t67_a_file_that_is_replaced_under_a_tool_that_reads_it_is_told_within_the_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, LEASE).await;
+    let held = client.lock("stock").acquire().await.unwrap();
+    let tool = rusqlite::Connection::open(&file).unwrap();
+    tool.execute_batch("BEGIN").unwrap();
+    let count = "SELECT count(*) FROM locks";
+    let _: i64 = tool.query_row(count, [], |row| row.get(0)).unwrap();
+    let other = client.lock("other").acquire().await.unwrap();
+    other.release().await.unwrap();
+    let replaced = Instant::now();
+    rm(&file, &["", "-wal", "-shm", "-lock"]);
+    let newcomer = super::client(&file, LEASE).await;
+    let theirs = newcomer.lock("stock").acquire().await.unwrap();
+    let told = tokio::time::timeout(LEASE * 2, held.lost()).await;
+    told.expect("it is told");
+    let after = replaced.elapsed();
+    assert!(after < LEASE * 3 / 2, "{after:?}");
+    assert!(theirs.is_held());
+    let error = client.lock("stock").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), tidelock::ErrorKind::Unavailable, "{error}");
+    // Without the reader, the client goes on in the new file.
+    drop(tool);
+    assert!(client.lock("stock").try_acquire().await.unwrap().is_none());
+}
+
 /// The command line tool exits without moving the log into the file, and so does a killed process.
 #[tokio::test]
 async fn t67_tokens_grow_when_a_log_was_removed_that_nobody_had_open() {
