@@ -39,6 +39,7 @@ mod rows;
 mod schema;
 mod side_records;
 mod side_rows;
+mod sights;
 #[cfg(test)]
 mod test_file;
 mod timebase;
@@ -305,13 +306,15 @@ fn attempt(
     lease: Duration,
     spare: u32,
 ) -> Result<Decision> {
-    let owner = ticket.owner.to_string();
-    if let Some(left) = database.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
-        return Ok(Decision::Held(left));
-    }
-    let decision = database.grow(Durable::Yes, |view| view.attempt(ticket, lease, spare))?;
-    if matches!(decision, Decision::Granted(..)) {
-        database.show(ticket.name.as_str());
+    let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+    let decision = match database.read(|view| view.held_by_other(name, &owner))? {
+        Some(left) => Decision::Held(left),
+        None => database.grow(Durable::Yes, |view| view.attempt(ticket, lease, spare))?,
+    };
+    match decision {
+        Decision::Granted(..) => database.show(name),
+        Decision::Held(_) => sights::remember(database, name),
+        _ => {}
     }
     Ok(decision)
 }

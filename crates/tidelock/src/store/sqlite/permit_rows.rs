@@ -197,7 +197,8 @@ impl LockTransaction<'_> {
                 } else {
                     nanos(ALIVE)
                 };
-                entry.left = self.left_until(&entry.owner, &entry.domain, entry.ends, foreign);
+                let row = ("permits", &*entry.owner);
+                entry.left = self.left_until(row, &entry.domain, entry.ends, foreign)?;
                 Ok(entry)
             })?
             .collect()

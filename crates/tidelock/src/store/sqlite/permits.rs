@@ -5,6 +5,7 @@ use crate::store::kinds::is_lock;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::connection::Durable;
 use crate::store::sqlite::permit_records::PermitsChanged;
+use crate::store::sqlite::sights;
 use crate::store::{BoxFuture, Name, PermitChange, PermitCounter};
 
 impl Sqlite {
@@ -16,9 +17,13 @@ impl Sqlite {
             if database.read(|view| view.permits_are_set(which.as_str(), change))? {
                 return Ok(PermitsChanged::Done(false, Vec::new()));
             }
-            database.grow(Durable::Yes, |view| {
+            let changed = database.grow(Durable::Yes, |view| {
                 view.change_permits(which.as_str(), change)
-            })
+            })?;
+            if matches!(changed, PermitsChanged::IsLock) {
+                sights::remember(database, which.as_str());
+            }
+            Ok(changed)
         });
         match changed.await? {
             PermitsChanged::Done(changed, next) => {

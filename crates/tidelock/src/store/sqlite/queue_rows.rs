@@ -215,25 +215,23 @@ impl LockTransaction<'_> {
                 )?
                 .query_row([name], waiter)
                 .optional()?;
-            match first {
-                Some(dead) if !self.is_alive(&dead) => {
-                    self.leave_queue(&dead.owner)?;
-                    self.seen.forget_note(&noted(&dead.owner));
-                }
-                first => return Ok(first),
+            let Some(first) = first else {
+                return Ok(None);
+            };
+            if self.is_alive(&first)? {
+                return Ok(Some(first));
             }
+            self.leave_queue(&first.owner)?;
+            self.seen.forget_note(&noted(&first.owner));
         }
     }
 
     /// A time of another clock means nothing to us: such a waiter counts as alive from the first time we saw it in its
     /// current state.
-    fn is_alive(&self, waiter: &WaiterRow) -> bool {
-        if waiter.domain == self.now.domain {
-            return waiter.ends > self.now.stamp;
-        }
-        let (id, now) = (noted(&waiter.owner), self.now.stamp);
-        let since = self.seen.note(&id, &waiter.domain, waiter.ends, now);
-        now.saturating_sub(since) < nanos(ALIVE)
+    fn is_alive(&self, waiter: &WaiterRow) -> Result<bool> {
+        let row = ("waiters", &*waiter.owner);
+        let left = self.left_until(row, &waiter.domain, waiter.ends, nanos(ALIVE))?;
+        Ok(!left.is_zero())
     }
 
     /// Shows that all waiters of this client for this lock are alive, and removes those of other clients that are not.
@@ -315,8 +313,13 @@ impl LockTransaction<'_> {
             )?
             .query_map([name], waiter)?
             .collect::<Result<Vec<_>>>()?;
-        let alive = waiters.into_iter().filter(|waiter| self.is_alive(waiter));
-        Ok(alive.map(|waiter| waiter.owner).collect())
+        let mut alive = Vec::new();
+        for waiter in waiters {
+            if self.is_alive(&waiter)? {
+                alive.push(waiter.owner);
+            }
+        }
+        Ok(alive)
     }
 }
 

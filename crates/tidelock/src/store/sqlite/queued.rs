@@ -11,6 +11,7 @@ use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::inspect;
 use crate::store::sqlite::records::LockTransaction;
+use crate::store::sqlite::sights;
 use crate::store::sqlite::worker::Worker;
 use crate::store::{AttemptRequest, LockKind, Name, Ticket};
 
@@ -40,9 +41,16 @@ impl QueueTable for SqliteQueue {
 }
 
 /// An attempt for a fair lock, for a side of a read-write lock or for permits.
-///
-/// It reads before it writes: the attempt of a waiter that has its place does not need the write lock.
 pub(crate) fn attempt(database: &mut Database, ask: &AttemptRequest) -> Result<Decision> {
+    let decision = decide(database, ask)?;
+    if matches!(decision, Decision::Held(_) | Decision::IsLock) {
+        sights::remember(database, ask.ticket.name.as_str());
+    }
+    Ok(decision)
+}
+
+/// It reads before it writes: the attempt of a waiter that has its place does not need the write lock.
+fn decide(database: &mut Database, ask: &AttemptRequest) -> Result<Decision> {
     let AttemptRequest { ticket, lease, .. } = ask;
     let (lease, position, follows) = (*lease, FairPosition::of(ask), Follows::of(ask));
     let kept_out = match follows {

@@ -27,7 +27,8 @@ pub(crate) struct LockTransaction<'a> {
 
 impl LockTransaction<'_> {
     pub(crate) fn row(&self, name: &str) -> Result<Option<Row>> {
-        self.connection
+        let row = self
+            .connection
             .prepare_cached(
                 "SELECT owner, revision, lease, ends, domain, token FROM locks WHERE name = ?1",
             )?
@@ -41,7 +42,11 @@ impl LockTransaction<'_> {
                     token: row.get(5)?,
                 })
             })
-            .optional()
+            .optional()?;
+        if let Some(row) = &row {
+            self.recall(name, row)?;
+        }
+        Ok(row)
     }
 
     pub(crate) fn owner_of_row(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
@@ -95,7 +100,14 @@ impl LockTransaction<'_> {
             Ok(next) => next,
             Err(value) => return Ok(Decision::NoToken(value)),
         };
-        let revision = self.row(name)?.map_or(1, |row| row.next_revision());
+        let before = self.row(name)?;
+        if before
+            .as_ref()
+            .is_some_and(|row| row.domain != self.now.domain)
+        {
+            self.forget_sights("locks", name)?;
+        }
+        let revision = before.map_or(1, |row| row.next_revision());
         self.connection
             .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
             .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
@@ -336,7 +348,7 @@ impl LockTransaction<'_> {
         match table {
             "withdrawn" => self.sweep_foreign(table, "owner", WITHDRAWN_TTL),
             "clients" => self.sweep_foreign(table, "client", CLIENT_INFO_TTL),
-            _ => Ok(()),
+            _ => self.sweep_sights(table),
         }
     }
 

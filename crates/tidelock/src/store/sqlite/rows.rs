@@ -118,9 +118,24 @@ struct ForeignRow {
 }
 
 impl ForeignRows {
-    /// Returns when we first saw this row in this revision.
-    fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
+    /// Returns when we first saw this row in this revision. Unless we have seen it so before, that is `now`.
+    pub(crate) fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
         first(self.lock(), name, &row.owner, row.revision, now)
+    }
+
+    /// Whether we have seen this row in this revision before.
+    pub(crate) fn has(&self, name: &str, row: &Row) -> bool {
+        has(&self.lock(), name, &row.owner, row.revision)
+    }
+
+    /// Whether we have seen this tombstone or these details with this end before.
+    pub(crate) fn has_note(&self, id: &str, domain: &str, ends: i64) -> bool {
+        has(&self.notes.lock(), id, domain, ends)
+    }
+
+    /// Whether we have seen no row of another clock.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty() && self.notes.lock().is_empty()
     }
 
     /// Returns when we first saw this tombstone or these details with this end.
@@ -152,6 +167,11 @@ impl ForeignRows {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ForeignRow>> {
         self.locks.lock()
     }
+}
+
+fn has(sights: &HashMap<String, ForeignRow>, key: &str, owner: &str, revision: i64) -> bool {
+    let sight = sights.get(key);
+    sight.is_some_and(|sight| sight.owner == owner && sight.revision == revision)
 }
 
 fn first(

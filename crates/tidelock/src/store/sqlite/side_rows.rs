@@ -234,37 +234,42 @@ impl LockTransaction<'_> {
                     held_as: row.get(7)?,
                     left: Duration::ZERO,
                 };
-                entry.left = self.left_of(&entry);
+                entry.left = self.left_of(&entry)?;
                 Ok(entry)
             })?
             .collect()
     }
 
-    fn left_of(&self, entry: &QueuedRow) -> Duration {
+    fn left_of(&self, entry: &QueuedRow) -> Result<Duration> {
+        let table = if entry.kind.is_fair() {
+            "waiters"
+        } else {
+            "sides"
+        };
         let foreign = match entry.held_as {
             Some(_) => entry.lease,
             None => nanos(ALIVE),
         };
-        self.left_until(&entry.owner, &entry.domain, entry.ends, foreign)
+        self.left_until((table, &*entry.owner), &entry.domain, entry.ends, foreign)
     }
 
     /// How long a holder or a waiter counts. A time of another clock means nothing to us: such a row counts for `foreign`
     /// nanoseconds from the first time we saw it in its current state.
     pub(crate) fn left_until(
         &self,
-        owner: &str,
+        (table, owner): (&str, &str),
         domain: &str,
         ends: i64,
         foreign: i64,
-    ) -> Duration {
-        let now = self.now.stamp;
+    ) -> Result<Duration> {
         let ends = if domain == self.now.domain {
             ends
         } else {
-            let since = self.seen.note(&noted(owner), domain, ends, now);
+            let since = self.first_seen(table, owner, domain, ends)?;
             since.saturating_add(foreign)
         };
-        Duration::from_nanos(u64::try_from(ends.saturating_sub(now)).unwrap_or(0))
+        let left = ends.saturating_sub(self.now.stamp);
+        Ok(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
     }
 
     /// Puts the ticket into the queue, unless it has a place.

@@ -43,6 +43,11 @@ impl File {
         }
     }
 
+    /// From now on the transactions are those of another process, which has seen nothing yet.
+    pub(crate) fn forget_what_was_seen(&mut self) {
+        self.seen = ForeignRows::default();
+    }
+
     /// A new ticket for the lock with the name `n`.
     pub(crate) fn ticket(&self, kind: LockKind) -> Ticket {
         Ticket {

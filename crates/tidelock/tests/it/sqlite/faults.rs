@@ -194,6 +194,31 @@ async fn a_row_of_another_clock_is_taken_only_after_it_has_stood_still_for_a_lea
     guard.release().await.unwrap();
 }
 
+/// Each client is a command that tries once, as one of cron. It ends long before the lease, and the next one begins with
+/// nothing in its memory.
+#[tokio::test]
+async fn a_row_of_another_clock_is_taken_by_clients_that_only_try() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    drop(super::client(&file, LEASE).await);
+    let tool = Connection::open(&file).unwrap();
+    let row = "INSERT INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES ('a', 'x:1', 1, 900000000, 5, 'another boot+0.0', 1, 0)";
+    tool.execute(row, []).unwrap();
+    let begun = Instant::now();
+    loop {
+        let client = super::client(&file, LEASE).await;
+        let guard = client.lock("a").try_acquire().await.unwrap();
+        let waited = begun.elapsed();
+        if guard.is_some() {
+            assert!(waited >= LEASE, "{waited:?}");
+            break;
+        }
+        assert!(waited < LEASE * 6, "it is never taken");
+        client.close(Duration::ZERO).await;
+        tokio::time::sleep(LEASE / 3).await;
+    }
+}
+
 #[tokio::test]
 async fn files_of_a_newer_tidelock_and_of_other_programs_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();

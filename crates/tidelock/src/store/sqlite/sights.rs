@@ -1,0 +1,209 @@
+//! When the processes of one clock first saw a row of another clock in its current state, kept in the file.
+//!
+//! The deadline of another clock means nothing, so such a row counts from the first time that somebody saw it. A process
+//! remembers that ([`ForeignRows`](crate::store::sqlite::rows::ForeignRows)), but one that only tries, or waits for less
+//! than a lease, ends before the row does. After a restart of the machine such processes would never get a lock whose
+//! holder had died with it. So a refused attempt stores what it has seen, and the next process goes on from there.
+//!
+//! The table exists from the first such attempt on. An older tidelock goes on without it, and counts from its own first
+//! look.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Result, params};
+
+use crate::store::sqlite::busy::be_patient_for;
+use crate::store::sqlite::connection::{Database, Durable};
+use crate::store::sqlite::queue_rows::noted;
+use crate::store::sqlite::records::LockTransaction;
+use crate::store::sqlite::rows::Row;
+
+const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS sights (
+    kind TEXT NOT NULL,         -- the table of the row
+    id TEXT NOT NULL,           -- the name in locks, the owner in other tables
+    state TEXT NOT NULL,        -- changes with every write of the row
+    since INTEGER NOT NULL,     -- first seen in this state: nanoseconds of the clock named by domain
+    domain TEXT NOT NULL,
+    PRIMARY KEY (kind, id, domain)
+) WITHOUT ROWID;
+";
+
+/// Bounds how long a refused attempt waits for other writers. It has its answer already.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bounds the rows that one transaction stores.
+const MOST_STORED: u32 = 100;
+
+/// Stores what a refused attempt has seen of other clocks under this name. An error is not one of the attempt: only
+/// later processes need what is stored.
+pub(crate) fn remember(database: &mut Database, name: &str) {
+    if database.setting.seen.is_empty() {
+        return;
+    }
+    let stored = match database.read(|view| view.has_new_sights(name)) {
+        Ok(false) => return,
+        Ok(true) => {
+            be_patient_for(PATIENCE);
+            database.grow(Durable::No, |view| view.store_sights(name))
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = stored {
+        tracing::debug!(%error, "cannot store when a row of another clock was seen");
+    }
+}
+
+/// The expressions for the id and the state of a row `seen` of this table.
+fn id_and_state(table: &str) -> (&'static str, &'static str) {
+    match table {
+        "locks" => ("seen.name", "seen.owner || ' ' || seen.revision"),
+        _ => ("seen.owner", "seen.domain || ' ' || seen.ends"),
+    }
+}
+
+/// The rows of other clocks than `?2` under the name `?1` of which no sight is stored. One that is later than the time
+/// `?3` does not count: the clock was set back.
+fn without_sight(table: &str, has_sights: bool) -> String {
+    let (id, state) = id_and_state(table);
+    let unseen = if has_sights {
+        format!(
+            "NOT EXISTS (SELECT 1 FROM sights WHERE sights.kind = '{table}' AND sights.id = {id} \
+             AND sights.domain = ?2 AND sights.state = {state} AND sights.since <= ?3)"
+        )
+    } else {
+        // SQLite refuses a value for a parameter that the statement does not have.
+        "?3 IS NOT NULL".to_owned()
+    };
+    format!("FROM {table} AS seen WHERE seen.name = ?1 AND seen.domain <> ?2 AND {unseen}")
+}
+
+impl LockTransaction<'_> {
+    fn has_sights(&self) -> Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = 'sights'")?
+            .exists([])
+    }
+
+    /// The tables whose rows have a name and a time that may be of another clock.
+    fn tables_with_names(&self) -> Result<Vec<&'static str>> {
+        let mut tables = vec!["locks"];
+        for (exists, table) in [
+            (self.has_queue()?, "waiters"),
+            (self.has_sides()?, "sides"),
+            (self.has_permits()?, "permits"),
+        ] {
+            if exists {
+                tables.push(table);
+            }
+        }
+        Ok(tables)
+    }
+
+    /// Lets this process count from the first sight that is stored of the row of a lock.
+    pub(crate) fn recall(&self, name: &str, row: &Row) -> Result<()> {
+        if row.domain == self.now.domain || self.seen.has(name, row) {
+            return Ok(());
+        }
+        let state = format!("{} {}", row.owner, row.revision);
+        if let Some(since) = self.stored_sight("locks", name, &state)? {
+            self.seen.first(name, row, since);
+        }
+        Ok(())
+    }
+
+    /// When this clock first saw the row of an owner in its current state: a row of another clock.
+    pub(crate) fn first_seen(
+        &self,
+        table: &str,
+        owner: &str,
+        domain: &str,
+        ends: i64,
+    ) -> Result<i64> {
+        let (note, mut first) = (noted(owner), self.now.stamp);
+        if !self.seen.has_note(&note, domain, ends) {
+            let state = format!("{domain} {ends}");
+            first = self.stored_sight(table, owner, &state)?.unwrap_or(first);
+        }
+        Ok(self.seen.note(&note, domain, ends, first))
+    }
+
+    fn stored_sight(&self, table: &str, id: &str, state: &str) -> Result<Option<i64>> {
+        if !self.has_sights()? {
+            return Ok(None);
+        }
+        self.connection
+            .prepare_cached(
+                "SELECT since FROM sights WHERE kind = ?1 AND id = ?2 AND domain = ?3 AND state = ?4 AND since <= ?5",
+            )?
+            .query_row(
+                params![table, id, self.now.domain, state, self.now.stamp],
+                |row| row.get(0),
+            )
+            .optional()
+    }
+
+    /// Whether there are rows of other clocks under this name of which no sight is stored. Only reads.
+    fn has_new_sights(&self, name: &str) -> Result<bool> {
+        // No other process could use the times of a clock that only this process has.
+        if self.now.domain.starts_with("process:") {
+            return Ok(false);
+        }
+        let has_sights = self.has_sights()?;
+        for table in self.tables_with_names()? {
+            let new = self
+                .connection
+                .prepare_cached(&format!("SELECT 1 {}", without_sight(table, has_sights)))?
+                .exists(params![name, self.now.domain, self.now.stamp])?;
+            if new {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Stores that the rows of other clocks under this name are seen now, unless it is stored that they were seen in
+    /// this state before.
+    fn store_sights(&self, name: &str) -> Result<()> {
+        self.connection.execute_batch(TABLE)?;
+        for table in self.tables_with_names()? {
+            let ((id, state), new) = (id_and_state(table), without_sight(table, true));
+            self.connection
+                .prepare_cached(&format!(
+                    "INSERT INTO sights (kind, id, state, since, domain) \
+                     SELECT '{table}', {id}, {state}, ?3, ?2 {new} LIMIT {MOST_STORED} \
+                     ON CONFLICT (kind, id, domain) DO UPDATE SET state = excluded.state, since = excluded.since"
+                ))?
+                .execute(params![name, self.now.domain, self.now.stamp])?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the sights of a row that was taken over.
+    pub(crate) fn forget_sights(&self, table: &str, id: &str) -> Result<()> {
+        if self.has_sights()? {
+            self.connection
+                .prepare_cached("DELETE FROM sights WHERE kind = ?1 AND id = ?2")?
+                .execute([table, id])?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the sights of rows that have changed since, or are gone.
+    pub(crate) fn sweep_sights(&self, table: &str) -> Result<()> {
+        if !self.has_sights()? {
+            return Ok(());
+        }
+        let (id, state) = id_and_state(table);
+        self.connection
+            .prepare_cached(&format!(
+                "DELETE FROM sights WHERE kind = ?1 AND NOT EXISTS \
+                 (SELECT 1 FROM {table} AS seen WHERE {id} = sights.id AND {state} = sights.state)"
+            ))?
+            .execute([table])
+            .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Processes that end before a row of another clock does.
+
+use super::*;
+use crate::store::fair_waiters::FairPosition;
+use crate::store::side_order::Follows;
+use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::test_file::File;
+use crate::store::{LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn is_granted(now: &LockTransaction<'_>, ticket: &Ticket) -> bool {
+    let position = FairPosition::None;
+    let decision = match ticket.kind {
+        LockKind::Write => now.attempt_side(ticket, LEASE, position, Follows::Nobody),
+        LockKind::Permits(permits) => now.attempt_permits(ticket, permits, LEASE, position),
+        _ => now.attempt(ticket, LEASE, 0),
+    };
+    match decision.unwrap() {
+        Decision::Granted(..) => true,
+        Decision::Held(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn store_new(now: &LockTransaction<'_>) {
+    if now.has_new_sights("n").unwrap() {
+        now.store_sights("n").unwrap();
+    }
+    assert!(!now.has_new_sights("n").unwrap(), "it is stored");
+}
+
+/// The attempt of a process that ends after it. The next one knows only what is in the file.
+fn is_granted_to_a_short_process(file: &mut File, seconds: i64, ticket: &Ticket) -> bool {
+    let now = file.at_clock(seconds, "there");
+    let granted = is_granted(&now, ticket);
+    if !granted {
+        store_new(&now);
+    }
+    file.forget_what_was_seen();
+    granted
+}
+
+/// A holder whose clock is another one than that of the processes in these tests.
+fn held(kind: LockKind) -> (File, Ticket) {
+    let file = File::new();
+    if kind.is_permits() {
+        let one = PermitChange::Set(1);
+        file.at(0).change_permits("n", one).unwrap();
+    }
+    let holder = file.ticket(kind);
+    assert!(is_granted(&file.at(0), &holder));
+    (file, holder)
+}
+
+#[test]
+fn short_processes_together_wait_for_one_lease_of_another_clock() {
+    for kind in [LockKind::Mutex, LockKind::Write, LockKind::Permits(1)] {
+        let (mut file, holder) = held(kind);
+        let ticket = file.ticket(kind);
+        for seconds in [1000, 1010, 1029] {
+            let granted = is_granted_to_a_short_process(&mut file, seconds, &ticket);
+            assert!(!granted, "{kind:?} at {seconds}");
+        }
+        // The holder lives, so what was seen before does not count.
+        let renewal = Renewal {
+            ticket: holder,
+            lease: LEASE,
+            wish: ReplicaAck::Off,
+        };
+        assert!(file.at(1).renew(&renewal).unwrap(), "{kind:?}");
+        for (seconds, ends) in [(1030, false), (1059, false), (1060, true)] {
+            let granted = is_granted_to_a_short_process(&mut file, seconds, &ticket);
+            assert_eq!(granted, ends, "{kind:?} at {seconds}");
+        }
+        let now = file.at_clock(1060, "there");
+        for table in now.tables_with_names().unwrap() {
+            now.sweep_sights(table).unwrap();
+        }
+        let left = "SELECT count(*) FROM sights";
+        let left: i64 = file
+            .connection
+            .query_row(left, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 0, "{kind:?}");
+    }
+}
+
+#[test]
+fn dead_waiters_of_another_clock_are_passed_over_by_short_processes() {
+    let (mut file, _holder) = held(LockKind::Fair);
+    let waiter = file.ticket(LockKind::Fair);
+    let waits = file
+        .at(0)
+        .attempt_fair(&waiter, LEASE, FairPosition::Last)
+        .unwrap();
+    assert!(matches!(waits, Decision::Held(_)), "{waits:?}");
+    for (seconds, waiting) in [(1000, 1), (1005, 1), (1006, 0)] {
+        let now = file.at_clock(seconds, "there");
+        assert_eq!(now.queue("n").unwrap().len(), waiting, "at {seconds}");
+        store_new(&now);
+        file.forget_what_was_seen();
+    }
+}
+
+#[test]
+fn a_sight_of_a_clock_that_was_set_back_does_not_count() {
+    let (mut file, _holder) = held(LockKind::Mutex);
+    let ticket = file.ticket(LockKind::Mutex);
+    for (seconds, ends) in [(1000, false), (500, false), (529, false), (530, true)] {
+        let granted = is_granted_to_a_short_process(&mut file, seconds, &ticket);
+        assert_eq!(granted, ends, "at {seconds}");
+    }
+}
+
+#[test]
+fn a_clock_that_only_one_process_has_stores_nothing() {
+    let (file, _holder) = held(LockKind::Mutex);
+    assert!(file.at_clock(5, "there").has_new_sights("n").unwrap());
+    let own = file.at_clock(5, "process:1");
+    assert!(!own.has_new_sights("n").unwrap());
+}
