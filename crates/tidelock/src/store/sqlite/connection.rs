@@ -203,6 +203,11 @@ impl Database {
         let connection = &open.connection;
         let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
         run(begin).map_err(before)?;
+        let begun = if durable.is_some() {
+            Ok(())
+        } else {
+            take_snapshot(connection)
+        };
         // We read the clock inside the transaction. A time read before we exclude other writers would be too early to
         // judge their rows by.
         let view = LockTransaction {
@@ -210,7 +215,7 @@ impl Database {
             now: self.setting.timebase.now(),
             seen: &self.setting.seen,
         };
-        let result = match work(&view) {
+        let result = match begun.and_then(|()| work(&view)) {
             Ok(value) => run("COMMIT")
                 .map(|()| value)
                 .map_err(|e| (e, TransactionStage::Commit)),
@@ -310,4 +315,45 @@ pub(crate) fn is_out_of_room(
 
 fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+}
+
+/// Decides what this read transaction sees. SQLite decides that with the first statement that reads, so without this one
+/// the transaction could see rows that were written after its time.
+fn take_snapshot(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("SELECT 1 FROM sqlite_schema LIMIT 1")?
+        .exists([])
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Clock;
+
+    /// Otherwise a row of another clock could count as seen before it was written, and be taken before its lease ends.
+    #[test]
+    fn a_read_sees_no_row_that_is_written_after_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+        let mut database = Database::new(SharedConnectionState {
+            paths: Arc::clone(&paths),
+            timebase: Timebase::new(Clock::Boot),
+            seen: Arc::default(),
+            shown: None,
+            alarm: Arc::default(),
+            create: true,
+        });
+        database.connected().unwrap();
+        let other = Connection::open(&paths.main).unwrap();
+        let put = "INSERT INTO locks VALUES ('n', 'a:1', 1, 1, 1, 'there', 1, 0)";
+        let row = database.read(|view| {
+            // The time of the view has been read.
+            other.execute(put, [])?;
+            view.row("n")
+        });
+        assert_eq!(row.unwrap(), None);
+        let row = database.read(|view| view.row("n"));
+        assert!(row.unwrap().is_some());
+    }
 }
