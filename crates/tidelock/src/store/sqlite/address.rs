@@ -8,6 +8,9 @@ use crate::store::url::no_options;
 /// The path of `sqlite:machine`: the lock file of a machine, for the users of a group.
 const MACHINE: &str = "/var/lib/tidelock/locks.db";
 
+/// Bounds the symbolic links that lead to a new file, as the kernel does for an existing one.
+const MOST_LINKS: usize = 40;
+
 /// Parses the path after `sqlite:`. We take it literally, without escapes or options. `sqlite:locks.db` is relative to
 /// the working folder at the time of connecting; `sqlite:/var/lib/x/locks.db` and `sqlite:///var/lib/x/locks.db` are
 /// absolute. `~/` at the start is the home folder, because no shell expands it after a colon. `sqlite:machine` is the
@@ -78,6 +81,7 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     if let Ok(real) = path.canonicalize() {
         return Ok(real);
     }
+    let path = target_of(path)?;
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Err(invalid(format!(
             "{} is not the path of a file",
@@ -94,6 +98,23 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
             .because(format!("the folder {} cannot be used", folder.display()))
             .caused_by(error)),
     }
+}
+
+/// Follows symbolic links to a file that does not exist yet. SQLite creates the file at the end of them, with its
+/// companions beside it. If ours were beside the link, a process that finds the file there could not use it.
+fn target_of(path: &Path) -> Result<PathBuf> {
+    let mut target = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = target.read_link() else {
+            return Ok(target);
+        };
+        target.pop();
+        target.push(next);
+    }
+    Err(invalid(format!(
+        "{} leads through more than {MOST_LINKS} symbolic links, perhaps in a circle; name the file itself",
+        path.display()
+    )))
 }
 
 /// Checks the shared folder of the machine. The administrator creates it, because only the administrator knows which

@@ -194,6 +194,31 @@ pub(crate) async fn open_a_mounted_file(file: &Path) {
     super::client(file, LEASE).await;
 }
 
+/// The client that comes first through the links creates the file at their end.
+#[cfg(unix)]
+#[tokio::test]
+async fn t66_links_to_a_file_that_is_not_there_yet_lead_to_one_store() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("real")).unwrap();
+    symlink("real/a.db", path("link.db")).unwrap();
+    symlink(path("link.db"), path("real/outer.db")).unwrap();
+    let client = super::client(&path("real/outer.db"), LEASE).await;
+    let held = client.lock("stock").acquire().await.unwrap();
+    for name in ["real/a.db", "link.db", "real/outer.db"] {
+        let other = super::client(&path(name), LEASE).await;
+        let taken = other.lock("stock").try_acquire().await.unwrap();
+        assert!(taken.is_none(), "{name}");
+    }
+    held.release().await.unwrap();
+    assert!(path("real/a.db-lock").exists());
+    assert!(!path("link.db-lock").exists() && !path("real/outer.db-lock").exists());
+    symlink(path("round.db"), path("round.db")).unwrap();
+    let error = refusal(&path("round.db")).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+}
+
 /// A symbolic link, a path through `/proc` and a path with `..` are names of the same file.
 #[cfg(target_os = "linux")]
 #[tokio::test]
