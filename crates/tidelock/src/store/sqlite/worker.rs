@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -14,7 +14,7 @@ use crate::store::sqlite::connection::Database;
 use crate::store::sqlite::wake::FileWatch;
 use crate::store::{Clock, Timers};
 
-/// Bounds how long an idle connection may wait for other processes after its files were removed.
+/// Bounds how long a background check may wait for other processes after the files were removed.
 const IDLE_PATIENCE: Duration = Duration::from_millis(50);
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     limit: Duration,
 }
 
-/// The background checks of an idle worker.
+/// The background checks of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     /// How often to check that the connection's files still exist. `None`: another worker checks, and notifies this
@@ -152,7 +152,8 @@ fn thread(name: &str, mut database: Database, idle: Idle) -> Result<mpsc::Sender
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            while let Some(job) = next(&todo, &mut database, &idle) {
+            let mut checked = Instant::now();
+            while let Some(job) = next(&todo, &mut database, &idle, &mut checked) {
                 job(&mut database);
             }
         })
@@ -164,26 +165,41 @@ fn thread(name: &str, mut database: Database, idle: Idle) -> Result<mpsc::Sender
     Ok(jobs)
 }
 
-/// Returns the next job. `None`: the worker was dropped.
-fn next(todo: &mpsc::Receiver<Job>, database: &mut Database, idle: &Idle) -> Option<Job> {
+/// Returns the next job. `None`: the worker was dropped. `checked`: when the last background check was made.
+fn next(
+    todo: &mpsc::Receiver<Job>,
+    database: &mut Database,
+    idle: &Idle,
+    checked: &mut Instant,
+) -> Option<Job> {
     while let Some(every) = idle.every {
-        match todo.recv_timeout(every) {
+        // Also between jobs: a busy worker is never idle for so long, and its waiters would sleep behind frozen processes
+        // until the holder's lease ends.
+        let left = every.saturating_sub(checked.elapsed());
+        if left.is_zero() {
+            check(database, idle);
+            *checked = Instant::now();
+            continue;
+        }
+        match todo.recv_timeout(left) {
             Ok(job) => return Some(job),
             Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                be_patient_for(IDLE_PATIENCE);
-                if database.is_open() {
-                    database.leave_if_replaced();
-                } else {
-                    // Another connection of this client may be open and idle. If the file was replaced, it would block
-                    // all processes from opening it.
-                    database.setting.alarm.ring();
-                }
-                idle.watch.iter().for_each(|watch| watch.peek());
-            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
     }
     todo.recv().ok()
+}
+
+fn check(database: &mut Database, idle: &Idle) {
+    be_patient_for(IDLE_PATIENCE);
+    if database.is_open() {
+        database.leave_if_replaced();
+    } else {
+        // Another connection of this client may be open and idle. If the file was replaced, it would block all processes
+        // from opening it.
+        database.setting.alarm.ring();
+    }
+    idle.watch.iter().for_each(|watch| watch.peek());
 }
 
 /// The claim on a queued job: either the thread claims it and starts, or the caller takes it back after the timeout.

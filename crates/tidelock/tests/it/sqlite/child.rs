@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidelock::Guard;
+use tidelock::{Client, Guard};
 
 const ROLE: &str = "TIDELOCK_TEST_ROLE";
 const FILE: &str = "TIDELOCK_TEST_FILE";
@@ -217,6 +217,14 @@ fn plays_its_role() {
                 drop(wait(&file).await);
                 std::future::pending::<()>().await;
             }
+            #[cfg(target_os = "linux")]
+            "queue up while busy" => {
+                let client = super::client(&file, Duration::from_secs(10)).await;
+                // The looks at this queue are jobs without a pause.
+                let _busy = tokio::spawn(client.fair_lock("other").acquire());
+                drop(wait_as(&client).await);
+                std::future::pending::<()>().await;
+            }
             "queue up and keep it" => {
                 let _guard = wait(&file).await;
                 std::future::pending::<()>().await;
@@ -299,7 +307,10 @@ async fn hammer(file: &Path, lease: Duration, goes_on: impl Fn(u32) -> bool) -> 
 
 /// Waits without a timeout for a lock that another process holds.
 async fn wait(file: &Path) -> Guard {
-    let client = super::client(file, Duration::from_secs(10)).await;
+    wait_as(&super::client(file, Duration::from_secs(10)).await).await
+}
+
+async fn wait_as(client: &Client) -> Guard {
     let lock = client.lock("held");
     say("waiting");
     let guard = lock.acquire().await.unwrap();

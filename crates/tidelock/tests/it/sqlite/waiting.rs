@@ -99,6 +99,35 @@ async fn t74_waiters_that_are_stopped_keep_nobody_out() {
     }
 }
 
+/// The waiters' processes are never idle, because they also wait for a fair lock. They must check for stopped processes
+/// nevertheless: they do not ask again before the lease of the holder ends, which takes a minute.
+#[tokio::test]
+async fn t74_busy_waiters_pass_processes_that_are_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, LEASE * 6).await;
+    let held = client.lock("held").acquire().await.unwrap();
+    let _other = client.fair_lock("other").acquire().await.unwrap();
+    let raw = rusqlite::Connection::open(&file).unwrap();
+    raw.busy_timeout(LEASE).unwrap();
+    let begun = Instant::now();
+    let mut all = waiting("queue up while busy", 4, &file);
+    for other in &all[..2] {
+        // Inside of a write transaction a stopped process would keep everybody else from writing.
+        raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+        other.stop();
+        raw.execute_batch("ROLLBACK").unwrap();
+    }
+    held.release().await.unwrap();
+    let (waited, released) = (begun.elapsed(), Instant::now());
+    for other in &mut all[2..] {
+        assert_eq!(other.hear(), "got it");
+    }
+    let bound = LEASE + waited * 2;
+    let took = released.elapsed();
+    assert!(took < bound, "{took:?} after {waited:?}");
+}
+
 /// A process has opened the file only in part. No other process may open it, but their requests do not fail before
 /// their timeout.
 #[tokio::test]
