@@ -313,7 +313,7 @@ fn attempt(
     };
     match decision {
         Decision::Granted(..) => database.show(name),
-        Decision::Held(_) => sights::remember(database, name),
+        Decision::Held(_) => sights::remember(database, Some(name)),
         _ => {}
     }
     Ok(decision)
@@ -365,8 +365,7 @@ impl Backend for Sqlite {
         // A waiter that leaves must not be woken by a look that misses its place.
         self.waiters.leave(&ticket.name, &ticket.owner);
         let mine = ticket.clone();
-        let timebase = Timebase::new(self.clock);
-        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &timebase)))
+        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

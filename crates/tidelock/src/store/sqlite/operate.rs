@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::sqlite::connection::{Database, Durable};
-use crate::store::sqlite::timebase::Timebase;
-use crate::store::sqlite::{Sqlite, doctor, inspect, queued};
+use crate::store::sqlite::{Sqlite, doctor, inspect, queued, sights};
 use crate::store::{BoxFuture, CLIENT_INFO_TTL, ClientId, Name, Operate, Page};
 
 impl Operate for Sqlite {
@@ -40,10 +39,15 @@ impl Operate for Sqlite {
         info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
         let (client, info) = (client.clone(), info.cloned());
-        let timebase = Timebase::new(self.clock);
-        Box::pin(self.write(Durable::No, move |view| match &info {
-            Some(info) => view.announce(&client, info, CLIENT_INFO_TTL, &timebase),
-            None => view.retract(&client),
+        Box::pin(self.worker.call(move |database| {
+            let Some(info) = &info else {
+                return database.write(Durable::No, |view| view.retract(&client));
+            };
+            database.write(Durable::No, |view| {
+                view.announce(&client, info, CLIENT_INFO_TTL)
+            })?;
+            sights::remember(database, None);
+            Ok(())
         }))
     }
 

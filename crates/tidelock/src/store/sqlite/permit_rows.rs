@@ -15,9 +15,8 @@ use crate::store::Ticket;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::permit_order::{PermitTurn, decide};
-use crate::store::sqlite::queue_rows::noted;
 use crate::store::sqlite::records::LockTransaction;
-use crate::store::sqlite::rows::nanos;
+use crate::store::sqlite::rows::{nanos, note_of};
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS semaphores (
@@ -237,7 +236,7 @@ impl LockTransaction<'_> {
 
     /// Removes a holder or a waiter.
     pub(crate) fn remove_permits(&self, owner: &str) -> Result<()> {
-        self.seen.forget_note(&noted(owner));
+        self.seen.forget_note(&note_of("permits", owner));
         self.connection
             .prepare_cached("DELETE FROM permits WHERE owner = ?1")?
             .execute([owner])

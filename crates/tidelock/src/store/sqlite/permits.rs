@@ -21,7 +21,7 @@ impl Sqlite {
                 view.change_permits(which.as_str(), change)
             })?;
             if matches!(changed, PermitsChanged::IsLock) {
-                sights::remember(database, which.as_str());
+                sights::remember(database, Some(which.as_str()));
             }
             Ok(changed)
         });

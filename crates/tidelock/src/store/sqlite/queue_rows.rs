@@ -13,7 +13,7 @@ use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition, QueueLook, unconfirmed};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::records::LockTransaction;
-use crate::store::sqlite::rows::{RowOwner, nanos};
+use crate::store::sqlite::rows::{RowOwner, nanos, note_of};
 
 /// The table of the waiters, in the order of their places.
 const TABLE: &str = "
@@ -222,7 +222,7 @@ impl LockTransaction<'_> {
                 return Ok(Some(first));
             }
             self.leave_queue(&first.owner)?;
-            self.seen.forget_note(&noted(&first.owner));
+            self.seen.forget_note(&note_of("waiters", &first.owner));
         }
     }
 
@@ -330,11 +330,6 @@ fn waiter(row: &rusqlite::Row<'_>) -> Result<WaiterRow> {
         ends: row.get(2)?,
         domain: row.get(3)?,
     })
-}
-
-/// How a waiter is noted beside the tombstones, which have the owner itself.
-pub(crate) fn noted(owner: &str) -> String {
-    format!("waiter {owner}")
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl QueueTable for SqliteQueue {
 pub(crate) fn attempt(database: &mut Database, ask: &AttemptRequest) -> Result<Decision> {
     let decision = decide(database, ask)?;
     if matches!(decision, Decision::Held(_) | Decision::IsLock) {
-        sights::remember(database, ask.ticket.name.as_str());
+        sights::remember(database, Some(ask.ticket.name.as_str()));
     }
     Ok(decision)
 }

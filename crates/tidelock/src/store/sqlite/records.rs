@@ -6,9 +6,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use crate::snapshot::{ClientInfo, since_epoch};
+use crate::store::beats::ALIVE;
 use crate::store::sqlite::decision::Decision;
-use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos};
-use crate::store::sqlite::timebase::Timebase;
+use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos, note_of};
 use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Released, Renewal, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered: far longer than its request can stay in the worker queue of its
@@ -214,10 +214,10 @@ impl LockTransaction<'_> {
     }
 
     /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect. A place in a queue is given up.
-    pub(crate) fn withdraw(&self, ticket: &Ticket, timebase: &Timebase) -> Result<Released> {
+    pub(crate) fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
         self.leave_queue(ticket.owner.text())?;
         if self.seen.sweeps_tombstones(self.now.stamp) {
-            self.sweep("withdrawn", timebase)?;
+            self.sweep("withdrawn")?;
         }
         self.connection
             .prepare_cached("REPLACE INTO withdrawn (owner, ends, domain) VALUES (?1, ?2, ?3)")?
@@ -274,18 +274,17 @@ impl LockTransaction<'_> {
         client: &ClientId,
         info: &ClientInfo,
         ttl: Duration,
-        timebase: &Timebase,
     ) -> Result<()> {
-        self.sweep("clients", timebase)?;
-        self.sweep("locks", timebase)?;
+        self.sweep("clients")?;
+        self.sweep("locks")?;
         if self.has_queue()? {
-            self.sweep("waiters", timebase)?;
+            self.sweep("waiters")?;
         }
         if self.has_sides()? {
-            self.sweep("sides", timebase)?;
+            self.sweep("sides")?;
         }
         if self.has_permits()? {
-            self.sweep("permits", timebase)?;
+            self.sweep("permits")?;
         }
         self.connection
             .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
@@ -327,33 +326,28 @@ impl LockTransaction<'_> {
             .optional()
     }
 
-    /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
-    /// ended with that boot. Those of another clock are deleted after this process has seen them unchanged for as long as
-    /// they are valid. A lock row of another clock stays, as does a holder of a side or of permits: only a waiter that watches
-    /// it knows when it may be taken.
-    fn sweep(&self, table: &str, timebase: &Timebase) -> Result<()> {
+    /// Deletes expired rows. Tombstones, client details and waiters for fair locks of another clock are deleted after they
+    /// were seen unchanged for as long as they are valid. Another boot id proves nothing: a container may have one of its
+    /// own, and its processes live. A lock row of another clock stays, as does a holder of a side or of permits: only a
+    /// waiter that watches it knows when it may be taken.
+    fn sweep(&self, table: &str) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
             .prepare_cached(&format!(
                 "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
             ))?
             .execute(params![domain, stamp])?;
-        if !matches!(table, "locks" | "sides" | "permits") && !domain.starts_with("process:") {
-            self.connection
-                .prepare_cached(&format!(
-                    "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
-                ))?
-                .execute([timebase.boot()])?;
-        }
         match table {
-            "withdrawn" => self.sweep_foreign(table, "owner", WITHDRAWN_TTL),
-            "clients" => self.sweep_foreign(table, "client", CLIENT_INFO_TTL),
-            _ => self.sweep_sights(table),
+            "withdrawn" => self.sweep_foreign(table, "owner", WITHDRAWN_TTL)?,
+            "clients" => self.sweep_foreign(table, "client", CLIENT_INFO_TTL)?,
+            "waiters" => self.sweep_foreign(table, "owner", ALIVE)?,
+            _ => {}
         }
+        self.sweep_sights(table)
     }
 
-    /// Deletes the rows of other clocks that this process has seen unchanged for `valid`: their processes have ended, or
-    /// would have written them again.
+    /// Deletes the rows of other clocks that were seen unchanged for `valid`: their processes have ended, or would have
+    /// written them again.
     fn sweep_foreign(&self, table: &str, key: &str, valid: Duration) -> Result<()> {
         let all = format!(
             "SELECT {key}, ends, domain FROM {table} WHERE domain <> ?1 LIMIT {MOST_SWEPT}"
@@ -366,14 +360,14 @@ impl LockTransaction<'_> {
             })?
             .collect::<Result<_>>()?;
         for (id, ends, domain) in rows {
-            let since = self.seen.note(&id, &domain, ends, self.now.stamp);
+            let since = self.first_seen(table, &id, &domain, ends)?;
             if self.now.stamp.saturating_sub(since) >= nanos(valid) {
                 let delete =
                     format!("DELETE FROM {table} WHERE {key} = ?1 AND ends = ?2 AND domain = ?3");
                 self.connection
                     .prepare_cached(&delete)?
                     .execute(params![id, ends, domain])?;
-                self.seen.forget_note(&id);
+                self.seen.forget_note(&note_of(table, &id));
             }
         }
         Ok(())

@@ -169,6 +169,14 @@ impl ForeignRows {
     }
 }
 
+/// How a row of this table is noted: the tombstone of an owner beside its place in a queue.
+pub(crate) fn note_of(table: &str, id: &str) -> String {
+    match table {
+        "withdrawn" | "clients" => id.to_owned(),
+        _ => format!("waiter {id}"),
+    }
+}
+
 fn has(sights: &HashMap<String, ForeignRow>, key: &str, owner: &str, revision: i64) -> bool {
     let sight = sights.get(key);
     sight.is_some_and(|sight| sight.owner == owner && sight.revision == revision)

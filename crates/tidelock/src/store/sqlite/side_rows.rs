@@ -13,9 +13,8 @@ use rusqlite::{Result, params};
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::side_order::{STANDS_FOR_SIDES, entering};
-use crate::store::sqlite::queue_rows::noted;
 use crate::store::sqlite::records::{LockTransaction, millis};
-use crate::store::sqlite::rows::{Row, nanos};
+use crate::store::sqlite::rows::{Row, nanos, note_of};
 use crate::store::{LockKind, OwnerId, Ticket};
 
 /// The table of the holders and waiters, in the order of their places.
@@ -301,7 +300,7 @@ impl LockTransaction<'_> {
 
     /// Removes a holder or a waiter.
     pub(crate) fn remove_side(&self, owner: &str) -> Result<()> {
-        self.seen.forget_note(&noted(owner));
+        self.seen.forget_note(&note_of("sides", owner));
         self.connection
             .prepare_cached("DELETE FROM sides WHERE owner = ?1")?
             .execute([owner])

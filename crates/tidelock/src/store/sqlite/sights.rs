@@ -14,14 +14,13 @@ use rusqlite::{OptionalExtension, Result, params};
 
 use crate::store::sqlite::busy::be_patient_for;
 use crate::store::sqlite::connection::{Database, Durable};
-use crate::store::sqlite::queue_rows::noted;
 use crate::store::sqlite::records::LockTransaction;
-use crate::store::sqlite::rows::Row;
+use crate::store::sqlite::rows::{Row, note_of};
 
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS sights (
     kind TEXT NOT NULL,         -- the table of the row
-    id TEXT NOT NULL,           -- the name in locks, the owner in other tables
+    id TEXT NOT NULL,           -- its name in locks, its client in clients, its owner in other tables
     state TEXT NOT NULL,        -- changes with every write of the row
     since INTEGER NOT NULL,     -- first seen in this state: nanoseconds of the clock named by domain
     domain TEXT NOT NULL,
@@ -29,15 +28,15 @@ CREATE TABLE IF NOT EXISTS sights (
 ) WITHOUT ROWID;
 ";
 
-/// Bounds how long a refused attempt waits for other writers. It has its answer already.
+/// Bounds how long a refused attempt waits for other writers, as its answer is known already.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Bounds the rows that one transaction stores.
 const MOST_STORED: u32 = 100;
 
-/// Stores what a refused attempt has seen of other clocks under this name. An error is not one of the attempt: only
-/// later processes need what is stored.
-pub(crate) fn remember(database: &mut Database, name: &str) {
+/// Stores what a refused attempt has seen of other clocks under this name. Without a name: what the removal of dead
+/// processes has seen. An error is not one of the caller, because only later processes need what is stored.
+pub(crate) fn remember(database: &mut Database, name: Option<&str>) {
     if database.setting.seen.is_empty() {
         return;
     }
@@ -58,24 +57,30 @@ pub(crate) fn remember(database: &mut Database, name: &str) {
 fn id_and_state(table: &str) -> (&'static str, &'static str) {
     match table {
         "locks" => ("seen.name", "seen.owner || ' ' || seen.revision"),
+        "clients" => ("seen.client", "seen.domain || ' ' || seen.ends"),
         _ => ("seen.owner", "seen.domain || ' ' || seen.ends"),
     }
 }
 
-/// The rows of other clocks than `?2` under the name `?1` of which no sight is stored. One that is later than the time
-/// `?3` does not count: the clock was set back.
-fn without_sight(table: &str, has_sights: bool) -> String {
+/// The rows of other clocks than `?2` of which no sight is stored: those with the name `?1`, or all. A sight that is later
+/// than the time `?3` does not count: the clock was set back.
+fn without_sight(table: &str, is_named: bool, has_sights: bool) -> String {
     let (id, state) = id_and_state(table);
+    // SQLite refuses a value for a parameter that the statement does not have.
+    let which = if is_named {
+        "seen.name = ?1"
+    } else {
+        "?1 IS NULL"
+    };
     let unseen = if has_sights {
         format!(
             "NOT EXISTS (SELECT 1 FROM sights WHERE sights.kind = '{table}' AND sights.id = {id} \
              AND sights.domain = ?2 AND sights.state = {state} AND sights.since <= ?3)"
         )
     } else {
-        // SQLite refuses a value for a parameter that the statement does not have.
         "?3 IS NOT NULL".to_owned()
     };
-    format!("FROM {table} AS seen WHERE seen.name = ?1 AND seen.domain <> ?2 AND {unseen}")
+    format!("FROM {table} AS seen WHERE {which} AND seen.domain <> ?2 AND {unseen}")
 }
 
 impl LockTransaction<'_> {
@@ -85,13 +90,17 @@ impl LockTransaction<'_> {
             .exists([])
     }
 
-    /// The tables whose rows have a name and a time that may be of another clock.
-    fn tables_with_names(&self) -> Result<Vec<&'static str>> {
-        let mut tables = vec!["locks"];
+    /// The tables whose rows may be of another clock: those with names, or those from which dead processes are removed.
+    fn tables_seen(&self, is_named: bool) -> Result<Vec<&'static str>> {
+        let mut tables = if is_named {
+            vec!["locks"]
+        } else {
+            vec!["clients", "withdrawn"]
+        };
         for (exists, table) in [
             (self.has_queue()?, "waiters"),
-            (self.has_sides()?, "sides"),
-            (self.has_permits()?, "permits"),
+            (is_named && self.has_sides()?, "sides"),
+            (is_named && self.has_permits()?, "permits"),
         ] {
             if exists {
                 tables.push(table);
@@ -112,18 +121,12 @@ impl LockTransaction<'_> {
         Ok(())
     }
 
-    /// When this clock first saw the row of an owner in its current state: a row of another clock.
-    pub(crate) fn first_seen(
-        &self,
-        table: &str,
-        owner: &str,
-        domain: &str,
-        ends: i64,
-    ) -> Result<i64> {
-        let (note, mut first) = (noted(owner), self.now.stamp);
+    /// When this clock first saw a row of another one in its current state: that of an owner or of a client.
+    pub(crate) fn first_seen(&self, table: &str, id: &str, domain: &str, ends: i64) -> Result<i64> {
+        let (note, mut first) = (note_of(table, id), self.now.stamp);
         if !self.seen.has_note(&note, domain, ends) {
             let state = format!("{domain} {ends}");
-            first = self.stored_sight(table, owner, &state)?.unwrap_or(first);
+            first = self.stored_sight(table, id, &state)?.unwrap_or(first);
         }
         Ok(self.seen.note(&note, domain, ends, first))
     }
@@ -143,17 +146,18 @@ impl LockTransaction<'_> {
             .optional()
     }
 
-    /// Whether there are rows of other clocks under this name of which no sight is stored. Only reads.
-    fn has_new_sights(&self, name: &str) -> Result<bool> {
+    /// Whether there are rows of other clocks of which no sight is stored. Only reads.
+    fn has_new_sights(&self, name: Option<&str>) -> Result<bool> {
         // No other process could use the times of a clock that only this process has.
         if self.now.domain.starts_with("process:") {
             return Ok(false);
         }
         let has_sights = self.has_sights()?;
-        for table in self.tables_with_names()? {
+        for table in self.tables_seen(name.is_some())? {
+            let new = without_sight(table, name.is_some(), has_sights);
             let new = self
                 .connection
-                .prepare_cached(&format!("SELECT 1 {}", without_sight(table, has_sights)))?
+                .prepare_cached(&format!("SELECT 1 {new}"))?
                 .exists(params![name, self.now.domain, self.now.stamp])?;
             if new {
                 return Ok(true);
@@ -162,12 +166,12 @@ impl LockTransaction<'_> {
         Ok(false)
     }
 
-    /// Stores that the rows of other clocks under this name are seen now, unless it is stored that they were seen in
-    /// this state before.
-    fn store_sights(&self, name: &str) -> Result<()> {
+    /// Stores that rows of other clocks are seen now, unless it is stored that they were seen in this state before.
+    fn store_sights(&self, name: Option<&str>) -> Result<()> {
         self.connection.execute_batch(TABLE)?;
-        for table in self.tables_with_names()? {
-            let ((id, state), new) = (id_and_state(table), without_sight(table, true));
+        for table in self.tables_seen(name.is_some())? {
+            let (id, state) = id_and_state(table);
+            let new = without_sight(table, name.is_some(), true);
             self.connection
                 .prepare_cached(&format!(
                     "INSERT INTO sights (kind, id, state, since, domain) \

@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::store::LockKind;
+use crate::store::ReplicaAck;
 use crate::store::side_order::Follows;
 use crate::store::sqlite::test_file::File;
-use crate::store::sqlite::timebase::Timebase;
-use crate::store::{Clock, ReplicaAck};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -86,9 +85,8 @@ fn a_repeated_request_counts_permits_once() {
         assert_eq!(file.at(2).serve("n").unwrap(), next);
         assert_eq!(state(&file.at(2)), (1, Vec::new()));
     }
-    let timebase = Timebase::new(Clock::Boot);
     for released in [Released::Freed, Released::NotHeld] {
-        assert_eq!(file.at(3).withdraw(&waiter, &timebase).unwrap(), released);
+        assert_eq!(file.at(3).withdraw(&waiter).unwrap(), released);
         let late = ask(&file.at(3), &waiter, FairPosition::Last);
         assert!(matches!(late, Decision::Withdrawn), "{late:?}");
         assert_eq!(state(&file.at(3)), (5, Vec::new()));

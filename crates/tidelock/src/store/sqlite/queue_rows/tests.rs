@@ -1,8 +1,12 @@
 //! The queue in the rows: repeated requests, waiters that died, and counters without a next token.
 
+use std::time::SystemTime;
+
 use super::*;
+use crate::snapshot::ClientInfo;
 use crate::store::sqlite::test_file::{File, SECOND};
-use crate::store::{LockKind, Released};
+use crate::store::{CLIENT_INFO_TTL, LockKind, Released};
+use crate::types::OwnerMint;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -76,8 +80,7 @@ fn a_waiter_that_leaves_with_its_grant_passes_it_on() {
     let now = file.at(1);
     now.release(&holder).unwrap();
     now.hand_over("n").unwrap();
-    let timebase = crate::store::sqlite::timebase::Timebase::new(crate::store::Clock::Boot);
-    let freed = now.withdraw(&first, &timebase).unwrap();
+    let freed = now.withdraw(&first).unwrap();
     assert_eq!(freed, Released::Freed);
     let next = now.hand_over("n").unwrap();
     assert_eq!(next.as_deref(), Some(second.owner.text()));
@@ -141,6 +144,32 @@ fn a_waiter_of_another_clock_is_alive_for_as_long_as_its_row_changes() {
     assert!(there(1013).queue("n").unwrap().is_empty());
     assert!(there(1013).hand_over("n").unwrap().is_none());
     assert!(!there(1013).has_waiters("n").unwrap(), "they are removed");
+}
+
+/// A container may have a boot id of its own, although its processes run beside this one.
+#[test]
+fn a_waiter_with_another_boot_id_keeps_its_place_while_it_lives() {
+    let file = File::new();
+    let [_, first, second] = held(&file);
+    let (mint, info) = (
+        OwnerMint::new(),
+        ClientInfo::new("h", 1, "p", SystemTime::now()),
+    );
+    let places = |seconds: i64| -> i64 {
+        let there = file.at_clock(seconds, "there");
+        there
+            .announce(mint.client(), &info, CLIENT_INFO_TTL)
+            .unwrap();
+        let count = "SELECT count(*) FROM waiters";
+        let count = file.connection.query_row(count, [], |row| row.get(0));
+        count.unwrap()
+    };
+    assert_eq!([1000, 1005].map(places), [2, 2]);
+    file.at(5).show_alive("n", first.owner.client()).unwrap();
+    assert_eq!([1006, 1011].map(places), [2, 2]);
+    let queue = file.at(6).queue("n").unwrap();
+    assert_eq!(queue, owners([&first, &second]));
+    assert_eq!(places(1012), 0, "they have shown no life");
 }
 
 /// A lock whose lease has ended goes to the queue, whoever finds it.

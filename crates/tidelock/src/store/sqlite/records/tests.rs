@@ -1,8 +1,8 @@
 //! Rows that another program has changed, or that belong to another clock.
 
 use super::*;
+use crate::store::LockKind;
 use crate::store::sqlite::schema;
-use crate::store::{Clock, LockKind};
 use crate::types::OwnerMint;
 
 const HOUR: i64 = 3600 * 1_000_000_000;
@@ -76,7 +76,6 @@ fn a_name_that_goes_between_two_pages_hides_no_other() {
 #[test]
 fn notes_of_a_dead_process_with_a_clock_of_its_own_are_swept() {
     let (connection, seen) = (database(), ForeignRows::default());
-    let timebase = Timebase::new(Clock::Boot);
     let mint = OwnerMint::new();
     let info = ClientInfo::new("h", 1, "p", SystemTime::now());
     for (domain, client) in [("process:dead", "dead"), ("process:alive", "alive")] {
@@ -98,20 +97,45 @@ fn notes_of_a_dead_process_with_a_clock_of_its_own_are_swept() {
         // The living process announces itself again from time to time, with another end.
         let again = "UPDATE clients SET ends = ends + 1 WHERE client = 'alive'";
         connection.execute(again, []).unwrap();
-        let now = view(&connection, &seen, at, timebase.now().domain);
-        now.announce(mint.client(), &info, CLIENT_INFO_TTL, &timebase)
-            .unwrap();
-        now.withdraw(&ticket(), &timebase).unwrap();
+        let now = view(&connection, &seen, at, "here");
+        now.announce(mint.client(), &info, CLIENT_INFO_TTL).unwrap();
+        now.withdraw(&ticket()).unwrap();
         assert_eq!(rows("clients"), left, "{at}");
     }
     assert_eq!(rows("withdrawn"), 0);
 }
 
+/// A container may have a boot id of its own, although its processes run beside this one.
+#[test]
+fn notes_with_another_boot_id_stay_while_they_are_valid() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let (mint, other) = (OwnerMint::new(), OwnerMint::new());
+    let info = ClientInfo::new("h", 1, "p", SystemTime::now());
+    let ticket = |mint: &OwnerMint| Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new("n").unwrap(),
+        owner: mint.fresh(),
+    };
+    let gone = ticket(&other);
+    let there = view(&connection, &seen, 0, "boot-of-a-container+0.0");
+    there.withdraw(&gone).unwrap();
+    there
+        .announce(other.client(), &info, CLIENT_INFO_TTL)
+        .unwrap();
+    for at in [5, HOUR / 20] {
+        let now = view(&connection, &seen, at, "boot-of-the-machine+0.0");
+        now.announce(mint.client(), &info, CLIENT_INFO_TTL).unwrap();
+        now.withdraw(&ticket(&mint)).unwrap();
+        assert!(now.is_withdrawn(gone.owner.text()).unwrap(), "{at}");
+        let client = now.client(other.client().as_str()).unwrap();
+        assert!(client.is_some(), "{at}");
+    }
+}
+
 #[test]
 fn a_file_of_an_earlier_tidelock_has_no_users() {
     let (connection, seen) = (database(), ForeignRows::default());
-    let timebase = Timebase::new(Clock::Boot);
-    let (mint, here) = (OwnerMint::new(), timebase.now().domain);
+    let mint = OwnerMint::new();
     let client = mint.client();
     for (change, user) in [
         ("", Some("deploy")),
@@ -122,10 +146,9 @@ fn a_file_of_an_earlier_tidelock_has_no_users() {
         ),
     ] {
         connection.execute_batch(change).unwrap();
-        let now = view(&connection, &seen, 0, here);
+        let now = view(&connection, &seen, 0, "here");
         let info = ClientInfo::new("h", 1, "p", since_epoch(5)).run_by(Some("deploy"));
-        now.announce(client, &info, CLIENT_INFO_TTL, &timebase)
-            .unwrap();
+        now.announce(client, &info, CLIENT_INFO_TTL).unwrap();
         let info = info.run_by(user);
         assert_eq!(now.client(client.as_str()).unwrap(), Some(info), "{change}");
     }

@@ -293,8 +293,7 @@ fn a_withdrawn_side_leaves_nothing_and_lets_the_next_in() {
     enters(&file.at(0), &held);
     waits(&file.at(0), &leaves);
     waits(&file.at(0), &behind);
-    let timebase = crate::store::sqlite::timebase::Timebase::new(crate::store::Clock::Boot);
-    let freed = file.at(1).withdraw(&leaves, &timebase).unwrap();
+    let freed = file.at(1).withdraw(&leaves).unwrap();
     assert_eq!(freed, Released::NotHeld);
     assert_eq!(file.at(1).serve("n").unwrap(), owners([&behind]));
     let late = ask(&file.at(1), &leaves, FairPosition::First);

@@ -1,11 +1,15 @@
 //! Processes that end before a row of another clock does.
 
+use std::time::SystemTime;
+
 use super::*;
+use crate::snapshot::ClientInfo;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::side_order::Follows;
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::test_file::File;
-use crate::store::{LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
+use crate::store::{CLIENT_INFO_TTL, LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
+use crate::types::OwnerMint;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -24,10 +28,12 @@ fn is_granted(now: &LockTransaction<'_>, ticket: &Ticket) -> bool {
 }
 
 fn store_new(now: &LockTransaction<'_>) {
-    if now.has_new_sights("n").unwrap() {
-        now.store_sights("n").unwrap();
+    for name in [Some("n"), None] {
+        if now.has_new_sights(name).unwrap() {
+            now.store_sights(name).unwrap();
+        }
+        assert!(!now.has_new_sights(name).unwrap(), "it is stored");
     }
-    assert!(!now.has_new_sights("n").unwrap(), "it is stored");
 }
 
 /// The attempt of a process that ends after it. The next one knows only what is in the file.
@@ -74,7 +80,7 @@ fn short_processes_together_wait_for_one_lease_of_another_clock() {
             assert_eq!(granted, ends, "{kind:?} at {seconds}");
         }
         let now = file.at_clock(1060, "there");
-        for table in now.tables_with_names().unwrap() {
+        for table in now.tables_seen(true).unwrap() {
             now.sweep_sights(table).unwrap();
         }
         let left = "SELECT count(*) FROM sights";
@@ -104,6 +110,42 @@ fn dead_waiters_of_another_clock_are_passed_over_by_short_processes() {
 }
 
 #[test]
+fn what_dead_processes_of_another_clock_leave_is_removed_by_short_processes() {
+    let (mut file, _holder) = held(LockKind::Fair);
+    let (waiter, gone) = (file.ticket(LockKind::Fair), file.ticket(LockKind::Mutex));
+    file.at(0)
+        .attempt_fair(&waiter, LEASE, FairPosition::Last)
+        .unwrap();
+    file.at(0).withdraw(&gone).unwrap();
+    let (dead, own) = (OwnerMint::new(), OwnerMint::new());
+    let info = ClientInfo::new("h", 1, "p", SystemTime::UNIX_EPOCH);
+    file.at(0)
+        .announce(dead.client(), &info, CLIENT_INFO_TTL)
+        .unwrap();
+    for (seconds, left) in [
+        (1000, [1, 1, 1]),
+        (1005, [1, 1, 1]),
+        (1006, [0, 1, 1]),
+        (1299, [0, 1, 1]),
+        (1300, [0, 0, 1]),
+        (4599, [0, 0, 1]),
+        (4600, [0, 0, 0]),
+    ] {
+        let now = file.at_clock(seconds, "there");
+        now.announce(own.client(), &info, CLIENT_INFO_TTL).unwrap();
+        now.withdraw(&file.ticket(LockKind::Mutex)).unwrap();
+        let rows = ["waiters", "withdrawn", "clients"].map(|table| -> i64 {
+            let count = format!("SELECT count(*) FROM {table} WHERE domain = 'here'");
+            let count = file.connection.query_row(&count, [], |row| row.get(0));
+            count.unwrap()
+        });
+        assert_eq!(rows, left, "at {seconds}");
+        store_new(&now);
+        file.forget_what_was_seen();
+    }
+}
+
+#[test]
 fn a_sight_of_a_clock_that_was_set_back_does_not_count() {
     let (mut file, _holder) = held(LockKind::Mutex);
     let ticket = file.ticket(LockKind::Mutex);
@@ -116,7 +158,7 @@ fn a_sight_of_a_clock_that_was_set_back_does_not_count() {
 #[test]
 fn a_clock_that_only_one_process_has_stores_nothing() {
     let (file, _holder) = held(LockKind::Mutex);
-    assert!(file.at_clock(5, "there").has_new_sights("n").unwrap());
+    assert!(file.at_clock(5, "there").has_new_sights(Some("n")).unwrap());
     let own = file.at_clock(5, "process:1");
-    assert!(!own.has_new_sights("n").unwrap());
+    assert!(!own.has_new_sights(Some("n")).unwrap());
 }
