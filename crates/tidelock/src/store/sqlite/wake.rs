@@ -38,8 +38,8 @@ const AT_THE_HEAD: Duration = Duration::from_millis(100);
 /// Bounds how long an idle thread stays, so that the next waiter need not start one.
 const IDLE_THREAD_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Identifies a lock file. Several paths may lead to one file (a folder that is mounted twice); a file that does not
-/// exist yet has only its path.
+/// Identifies a lock file. Several paths may lead to one file (a folder that is mounted twice). A file that does not exist
+/// yet has only its path, and off Unix each file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     File(Id),
@@ -83,7 +83,9 @@ struct FileWatchState {
 impl FileWatch {
     /// Returns the watch of a file. The process has only one for each file.
     pub(crate) fn of(paths: &Arc<DatabasePaths>) -> Arc<Self> {
-        let key = Id::of(&paths.main).map_or_else(|| Key::Path(paths.main.clone()), Key::File);
+        // On other systems all files have one identity.
+        let id = Id::of(&paths.main).filter(|_| cfg!(unix));
+        let key = id.map_or_else(|| Key::Path(paths.main.clone()), Key::File);
         let mut watches = WATCHES.lock();
         if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
             return watch;

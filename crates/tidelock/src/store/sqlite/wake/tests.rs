@@ -38,6 +38,20 @@ async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     drop(listening);
 }
 
+/// Otherwise a release in one file would wake the waiters of another, and only one of the files would be watched.
+#[test]
+fn two_files_are_two_watches() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = |name: &str| Arc::new(DatabasePaths::of(folder.path().join(name)));
+    let (one, other) = (paths("one.db"), paths("other.db"));
+    for file in [&one, &other] {
+        std::fs::write(&file.main, "").unwrap();
+    }
+    let (one, other) = (FileWatch::of(&one), FileWatch::of(&other));
+    assert!(!Arc::ptr_eq(&one, &other));
+}
+
+#[cfg(unix)]
 #[test]
 fn two_ways_to_one_file_are_one_watch() {
     let folder = tempfile::tempdir().unwrap();
