@@ -387,6 +387,7 @@ fn a_busy_machine_excuses_waits_without_an_answer_only() {
     for (kind, excused) in kinds {
         let failed = What::Failed {
             kind: kind.to_owned(),
+            why: String::new(),
         };
         let history = story(&[(1.0, "1.1.1", What::Asked), (3.0, "1.1.1", failed)]);
         let found = all(&history, &notes, &terms());
