@@ -203,7 +203,7 @@ impl Database {
         let connection = &open.connection;
         let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
         run(begin).map_err(before)?;
-        let begun = if durable.is_some() {
+        let snapshot = if durable.is_some() {
             Ok(())
         } else {
             take_snapshot(connection)
@@ -215,7 +215,7 @@ impl Database {
             now: self.setting.timebase.now(),
             seen: &self.setting.seen,
         };
-        let result = match begun.and_then(|()| work(&view)) {
+        let result = match snapshot.and_then(|()| work(&view)) {
             Ok(value) => run("COMMIT")
                 .map(|()| value)
                 .map_err(|e| (e, TransactionStage::Commit)),
