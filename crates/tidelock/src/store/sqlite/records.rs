@@ -100,14 +100,9 @@ impl LockTransaction<'_> {
             Ok(next) => next,
             Err(value) => return Ok(Decision::NoToken(value)),
         };
-        let before = self.row(name)?;
-        if before
-            .as_ref()
-            .is_some_and(|row| row.domain != self.now.domain)
-        {
-            self.forget_sights("locks", name)?;
-        }
-        let revision = before.map_or(1, |row| row.next_revision());
+        let revision = self.row(name)?.map_or(1, |row| row.next_revision());
+        // Those of a row of this clock too: processes of other clocks have seen it.
+        self.forget_sights("locks", name)?;
         self.connection
             .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
             .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;

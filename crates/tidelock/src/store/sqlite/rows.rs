@@ -56,6 +56,12 @@ impl Row {
     pub(crate) fn next_revision(&self) -> i64 {
         self.revision.checked_add(1).unwrap_or(1)
     }
+
+    /// Tells this row from each other one of its lock. Without the token, a later grant of the same owner could look like
+    /// an earlier one.
+    fn state(&self) -> (&str, i64, Option<i64>) {
+        (self.owner.as_str(), self.revision, self.token)
+    }
 }
 
 /// The state of a lock from the viewpoint of one owner.
@@ -114,23 +120,31 @@ pub(crate) struct ForeignRows {
 struct ForeignRow {
     owner: String,
     revision: i64,
+    /// Differs between two grants of one owner, whose revisions may be equal. A note has none.
+    token: Option<i64>,
     since: i64,
+}
+
+impl ForeignRow {
+    fn is(&self, (owner, revision, token): (&str, i64, Option<i64>)) -> bool {
+        self.owner == owner && self.revision == revision && self.token == token
+    }
 }
 
 impl ForeignRows {
     /// Returns when we first saw this row in this revision. Unless we have seen it so before, that is `now`.
     pub(crate) fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
-        first(self.lock(), name, &row.owner, row.revision, now)
+        first(self.lock(), name, row.state(), now)
     }
 
     /// Whether we have seen this row in this revision before.
     pub(crate) fn has(&self, name: &str, row: &Row) -> bool {
-        has(&self.lock(), name, &row.owner, row.revision)
+        has(&self.lock(), name, row.state())
     }
 
     /// Whether we have seen this tombstone or these details with this end before.
     pub(crate) fn has_note(&self, id: &str, domain: &str, ends: i64) -> bool {
-        has(&self.notes.lock(), id, domain, ends)
+        has(&self.notes.lock(), id, (domain, ends, None))
     }
 
     /// Whether we have seen no row of another clock.
@@ -140,7 +154,7 @@ impl ForeignRows {
 
     /// Returns when we first saw this tombstone or these details with this end.
     pub(crate) fn note(&self, id: &str, domain: &str, ends: i64, now: i64) -> i64 {
-        first(self.notes.lock(), id, domain, ends, now)
+        first(self.notes.lock(), id, (domain, ends, None), now)
     }
 
     /// Whether a withdrawal removes expired tombstones now. It reads all of them, so a crowd that leaves at once must not
@@ -177,30 +191,29 @@ pub(crate) fn note_of(table: &str, id: &str) -> String {
     }
 }
 
-fn has(sights: &HashMap<String, ForeignRow>, key: &str, owner: &str, revision: i64) -> bool {
-    let sight = sights.get(key);
-    sight.is_some_and(|sight| sight.owner == owner && sight.revision == revision)
+fn has(sights: &HashMap<String, ForeignRow>, key: &str, state: (&str, i64, Option<i64>)) -> bool {
+    sights.get(key).is_some_and(|sight| sight.is(state))
 }
 
 fn first(
     mut sights: MutexGuard<'_, HashMap<String, ForeignRow>>,
     key: &str,
-    owner: &str,
-    revision: i64,
+    state: (&str, i64, Option<i64>),
     now: i64,
 ) -> i64 {
     if let Some(sight) = sights.get(key)
-        && sight.owner == owner
-        && sight.revision == revision
+        && sight.is(state)
     {
         return sight.since;
     }
     if sights.len() >= MOST_SIGHTS {
         sights.clear();
     }
+    let (owner, revision, token) = state;
     let sight = ForeignRow {
         owner: owner.to_owned(),
         revision,
+        token,
         since: now,
     };
     sights.insert(key.to_owned(), sight);
@@ -256,6 +269,17 @@ mod tests {
             assert_eq!(seen_at(0), RowOwner::Theirs(Duration::from_secs(10)));
             assert_eq!(seen_at(9), RowOwner::Theirs(Duration::from_secs(1)));
             assert_eq!(seen_at(10), RowOwner::Free);
+        }
+    }
+
+    #[test]
+    fn a_later_grant_of_the_same_owner_by_another_clock_counts_from_its_own_first_sight() {
+        let seen = ForeignRows::default();
+        let mut row = row();
+        for (seconds, token) in [(0, 1), (9, 2), (18, 3)] {
+            row.token = Some(token);
+            let owner_of_row = row.owner_of_row("n", "b:1", at(seconds, "there"), &seen);
+            assert_eq!(owner_of_row, RowOwner::Theirs(Duration::from_secs(10)));
         }
     }
 

@@ -56,7 +56,11 @@ pub(crate) fn remember(database: &mut Database, name: Option<&str>) {
 /// The expressions for the id and the state of a row `seen` of this table.
 fn id_and_state(table: &str) -> (&'static str, &'static str) {
     match table {
-        "locks" => ("seen.name", "seen.owner || ' ' || seen.revision"),
+        // The row of a later grant may have the revision of an earlier one of the same owner, but never its token.
+        "locks" => (
+            "seen.name",
+            "seen.owner || ' ' || seen.revision || ' ' || seen.token",
+        ),
         "clients" => ("seen.client", "seen.domain || ' ' || seen.ends"),
         _ => ("seen.owner", "seen.domain || ' ' || seen.ends"),
     }
@@ -114,7 +118,10 @@ impl LockTransaction<'_> {
         if row.domain == self.now.domain || self.seen.has(name, row) {
             return Ok(());
         }
-        let state = format!("{} {}", row.owner, row.revision);
+        let Some(token) = row.token else {
+            return Ok(());
+        };
+        let state = format!("{} {} {token}", row.owner, row.revision);
         if let Some(since) = self.stored_sight("locks", name, &state)? {
             self.seen.first(name, row, since);
         }

@@ -92,6 +92,23 @@ fn short_processes_together_wait_for_one_lease_of_another_clock() {
     }
 }
 
+/// Otherwise the lock would have two holders: its row is as it was when the first grant was seen, a lease ago.
+#[test]
+fn a_sight_of_an_earlier_grant_of_the_same_owner_does_not_count() {
+    let (mut file, holder) = held(LockKind::Mutex);
+    let (next, other) = (file.ticket(LockKind::Mutex), file.ticket(LockKind::Mutex));
+    assert!(!is_granted_to_a_short_process(&mut file, 1000, &other));
+    assert!(is_granted(&file.at(31), &next));
+    file.at(31).release(&next).unwrap();
+    assert!(is_granted(&file.at(40), &holder));
+    assert!(!is_granted_to_a_short_process(&mut file, 1045, &other));
+    // As written by a tidelock that keeps the stored sights.
+    let later = "UPDATE locks SET token = token + 1";
+    file.connection.execute(later, []).unwrap();
+    assert!(!is_granted_to_a_short_process(&mut file, 1080, &other));
+    assert!(is_granted_to_a_short_process(&mut file, 1110, &other));
+}
+
 #[test]
 fn dead_waiters_of_another_clock_are_passed_over_by_short_processes() {
     let (mut file, _holder) = held(LockKind::Fair);
