@@ -247,11 +247,25 @@ impl Database {
         let paths = Arc::clone(&self.setting.paths);
         self.write(durable, move |view| {
             if is_out_of_room(view, &paths)? {
-                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-                return Err(rusqlite::Error::SqliteFailure(full, None));
+                return Err(disk_full());
             }
             change(view)
         })
+    }
+
+    /// Runs a write transaction that its caller can do without. We try it once, and not while the disk is full: the room
+    /// that is left is for renewals and releases.
+    pub(crate) fn write_if_room<T>(
+        &mut self,
+        change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        self.connected()?;
+        let result = if file_system::is_full(&self.setting.paths.main) {
+            Err((disk_full(), TransactionStage::Before))
+        } else {
+            self.transaction("BEGIN IMMEDIATE", Some(Durable::No), &change)
+        };
+        self.settle(result)
     }
 
     /// Frees log space on a full disk: moves the contents of the log into the file, so that the log can be overwritten.
@@ -311,6 +325,11 @@ pub(crate) fn is_out_of_room(
     paths: &DatabasePaths,
 ) -> rusqlite::Result<bool> {
     Ok(schema::is_tight(view.connection)? && file_system::is_full(&paths.main))
+}
+
+fn disk_full() -> rusqlite::Error {
+    let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+    rusqlite::Error::SqliteFailure(full, None)
 }
 
 fn is_full(error: &rusqlite::Error) -> bool {

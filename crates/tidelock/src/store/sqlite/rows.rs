@@ -12,6 +12,10 @@ const MOST_SIGHTS: usize = 10_000;
 /// The shortest time between two withdrawals of a client that remove expired tombstones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long nothing is stored after a failure to do so. Otherwise each refused attempt would wait for a file that cannot
+/// be written.
+const STORE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// An instant, and the clock it was read on. Readings of two clocks cannot be compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now<'a> {
@@ -114,6 +118,8 @@ pub(crate) struct ForeignRows {
     notes: Mutex<HashMap<String, ForeignRow>>,
     /// When withdrawals last removed expired tombstones.
     swept: Mutex<Option<i64>>,
+    /// When we last failed to store in the file what we have seen.
+    unstored: Mutex<Option<i64>>,
 }
 
 #[derive(Debug)]
@@ -166,6 +172,21 @@ impl ForeignRows {
             *swept = Some(now);
         }
         due
+    }
+
+    /// Whether to store what we have seen now. A failure that is later than `now` does not count: the clock was
+    /// set back.
+    pub(crate) fn may_be_stored(&self, now: i64) -> bool {
+        let unstored = *self.unstored.lock();
+        unstored.is_none_or(|last| {
+            let since = now.saturating_sub(last);
+            !(0..nanos(STORE_INTERVAL)).contains(&since)
+        })
+    }
+
+    /// Notes that what we have seen could not be stored.
+    pub(crate) fn could_not_be_stored(&self, now: i64) {
+        *self.unstored.lock() = Some(now);
     }
 
     /// Forgets a tombstone or details that were deleted.

@@ -8,12 +8,13 @@
 //! The table exists from the first such attempt on. An older tidelock goes on without it, and counts from its own first
 //! look.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Result, params};
 
 use crate::store::sqlite::busy::be_patient_for;
-use crate::store::sqlite::connection::{Database, Durable};
+use crate::store::sqlite::connection::Database;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::rows::{Row, note_of};
 
@@ -31,24 +32,32 @@ CREATE TABLE IF NOT EXISTS sights (
 /// Bounds how long a refused attempt waits for other writers, as its answer is known already.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Bounds the rows that one transaction stores.
-const MOST_STORED: u32 = 100;
+/// Bounds the rows that one transaction stores, of all tables together. They fit into a few pages, so that the log does not
+/// grow much for them.
+const MOST_STORED: u32 = 20;
 
 /// Stores what a refused attempt has seen of other clocks under this name. Without a name: what the removal of dead
 /// processes has seen. An error is not one of the caller, because only later processes need what is stored.
 pub(crate) fn remember(database: &mut Database, name: Option<&str>) {
-    if database.setting.seen.is_empty() {
+    let now = database.setting.timebase.now().stamp;
+    remember_at(database, name, now);
+}
+
+fn remember_at(database: &mut Database, name: Option<&str>, now: i64) {
+    let seen = Arc::clone(&database.setting.seen);
+    if seen.is_empty() || !seen.may_be_stored(now) {
         return;
     }
     let stored = match database.read(|view| view.has_new_sights(name)) {
         Ok(false) => return,
         Ok(true) => {
             be_patient_for(PATIENCE);
-            database.grow(Durable::No, |view| view.store_sights(name))
+            database.write_if_room(|view| view.store_sights(name))
         }
         Err(error) => Err(error),
     };
     if let Err(error) = stored {
+        seen.could_not_be_stored(now);
         tracing::debug!(%error, "cannot store when a row of another clock was seen");
     }
 }
@@ -176,16 +185,21 @@ impl LockTransaction<'_> {
     /// Stores that rows of other clocks are seen now, unless it is stored that they were seen in this state before.
     fn store_sights(&self, name: Option<&str>) -> Result<()> {
         self.connection.execute_batch(TABLE)?;
+        let mut left = MOST_STORED;
         for table in self.tables_seen(name.is_some())? {
+            // A client that publishes its details removes old sights too, but there may be none.
+            self.sweep_sights(table)?;
             let (id, state) = id_and_state(table);
             let new = without_sight(table, name.is_some(), true);
-            self.connection
+            let stored = self
+                .connection
                 .prepare_cached(&format!(
                     "INSERT INTO sights (kind, id, state, since, domain) \
-                     SELECT '{table}', {id}, {state}, ?3, ?2 {new} LIMIT {MOST_STORED} \
+                     SELECT '{table}', {id}, {state}, ?3, ?2 {new} LIMIT ?4 \
                      ON CONFLICT (kind, id, domain) DO UPDATE SET state = excluded.state, since = excluded.since"
                 ))?
-                .execute(params![name, self.now.domain, self.now.stamp])?;
+                .execute(params![name, self.now.domain, self.now.stamp, left])?;
+            left = left.saturating_sub(u32::try_from(stored).unwrap_or(u32::MAX));
         }
         Ok(())
     }

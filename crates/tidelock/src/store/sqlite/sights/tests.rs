@@ -2,12 +2,18 @@
 
 use std::time::SystemTime;
 
+use rusqlite::Connection;
+
 use super::*;
 use crate::snapshot::ClientInfo;
+use crate::store::Clock;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::side_order::Follows;
+use crate::store::sqlite::connection::SharedConnectionState;
 use crate::store::sqlite::decision::Decision;
-use crate::store::sqlite::test_file::File;
+use crate::store::sqlite::files::DatabasePaths;
+use crate::store::sqlite::test_file::{File, SECOND};
+use crate::store::sqlite::timebase::Timebase;
 use crate::store::{CLIENT_INFO_TTL, LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
 use crate::types::OwnerMint;
 
@@ -34,6 +40,11 @@ fn store_new(now: &LockTransaction<'_>) {
         }
         assert!(!now.has_new_sights(name).unwrap(), "it is stored");
     }
+}
+
+fn sights_in(connection: &Connection) -> i64 {
+    let count = "SELECT count(*) FROM sights";
+    connection.query_row(count, [], |row| row.get(0)).unwrap()
 }
 
 /// The attempt of a process that ends after it. The next one knows only what is in the file.
@@ -83,12 +94,7 @@ fn short_processes_together_wait_for_one_lease_of_another_clock() {
         for table in now.tables_seen(true).unwrap() {
             now.sweep_sights(table).unwrap();
         }
-        let left = "SELECT count(*) FROM sights";
-        let left: i64 = file
-            .connection
-            .query_row(left, [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(left, 0, "{kind:?}");
+        assert_eq!(sights_in(&file.connection), 0, "{kind:?}");
     }
 }
 
@@ -178,4 +184,68 @@ fn a_clock_that_only_one_process_has_stores_nothing() {
     assert!(file.at_clock(5, "there").has_new_sights(Some("n")).unwrap());
     let own = file.at_clock(5, "process:1");
     assert!(!own.has_new_sights(Some("n")).unwrap());
+}
+
+#[test]
+fn one_transaction_stores_few_rows_and_removes_those_of_former_ones() {
+    let file = File::new();
+    for number in 0..15 {
+        let put = format!(
+            "INSERT INTO withdrawn VALUES ('w:{number}', 1, 'here'); \
+             INSERT INTO clients VALUES ('c{number}', 'h', 1, 'p', 0, 1, 'here', NULL)"
+        );
+        file.connection.execute_batch(&put).unwrap();
+    }
+    let now = file.at_clock(1000, "there");
+    now.store_sights(None).unwrap();
+    assert_eq!(sights_in(&file.connection), i64::from(MOST_STORED));
+    assert!(now.has_new_sights(None).unwrap());
+    now.store_sights(None).unwrap();
+    assert_eq!(sights_in(&file.connection), 30);
+    assert!(!now.has_new_sights(None).unwrap());
+    // Nobody publishes details, which would remove them.
+    let end = "DELETE FROM withdrawn; DELETE FROM clients WHERE client <> 'c1'; \
+         INSERT INTO withdrawn VALUES ('new', 1, 'here')";
+    file.connection.execute_batch(end).unwrap();
+    now.store_sights(None).unwrap();
+    assert_eq!(sights_in(&file.connection), 2);
+}
+
+/// Otherwise each refused attempt would wait for the other program.
+#[test]
+fn after_a_failure_nothing_is_stored_for_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+    let mut database = Database::new(SharedConnectionState {
+        paths: Arc::clone(&paths),
+        timebase: Timebase::new(Clock::Boot),
+        seen: Arc::default(),
+        shown: None,
+        alarm: Arc::default(),
+        create: true,
+    });
+    database.connected().unwrap();
+    if database
+        .setting
+        .timebase
+        .now()
+        .domain
+        .starts_with("process:")
+    {
+        eprintln!("LEFT OUT: nothing is stored on a system whose boots have no names");
+        return;
+    }
+    let other = Connection::open(&paths.main).unwrap();
+    let put = "INSERT INTO locks VALUES ('n', 'a:1', 1, 30000000000, 1, 'there', 1, 0)";
+    other.execute(put, []).unwrap();
+    let left = database.read(|view| view.held_by_other("n", "b:1"));
+    assert!(left.unwrap().is_some());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    remember_at(&mut database, Some("n"), 0);
+    other.execute_batch("ROLLBACK").unwrap();
+    for (now, stores) in [(SECOND - 1, false), (SECOND, true)] {
+        remember_at(&mut database, Some("n"), now);
+        let stored = database.read(|view| view.stored_sight("locks", "n", "a:1 1 1"));
+        assert_eq!(stored.unwrap().is_some(), stores, "at {now}");
+    }
 }
