@@ -322,6 +322,7 @@ macro_rules! conformance {
         );
         $crate::conformance!(@tests $fixture; counting_faults:
             a_close_gives_back_what_an_acquire_in_doubt_took permits_of_a_dead_holder_come_back_to_a_counting_semaphore
+            many_permits_of_dead_holders_come_back_at_once
         );
         $crate::conformance!(counting faces: $fixture);
     };

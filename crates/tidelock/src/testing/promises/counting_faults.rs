@@ -86,3 +86,40 @@ pub async fn permits_of_a_dead_holder_come_back_to_a_counting_semaphore(fixture:
     .await;
     assert_eq!(available(&slots).await, 0, "it came back once");
 }
+
+/// One request takes all permits that dead holders have left, however many they are. A store may take them back in portions.
+pub async fn many_permits_of_dead_holders_come_back_at_once(fixture: &Fixture) {
+    let name = unique("slots");
+    let (mortal, plug) = fixture.mortal(fixture.builder()).await;
+    let other = fixture.client(fixture.builder()).await;
+    let slots = other.counting_semaphore(&name);
+    assert!(slots.set_permits_if_new(1500).await.expect("answered"));
+    let patience = fixture.lease() * 10;
+    let of_the_dead = mortal.client().semaphore(&name);
+    for drains in [false, true] {
+        let mut taken = Vec::new();
+        for permits in [1000, 500] {
+            let some = of_the_dead.permits(permits).acquire().await;
+            taken.push(some.expect("there are enough"));
+        }
+        assert_eq!(available(&slots).await, 0);
+        plug.pull();
+        eventually("the leases of the dead end", patience, || async {
+            available(&slots).await == 1500
+        })
+        .await;
+        if drains {
+            assert_eq!(slots.drain().await.expect("answered"), 1500);
+        } else {
+            assert!(slots.try_acquire(1500).await.expect("answered"));
+        }
+        plug.put_back();
+        drop(taken);
+        eventually("the dead is gone", patience, || async {
+            mortal.client().is_idle()
+        })
+        .await;
+        let back = slots.release(1500).await.expect("answered");
+        assert_eq!(back, 1500, "they came back once");
+    }
+}

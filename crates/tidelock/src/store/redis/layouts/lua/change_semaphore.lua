@@ -5,10 +5,16 @@
 -- Returns {0, 1 if it was changed, number}: how many permits were taken, or how many there are now. A third number: the
 -- user is not allowed to publish the message. {7, what it is}: the key is no semaphore.
 forget(3)
-local function take_back_dead()
-  return take_back_ended(KEYS[1], permits_out(KEYS[1]), permit_time())
-end
 local what, more, back = ARGV[1], tonumber(ARGV[2]), 0
+-- Takes back as many as the request needs: for a drain all.
+local function take_back_dead()
+  local out, now, rest = permits_out(KEYS[1]), permit_time(), true
+  while rest and (what == 'drain' or number_at(KEYS[1]) < more) do
+    local ended
+    ended, rest = take_back_ended(KEYS[1], out, now)
+    back = back + ended
+  end
+end
 local known = answered(KEYS[2])
 if known and what ~= 'undo' then
   return known
@@ -28,8 +34,7 @@ else
   if free and (what == 'drain' or what == 'take' and free < more) then
     -- A semaphore with holders may share the number. Without a request of that one, nobody else would take back the permits of
     -- its holders whose lease has ended. A user of counting semaphores only may lack the rights for it.
-    local done, ended = pcall(take_back_dead)
-    back = done and ended or 0
+    pcall(take_back_dead)
     free = number_at(KEYS[1])
   end
   local number = (free or 0) + more

@@ -50,10 +50,10 @@ local function take_back(key, out, ids)
   return back
 end
 
--- Takes back the permits whose lease has ended. Returns how many they were.
+-- Takes back permits whose lease has ended, at most 1000. Returns how many they were, and whether there may be more.
 local function take_back_ended(key, out, now)
   local ended = redis.call('zrangebyscore', out, '-inf', now, 'limit', 0, 1000)
-  return take_back(key, out, ended)
+  return take_back(key, out, ended), #ended == 1000
 end
 
 -- Wakes the waiters of a semaphore, in each form that a client may listen to. As many waiters of Redisson try again as
