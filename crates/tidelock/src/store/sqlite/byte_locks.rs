@@ -96,3 +96,27 @@ impl ByteLocks {
         false
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+
+    use super::ByteLocks;
+
+    /// SQLite's locks on `-shm` belong to the process: they end when it closes any descriptor of the file.
+    #[test]
+    fn a_link_in_the_place_of_the_companion_ends_no_lock_on_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (target, link) = (path("a.db-shm"), path("a.db-lock"));
+        std::fs::write(&target, "").unwrap();
+        let others = ByteLocks::on(&target).unwrap();
+        let mut options = std::fs::File::options();
+        let sqlite = options.read(true).write(true).open(&target).unwrap();
+        fcntl_lock(&sqlite, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(others.is_taken(0));
+        std::fs::hard_link(&target, &link).unwrap();
+        ByteLocks::on(&link).unwrap_err();
+        assert!(others.is_taken(0), "the lock of this process has ended");
+    }
+}

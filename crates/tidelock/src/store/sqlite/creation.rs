@@ -153,6 +153,41 @@ pub(crate) fn make_companion(_path: &Path, _main: &Path) -> Option<Id> {
 /// Refuses a link, with an error of the kind `TooManyLinks`. Every user who may write the folder can put one there, and
 /// this process would overwrite the file that the link leads to.
 pub(crate) fn open_companion(path: &Path) -> std::io::Result<File> {
+    let file = open_after_a_look(path)?;
+    if has_one_name(&file.metadata()?) {
+        Ok(file)
+    } else {
+        Err(is_link())
+    }
+}
+
+/// We look at the file before we open it. Otherwise closing a hard link to `-shm` would drop SQLite's locks. A descriptor
+/// that can neither read nor write drops none.
+#[cfg(target_os = "linux")]
+fn open_after_a_look(path: &Path) -> std::io::Result<File> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use std::os::fd::AsRawFd;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let seen = File::from(openat(CWD, path, flags, Mode::empty())?);
+    if !has_one_name(&seen.metadata()?) {
+        return Err(is_link());
+    }
+    // This is the file that we have looked at, whatever the path leads to by now. The path is for systems without /proc,
+    // and its error is the one that people understand.
+    let again = format!("/proc/self/fd/{}", seen.as_raw_fd());
+    let opened = File::options().read(true).write(true).open(again);
+    opened.or_else(|_| open_by_path(path))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_after_a_look(path: &Path) -> std::io::Result<File> {
+    match path.symlink_metadata() {
+        Ok(meta) if !has_one_name(&meta) => Err(is_link()),
+        _ => open_by_path(path),
+    }
+}
+
+fn open_by_path(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true);
     // On Linux, `make_companion` has already created it with the right permissions.
@@ -162,14 +197,9 @@ pub(crate) fn open_companion(path: &Path) -> std::io::Result<File> {
         use std::os::unix::fs::OpenOptionsExt;
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     }
-    let file = match options.open(path) {
-        Err(_) if path.is_symlink() => return Err(is_link()),
-        opened => opened?,
-    };
-    if has_one_name(&file)? {
-        Ok(file)
-    } else {
-        Err(is_link())
+    match options.open(path) {
+        Err(_) if path.is_symlink() => Err(is_link()),
+        opened => opened,
     }
 }
 
@@ -180,15 +210,14 @@ fn is_link() -> std::io::Error {
 
 /// Whether this is a plain file without further hard links. One that was removed just now has none at all.
 #[cfg(unix)]
-fn has_one_name(file: &File) -> std::io::Result<bool> {
+fn has_one_name(meta: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let meta = file.metadata()?;
-    Ok(meta.is_file() && meta.nlink() <= 1)
+    meta.is_file() && meta.nlink() <= 1
 }
 
 #[cfg(not(unix))]
-fn has_one_name(file: &File) -> std::io::Result<bool> {
-    Ok(file.metadata()?.is_file())
+fn has_one_name(meta: &std::fs::Metadata) -> bool {
+    meta.is_file()
 }
 
 /// True if the open file is still the one at this path.
