@@ -195,6 +195,8 @@ impl OnceJob {
     async fn begin_with(&self, name: &Name, register: &MarkRegister<'_>) -> Result<Begun> {
         let now = register.now().await?;
         let slot = self.slot.at(now)?;
+        // Again for a crontab line: only now is it known how long its mark is kept.
+        self.check_run(register.kept(&slot))?;
         // We read before we acquire: most calls come late, and then cost one read and no grant.
         if let Some(seen) = register.read(&slot).await?
             && seen.mark.is_final(self.retry)

@@ -166,7 +166,7 @@ impl OnceJob {
     /// How long the store keeps the mark of a slot after its last change. Default: seven days. A slot whose mark has
     /// expired counts as one that never ran, so this must be longer than a slot lasts, and than a run takes: a longer
     /// [`max_run`](Self::max_run) is refused. The mark of a [crontab line](Slot::cron) is kept until its next time in any
-    /// case.
+    /// case, and its [`max_run`](Self::max_run) is compared with that.
     ///
     /// # Examples
     /// ```
@@ -255,16 +255,30 @@ impl OnceJob {
             options::within("max_run", limit, least)?;
         }
         let keep = self.keep;
-        let problem = match (self.slot.length(), self.max_run) {
-            (Some(length), _) if length > keep => format!(
+        if let Some(length) = self.slot.length()
+            && length > keep
+        {
+            return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
                 "a slot of {length:?} is longer than its mark is kept ({keep:?}), so the job would run twice; set keep to more"
-            ),
-            (_, Some(limit)) if limit > keep => format!(
-                "a run of {limit:?}, as max_run allows, is longer than its mark is kept ({keep:?}), so a crash would not be counted; set keep to more"
-            ),
-            _ => return Ok(()),
-        };
-        Err(Error::new(ErrorKind::InvalidOptions).because(problem))
+            )));
+        }
+        if self.slot.is_of_any_length() {
+            return Ok(());
+        }
+        self.check_run(keep)
+    }
+
+    /// Refuses a run that may outlive its mark. `kept`: how long the store keeps the mark of the slot, which is longer than
+    /// `keep` for a long slot of a crontab line.
+    fn check_run(&self, kept: Duration) -> Result<()> {
+        match self.max_run {
+            Some(limit) if limit > kept => {
+                Err(Error::new(ErrorKind::InvalidOptions).because(format!(
+                    "a run of {limit:?}, as max_run allows, is longer than its mark is kept ({kept:?}), so a crash would not be counted; set keep to more"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

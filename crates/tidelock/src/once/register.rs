@@ -122,7 +122,7 @@ impl MarkRegister<'_> {
 
     /// How long the store keeps the mark of this slot. One that expires within its slot would let the job run again. The
     /// slots of a crontab line may be of any length.
-    fn kept(&self, slot: &str) -> Duration {
+    pub(super) fn kept(&self, slot: &str) -> Duration {
         self.rule.lasts(slot).unwrap_or_default().max(self.keep)
     }
 

@@ -129,6 +129,15 @@ impl Slot {
         }
     }
 
+    /// Whether the slots may differ in length, so that only [`lasts`](Self::lasts) tells how long one is.
+    pub(super) fn is_of_any_length(&self) -> bool {
+        match &self.rule {
+            SlotRule::Every(_) | SlotRule::Id(_) => false,
+            #[cfg(feature = "cron")]
+            SlotRule::Cron { .. } => true,
+        }
+    }
+
     /// How long that slot lasts, a call that comes a little early included. `None`: only [`length`](Self::length) may tell.
     #[cfg_attr(
         not(feature = "cron"),

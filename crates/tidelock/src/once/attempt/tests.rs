@@ -67,3 +67,26 @@ async fn the_mark_of_a_later_holder_is_not_replaced() {
     let next = job.begin().await.unwrap();
     assert!(matches!(next, Begun::Done(_)), "{next:?}");
 }
+
+/// The mark of a crontab line is kept until its next time. So a run may take longer than `keep`, but not longer than the
+/// mark is kept.
+#[cfg(feature = "cron")]
+#[tokio::test]
+async fn a_run_of_a_crontab_line_is_compared_with_its_slot() {
+    use std::time::Duration;
+
+    let client = Client::connect("memory:a_run_of_a_crontab_line_is_compared_with_its_slot")
+        .await
+        .unwrap();
+    let second = Duration::from_secs(1);
+    let monthly = || {
+        let job = client.once("report").keep(second);
+        job.slot(Slot::cron("0 3 1 * *", "UTC"))
+    };
+    let ran = attempt(&monthly().max_run(second * 2)).await;
+    ran.succeed().await.unwrap();
+    let longer = second * 3600 * 24 * 40;
+    let error = monthly().max_run(longer).begin().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert!(error.to_string().contains("mark is kept"), "{error}");
+}
