@@ -6,19 +6,34 @@ use anyhow::{Result, bail};
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::Client;
+use tokio::runtime::{Builder, Runtime};
 
 const LEASE: Duration = Duration::from_secs(30);
+
+/// A server on which the user `app` may not run scripts.
+fn server() -> Result<RedisServer> {
+    RedisServer::builder()
+        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
+        .start()
+}
+
+async fn client(proxy: &Proxy) -> Result<Client> {
+    let settings = Client::builder().lease(LEASE).publish_process_info(false);
+    let url = format!("redis://app:secret@{}?locks=plain", proxy.addr());
+    Ok(settings.connect(&url).await?)
+}
+
+/// One that works only while somebody waits on it.
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
 
 /// An acquisition is kept and not polled while its transaction waits for an answer. Transactions run one at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquisition_that_is_not_polled_stops_no_other_transaction() -> Result<()> {
-    let server = RedisServer::builder()
-        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
-        .start()?;
+    let server = server()?;
     let proxy = Proxy::start(server.addr())?;
-    let settings = Client::builder().lease(LEASE).publish_process_info(false);
-    let url = format!("redis://app:secret@{}?locks=plain", proxy.addr());
-    let client = settings.connect(&url).await?;
+    let client = client(&proxy).await?;
     let watched = proxy.on(When::command("WATCH", "idle"), Then::HoldReply);
     let mut idle = Box::pin(client.lock("idle").acquire());
     tokio::select! {
@@ -29,4 +44,26 @@ async fn an_acquisition_that_is_not_polled_stops_no_other_transaction() -> Resul
     let guard = client.lock("stock").acquire_timeout(LEASE).await?;
     guard.release().await?;
     Ok(())
+}
+
+/// An acquisition is given up while its transaction waits for an answer, and its runtime is kept and not driven.
+#[test]
+fn a_runtime_that_nobody_drives_stops_no_other_transaction() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let (first, second) = (runtime()?, runtime()?);
+    let client = first.block_on(client(&proxy))?;
+    let watched = proxy.on(When::command("WATCH", "idle"), Then::HoldReply);
+    first.block_on(async {
+        tokio::select! {
+            granted = client.lock("idle").acquire() => bail!("{granted:?} without an answer"),
+            () = watched.fired() => Ok(()),
+        }
+    })?;
+    watched.release();
+    second.block_on(async {
+        let guard = client.lock("stock").acquire_timeout(LEASE).await?;
+        guard.release().await?;
+        Ok(())
+    })
 }

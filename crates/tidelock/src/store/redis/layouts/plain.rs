@@ -62,6 +62,7 @@ impl Redis {
             key: words.name,
             transaction: Arc::new(TableRun::new(table, words)),
             deadline,
+            background: &self.shared.background,
         };
         // Boxed because few requests need it.
         Box::pin(self.router.run(&job)).await

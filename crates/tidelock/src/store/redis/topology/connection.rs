@@ -92,7 +92,12 @@ impl Connection {
 
     /// A second connection to the same endpoint.
     pub(crate) fn sibling(&self) -> Self {
-        Self::new(Arc::clone(&self.0.endpoint), self.0.home.clone())
+        self.sibling_on(self.0.home.clone())
+    }
+
+    /// As [`sibling`](Self::sibling), but on that runtime.
+    pub(crate) fn sibling_on(&self, home: ConnectionRuntime) -> Self {
+        Self::new(Arc::clone(&self.0.endpoint), home)
     }
 
     pub(crate) fn timers(&self) -> &Timers {

@@ -2,7 +2,8 @@
 //! writes take effect only if no watched key has changed.
 //!
 //! WATCH affects every command on its connection. So transactions have a connection of their own, and run one at a
-//! time. Each runs in a task. Otherwise a caller that is kept and not polled would keep its turn, and stop all others.
+//! time. Each runs in a task on the steward's thread. Otherwise a caller that is kept and not polled, or whose runtime
+//! nobody drives any more, would keep its turn, and stop all others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::error::Result;
-use crate::store::BootInstant;
-use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::job::ServerJob;
 use crate::store::redis::wire::errors::{unanswered, unexpected, unsent};
 use crate::store::redis::wire::reply::{CommandResult, Reply, RequestError};
 use crate::store::redis::wire::request::Request;
+use crate::store::{Background, BootInstant};
 
 /// How often a transaction is retried because a watched key has changed.
 const MAX_TRANSACTION_RETRIES: usize = 20;
@@ -57,12 +58,14 @@ pub(crate) struct TransactionJob<'a, T> {
     pub(crate) key: &'a str,
     pub(crate) transaction: Arc<T>,
     pub(crate) deadline: BootInstant,
+    pub(crate) background: &'a Background,
 }
 
 /// A transaction in its task.
 struct TransactionRun<T> {
     transaction: Arc<T>,
     deadline: BootInstant,
+    background: Background,
 }
 
 impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
@@ -87,10 +90,11 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
         let run = TransactionRun {
             transaction: Arc::clone(&self.transaction),
             deadline: self.deadline,
+            background: self.background.clone(),
         };
         let own = connection.clone();
         let (mut answer, answered) = oneshot::channel();
-        connection.home().spawn(async move {
+        self.background.spawn(async move {
             // It ends with its caller. Otherwise it could grant a lock that nobody knows of and nobody releases.
             let result = tokio::select! {
                 biased;
@@ -99,7 +103,7 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
             };
             // An error means that the caller does not wait any more.
             let _ = answer.send(result);
-        })?;
+        });
         let until = self.deadline + ANSWER_SLACK;
         match connection.timers().until(until, answered).await {
             Some(Ok(result)) => result,
@@ -126,7 +130,9 @@ impl<T: Transaction> TransactionRun<T> {
                 "earlier transactions on this connection did not finish in time",
             ));
         };
-        let own = transactions.connection.get_or_init(|| connection.sibling());
+        let own = transactions.connection.get_or_init(|| {
+            connection.sibling_on(ConnectionRuntime::Background(self.background.clone()))
+        });
         for _ in 0..MAX_TRANSACTION_RETRIES {
             if let Some(answer) = self.run_once(own).await? {
                 return Ok(answer);
