@@ -261,11 +261,12 @@ impl OnceJob {
                 Some(seen) if seen.mark.is_exhausted(self.retry) => {
                     return Ok(Err(seen.mark.clone()));
                 }
-                // We may not have heard of our loss yet, as after a force release.
-                Some(seen) if seen.mark.token > guard.token() => {
-                    return Err(Error::lost(LostReason::Taken));
+                Some(seen) => {
+                    if seen.mark.token >= guard.token() {
+                        self.check_still_held(guard).await?;
+                    }
+                    seen.mark.attempt.saturating_add(1)
                 }
-                Some(seen) => seen.mark.attempt.saturating_add(1),
                 None => 1,
             };
             let mark = Mark {
@@ -282,15 +283,27 @@ impl OnceJob {
             if let Some(running) = register.replace(before.as_ref(), mark).await? {
                 return Ok(Ok(running));
             }
-            // A call that was dropped may have sent its mark and released its lock before us; then its mark came in between,
-            // and its token is lower. Any other mark is that of a later holder: we had lost the lock.
-            let now = register.read(&slot).await?;
-            let is_earlier = |seen: &StoredMark| seen.mark.token < guard.token();
-            if !now.as_ref().is_some_and(is_earlier) {
+            // A call that was dropped may have sent its mark and released its lock before us; then its mark came in between.
+            // The next pass tells it from the mark of a later holder. If there is none now, we had lost the lock.
+            before = register.read(&slot).await?;
+            if before.is_none() {
                 return Err(Error::lost(LostReason::Taken));
             }
-            before = now;
         }
+    }
+
+    /// Asks the store whether the lock is still held, after a mark was read whose token is not smaller than ours. Either it
+    /// is that of a later holder, and we have not heard of our loss yet, as after a force release. Or the tokens began again,
+    /// as after a flush: a mark that was read before this answer is then that of an earlier holder, and may be replaced.
+    /// Without the question no such slot would get another attempt for as long as its mark is kept.
+    async fn check_still_held(&self, guard: &FencedGuard) -> Result<()> {
+        let core = &self.lock.context.core;
+        let lease = core.settings.lease;
+        let ask = || async move {
+            let extended = guard.extend(lease).await;
+            extended.map_err(Error::without_effect)
+        };
+        core.through_outage(lease, ask).await
     }
 
     /// Acquires the lock of the job. `None`: another holder has it.

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! 1. A mark is replaced only by compare-and-set, by a holder of the lock. The marks of two attempts differ, because
-//!    each contains the fencing token of its attempt, and no holder replaces a mark with a larger token than its own. So
-//!    a holder that was declared dead cannot overwrite the mark of its successor.
+//!    each contains the fencing token and the owner of its attempt. A holder that reads a mark with a larger token than its
+//!    own asks the store whether it still holds the lock before it replaces the mark. So a holder that was declared dead
+//!    cannot overwrite the mark of its successor.
 //! 2. We write `running` before the job and `done` after it, and release the lock only after `done` is confirmed.
 //!    Otherwise the next process would find the lock free and no mark.
 //! 3. A slot is computed from the store's clock, so that processes with other clocks compute the same one.

@@ -68,6 +68,37 @@ async fn the_mark_of_a_later_holder_is_not_replaced() {
     assert!(matches!(next, Begun::Done(_)), "{next:?}");
 }
 
+/// The counter of the tokens may have begun again. A holder that has a smaller token than the mark asks the store whether
+/// it holds the lock.
+#[tokio::test]
+async fn a_mark_of_an_earlier_holder_with_a_larger_token_is_replaced() {
+    let client =
+        Client::connect("memory:a_mark_of_an_earlier_holder_with_a_larger_token_is_replaced")
+            .await
+            .unwrap();
+    let job = client.once("report").slot(Slot::id(SLOT));
+    let name = job.lock.checked_name().unwrap();
+    let register = job.register(&name).unwrap();
+    let crashed = Mark {
+        slot: SLOT.to_owned(),
+        state: MarkState::Running,
+        attempt: 1,
+        token: FencingToken::new(100),
+        owner: "another".to_owned(),
+        process: job.lock.context.core.process_info.own(),
+        started: SystemTime::UNIX_EPOCH,
+        ended: None,
+        error: None,
+    };
+    assert!(register.replace(None, crashed).await.unwrap().is_some());
+    let next = attempt(&job).await;
+    assert_eq!(next.run().attempt(), 2);
+    assert!(next.run().token() < FencingToken::new(100));
+    next.succeed().await.unwrap();
+    let last = job.begin().await.unwrap();
+    assert!(matches!(last, Begun::Done(_)), "{last:?}");
+}
+
 /// The mark of a crontab line is kept until its next time. So a run may take longer than `keep`, but not longer than the
 /// mark is kept.
 #[cfg(feature = "cron")]
