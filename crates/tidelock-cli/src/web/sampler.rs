@@ -15,7 +15,8 @@ use crate::web::timeline::Timeline;
 /// ends later.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Bounds how long a page waits for the look that it asked for. Nothing waits so long unless this process has no time.
+/// Bounds how long a page waits for the look that it asked for. A look takes longer if it is very many requests, or if this
+/// process has no time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was seen last.
@@ -61,20 +62,30 @@ impl Sampler {
         self.seen.receiver_count()
     }
 
-    /// The changes from now on, as long as it lives. The first one may be a change that was seen before.
-    pub(super) async fn follow(&self) -> watch::Receiver<Seen> {
+    /// The changes from now on, as long as it lives, and what to show until the first of them.
+    pub(super) async fn follow(&self) -> (watch::Receiver<Seen>, Seen) {
+        self.follow_within(PATIENCE).await
+    }
+
+    async fn follow_within(&self, patience: Duration) -> (watch::Receiver<Seen>, Seen) {
         let mut seen = self.seen.subscribe();
         self.wanted.notify_one();
         let before = seen.borrow().number;
         let is_new = |seen: &Seen| seen.is_newest() || seen.number != before;
-        // The sampler lives as long as its sender, so only the time can run out. Then the last picture is shown.
-        let _ = timeout(PATIENCE, seen.wait_for(is_new)).await;
-        seen
+        // The sampler lives as long as its sender, so only the time can run out.
+        let in_time = timeout(patience, seen.wait_for(is_new)).await.is_ok();
+        let mut first = seen.borrow_and_update().clone();
+        // Then the last picture may be of an hour ago, when the page was open the last time. Without a word of that it would
+        // count as the present one.
+        if !in_time && !is_new(&first) && first.trouble.is_none() {
+            first.trouble = Some("the look at it has not ended yet".into());
+        }
+        (seen, first)
     }
 
     /// Waits for a look at the store, unless the last one is recent. Returns what was seen.
     pub(super) async fn now(&self) -> Seen {
-        self.follow().await.borrow().clone()
+        self.follow().await.1
     }
 
     /// Looks again and again while there are viewers. Never ends.
@@ -193,6 +204,19 @@ mod tests {
         assert!(again.trouble.is_none());
         assert!(first.number < slow.number && slow.number < failed.number);
         assert!(failed.number < again.number);
+    }
+
+    #[tokio::test]
+    async fn a_picture_from_before_a_look_that_goes_on_is_not_of_now() {
+        let sampler = Sampler::new();
+        sampler.show(Ok(picture()), Instant::now());
+        let (tab, first) = sampler.follow_within(Duration::ZERO).await;
+        assert!(first.picture.is_some() && first.trouble.is_some());
+        // Others go on with what they have.
+        assert!(tab.borrow().trouble.is_none());
+        sampler.show(Ok(picture()), Instant::now() + Duration::from_secs(60));
+        let (_, first) = sampler.follow_within(Duration::ZERO).await;
+        assert!(first.picture.is_some() && first.trouble.is_none());
     }
 
     #[test]

@@ -199,14 +199,14 @@ fn changes(
     stream::unfold(
         (shared, data, None::<watch::Receiver<Seen>>),
         |(shared, data, followed)| async move {
-            let mut seen = match followed {
+            let (seen, now) = match followed {
                 None => shared.sampler.follow().await,
                 Some(mut seen) => {
                     seen.changed().await.ok()?;
-                    seen
+                    let now = seen.borrow_and_update().clone();
+                    (seen, now)
                 }
             };
-            let now = seen.borrow_and_update().clone();
             let event = Event::default().id(now.number.to_string()).retry(RETRY);
             let event = match data(&shared, &now) {
                 Ok(data) => event.data(data),
