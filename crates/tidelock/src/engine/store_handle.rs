@@ -91,6 +91,14 @@ impl StoreHandle {
             .heard(name, |name| self.back().lane(name), result);
     }
 
+    /// A request that only a viewer sends has ended, for this name or for all. A failure is left to the caller: nothing else
+    /// asks for that name, so the outage of its lane might never end.
+    pub(crate) fn heard_answer<T>(&self, name: &Name, result: &Result<T>) {
+        if result.is_ok() {
+            self.heard(name, result);
+        }
+    }
+
     /// The releases of this lock that this client has noticed. `None`: the store does not tell, or nobody listens.
     pub(crate) fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
         self.front().extensions().releases?.seen(name)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 
 use crate::client::Client;
+use crate::engine::lease::process_info::records;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::processes::process::Process;
@@ -112,13 +113,9 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
             processes => processes?,
         };
-        let core = self.core();
-        let shown = match core.home.store.front().extensions().awaited {
-            Some(awaited) => match core.steward.answered(awaited.awaited()).await {
-                Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
-                shown => shown?,
-            },
-            None => Vec::new(),
+        let shown = match self.shown_as_awaited().await {
+            Err(error) if error.kind() == ErrorKind::Refused => Vec::new(),
+            shown => shown?,
         };
         let mut names: BTreeMap<String, Vec<WaitingProcess>> = BTreeMap::new();
         for process in processes.iter().filter(|process| !process.is_gone()) {
@@ -150,6 +147,22 @@ impl Client {
         });
         let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
         looks.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    /// The locks for which the store itself shows waiters.
+    async fn shown_as_awaited(&self) -> Result<Vec<String>> {
+        let core = self.core();
+        let store = &core.home.store;
+        let Some(channels) = store.front().extensions().awaited else {
+            return Ok(Vec::new());
+        };
+        let name = records()?;
+        let asked = async {
+            let shown = channels.awaited().await;
+            store.heard_answer(&name, &shown);
+            shown
+        };
+        core.steward.answered(asked).await
     }
 
     /// Inspects one lock. `None`: it is none, or nobody waits any more.

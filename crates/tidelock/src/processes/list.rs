@@ -42,11 +42,16 @@ impl Client {
     pub async fn processes(&self) -> Result<Vec<Process>> {
         let core = self.core();
         core.refuse_if_closed()?;
-        let marks = core.home.store.front().extensions().need_marks()?;
+        let store = &core.home.store;
+        let marks = store.front().extensions().need_marks()?;
         let name = records()?;
         let read = async {
-            let lines = marks.history(&name, MOST).await?;
-            Ok((lines, marks.now(&name).await?))
+            let lines = marks.history(&name, MOST).await;
+            store.heard_answer(&name, &lines);
+            let lines = lines?;
+            let now = marks.now(&name).await;
+            store.heard_answer(&name, &now);
+            Ok((lines, now?))
         };
         let (lines, now) = core.steward.answered(read).await?;
         let lines = lines.iter();
@@ -87,13 +92,18 @@ impl Client {
     pub async fn watch_processes(&self) -> Result<()> {
         let core = self.core();
         core.refuse_if_closed()?;
-        let marks = core.home.store.front().extensions().need_marks()?;
+        let store = &core.home.store;
+        let marks = store.front().extensions().need_marks()?;
         let name = records()?;
         let written = async {
-            let before = marks.read(&name, WATCHERS).await?;
+            let before = marks.read(&name, WATCHERS).await;
+            store.heard_answer(&name, &before);
+            let before = before?;
             // If another one was faster, they have been asked.
             let ask = MarkChange::unacknowledged(WATCHERS, before.as_deref(), "1", WATCHED);
-            marks.replace(&name, ask).await.map(drop)
+            let asked = marks.replace(&name, ask).await;
+            store.heard_answer(&name, &asked);
+            asked.map(drop)
         };
         core.steward.answered(written).await
     }

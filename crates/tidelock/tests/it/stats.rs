@@ -367,3 +367,17 @@ async fn a_release_that_goes_on_in_the_background_is_counted_by_its_end() {
     tokio::time::sleep(SECOND * 60).await;
     assert_eq!(cleanups(), (1, 1, 1), "until the lease had ended");
 }
+
+/// A viewer asks for processes and waiters, and for no lock if there is none. The store answers it all the same.
+#[tokio::test(start_paused = true)]
+async fn the_answers_to_a_viewer_count_as_answers_of_the_store() {
+    let client = client("viewer", HandOff::default()).await;
+    let silent_for = || client.status().since_last_answer;
+    tokio::time::sleep(SECOND).await;
+    assert_ne!(silent_for(), Some(Duration::ZERO));
+    client.processes().await.unwrap();
+    assert_eq!(silent_for(), Some(Duration::ZERO));
+    tokio::time::sleep(SECOND).await;
+    client.watch_processes().await.unwrap();
+    assert_eq!(silent_for(), Some(Duration::ZERO));
+}
