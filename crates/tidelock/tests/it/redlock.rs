@@ -1,6 +1,7 @@
 //! A majority of independent stores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tidelock::store::{Backend, BoxFuture, Incarnation, ServerRuns, ready};
@@ -152,13 +153,13 @@ async fn a_round_that_fails_gives_back_what_it_got() {
     guard.expect("a majority is free").release().await.unwrap();
 }
 
-/// A store whose server has the same id as all others of this kind.
-#[derive(Debug)]
-struct SameRun;
+/// A store whose server has the same id as all others with this number of restarts.
+#[derive(Debug, Default)]
+struct SameRun(Arc<AtomicU64>);
 
 impl ServerRuns for SameRun {
     fn server_run(&self) -> BoxFuture<'_, tidelock::Result<Option<Incarnation>>> {
-        let id = "1:1800000000".into();
+        let id = format!("1:{}", self.0.load(Ordering::SeqCst)).into();
         let up = LEASE * 100;
         ready(Ok(Some(Incarnation { id, up })))
     }
@@ -179,7 +180,7 @@ async fn what_a_server_without_a_vote_has_granted_is_given_back() {
         let client = settings.connect_to(async move |env: &tidelock::store::Env| {
             let url = format!("memory:redlock of one run {number}");
             let store = tidelock::testing::open(&url, env).await?;
-            Ok(Twisted::wrap(store, SameRun))
+            Ok(Twisted::wrap(store, SameRun::default()))
         });
         clients.push(client.await.unwrap());
     }
@@ -190,24 +191,27 @@ async fn what_a_server_without_a_vote_has_granted_is_given_back() {
 }
 
 /// Two of three clients connect to one server. The first of them does not answer when the lock is acquired, and then the other
-/// server forgets it: the one server is no majority. `voted`: it has answered before.
+/// server forgets it: the one server is no majority. `voted`: it has answered before, `restarted`: but not since the server
+/// restarted.
 #[tokio::test(start_paused = true)]
 async fn one_server_with_two_addresses_keeps_no_lock_alone() {
-    for voted in [true, false] {
+    for (voted, restarted) in [(true, false), (false, false), (true, true)] {
         let (plug, mut clients) = (Plug::new(), Vec::new());
+        let restarts = Arc::<AtomicU64>::default();
         for member in 0..3 {
             let mut settings = Client::builder().lease(LEASE).response_timeout(LEASE);
             if member == 0 {
                 settings = settings.plug(&plug);
             }
-            let url = format!("memory:two addresses {voted} {}", member / 2);
+            let url = format!("memory:two addresses {voted} {restarted} {}", member / 2);
+            let run = Arc::clone(&restarts);
             let connected =
                 settings
                     .simulated_time()
                     .connect_to(async move |env: &tidelock::store::Env| {
                         let store = tidelock::testing::open(&url, env).await?;
                         Ok(if member < 2 {
-                            Twisted::wrap(store, SameRun)
+                            Twisted::wrap(store, SameRun(Arc::clone(&run)))
                         } else {
                             store
                         })
@@ -218,12 +222,14 @@ async fn one_server_with_two_addresses_keeps_no_lock_alone() {
         if voted {
             lock.acquire().await.unwrap().release().await.unwrap();
         }
+        restarts.fetch_add(u64::from(restarted), Ordering::SeqCst);
         plug.pull();
         let guard = lock.acquire().await.unwrap();
         plug.put_back();
         assert!(clients[2].lock("x").force_release().await.unwrap());
         let told = tokio::time::timeout(LEASE, guard.lost()).await;
-        assert_eq!(told.expect("a loss"), LostReason::Taken, "{voted}");
+        let told = told.expect("a loss");
+        assert_eq!(told, LostReason::Taken, "{voted} {restarted}");
     }
 }
 

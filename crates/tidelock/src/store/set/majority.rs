@@ -240,7 +240,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
         Attempt::Held(wait) => return Ok(Vote::Held(wait)),
         Attempt::Acquired(grant) => grant,
     };
-    set.members[part].note_run(&life);
+    set.note_run(part, &life);
     Ok(if quorum.restart_guard {
         by_age(set, quorum, part, grant.bond, life)
     } else {

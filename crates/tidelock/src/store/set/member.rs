@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::engine::runtime::sync::Mutex;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::set::janitor::Janitor;
 use crate::store::{Incarnation, LockKind, Name, Store, Ticket};
 
@@ -26,6 +26,8 @@ pub(crate) struct Member {
     /// Whether this member is the same lock as an earlier one: `UNKNOWN`, `APART` or `TWIN`.
     kinship: AtomicU8,
     run: Mutex<KnownRun>,
+    /// The server must be asked for its run again, because the one of another member has restarted.
+    asks_again: AtomicBool,
     pub(crate) janitor: Arc<Janitor>,
     /// A warning about this member has been logged.
     told: AtomicBool,
@@ -60,6 +62,7 @@ impl Member {
             host,
             kinship: AtomicU8::new(UNKNOWN),
             run: Mutex::new(KnownRun::Unasked),
+            asks_again: AtomicBool::new(false),
             janitor,
             told: AtomicBool::new(false),
         }
@@ -110,20 +113,37 @@ impl Member {
     }
 
     /// Records what the server has answered when it was asked for its run. What it told before stays known if it does not
-    /// tell it now. Otherwise the votes of two addresses of one server could count twice.
-    pub(crate) fn note_run(&self, answer: &Result<Option<Incarnation>>) {
+    /// tell it now. Otherwise the votes of two addresses of one server could count twice. Returns whether the server has
+    /// restarted since it was asked before.
+    pub(crate) fn note_run(&self, answer: &Result<Option<Incarnation>>) -> bool {
+        if answer.as_ref().is_err_and(Error::is_retryable) {
+            return false;
+        }
+        self.asks_again.store(false, Ordering::SeqCst);
         let mut known = self.run.lock();
         match answer {
-            Ok(Some(run)) => *known = KnownRun::Told(Arc::clone(&run.id)),
-            Err(error) if error.is_retryable() => {}
-            Ok(None) | Err(_) if matches!(*known, KnownRun::Unasked) => *known = KnownRun::Untold,
-            Ok(None) | Err(_) => {}
+            Ok(Some(run)) => {
+                let told = KnownRun::Told(Arc::clone(&run.id));
+                let before = std::mem::replace(&mut *known, told);
+                matches!(&before, KnownRun::Told(id) if *id != run.id)
+            }
+            Ok(None) | Err(_) => {
+                if matches!(*known, KnownRun::Unasked) {
+                    *known = KnownRun::Untold;
+                }
+                false
+            }
         }
     }
 
-    /// Whether the server has not been asked for its run, or has not answered.
+    /// The next renewal asks the server for its run.
+    pub(crate) fn ask_for_run_again(&self) {
+        self.asks_again.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server has not been asked for its run, has not answered, or must be asked again.
     pub(crate) fn must_be_asked_for_run(&self) -> bool {
-        matches!(*self.run.lock(), KnownRun::Unasked)
+        self.asks_again.load(Ordering::SeqCst) || matches!(*self.run.lock(), KnownRun::Unasked)
     }
 
     /// The id of the run that has answered last, if the server tells it.

@@ -103,8 +103,8 @@ async fn renew_at(
     }
 }
 
-/// Asks the server for its run, unless that is known. A member that has not answered an attempt yet may be another address
-/// of a server that has, and one server would count twice.
+/// Asks the server for its run, unless that is known. A member that has not answered an attempt yet, or not since the server
+/// of another one restarted, may be another address of that server, and one server would count twice.
 async fn learn_run(set: &Shared, side: Side, part: usize) {
     let member = &set.members[part];
     if !member.must_be_asked_for_run() {
@@ -117,7 +117,7 @@ async fn learn_run(set: &Shared, side: Side, part: usize) {
             None => Ok(None),
         }
     });
-    member.note_run(&set.bounded(call).await);
+    set.note_run(part, &set.bounded(call).await);
 }
 
 /// How many servers these members are. Those with the same run are one server under several addresses.

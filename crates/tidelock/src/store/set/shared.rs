@@ -11,7 +11,8 @@ use crate::store::set::member::Member;
 use crate::store::set::quorum::Quorum;
 use crate::store::set::wake_number;
 use crate::store::{
-    Attempt, Backend, Background, Bond, BoxFuture, Grant, Ticket, Timers, Wait, WakeChannels,
+    Attempt, Backend, Background, Bond, BoxFuture, Grant, Incarnation, Ticket, Timers, Wait,
+    WakeChannels,
 };
 
 /// Bounds from below the range of the first pause after a collision.
@@ -50,6 +51,19 @@ impl Shared {
         match side {
             Side::Front => &store.front,
             Side::Back => &store.back,
+        }
+    }
+
+    /// Records what a member has answered when it was asked for its run. After a restart the others are asked again too: one
+    /// of them may be another address of that server, and would count as a second one as long as its old run is known.
+    pub(crate) fn note_run(&self, part: usize, answer: &Result<Option<Incarnation>>) {
+        if !self.members[part].note_run(answer) {
+            return;
+        }
+        for (other, member) in self.members.iter().enumerate() {
+            if other != part {
+                member.ask_for_run_again();
+            }
         }
     }
 
