@@ -33,12 +33,14 @@ impl Etcd {
             shared: Arc::clone(&self.shared),
         };
         let (tell, told) = oneshot::channel();
+        let in_flight = self.shared.count_write();
         // In the background: otherwise a caller that leaves would leave a lease without a key, for as long as a mark is kept.
         self.shared.background.spawn(async move {
             let replaced = etcd.write_mark(&key, before.as_deref(), &after, keep, &tell);
             let replaced = replaced.await;
             // An error means that the caller has left.
             let _ = tell.send(replaced);
+            drop(in_flight);
         });
         told.await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed)))

@@ -44,13 +44,14 @@ use keys::Keys;
 use ticket_leases::TicketLeases;
 use wake::Watcher;
 
+use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::connect_once::ConnectionRuntime;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, VerifySequencers, WakeChannels, certain, ready, tls,
+    Ticket, VerifySequencers, WakeChannels, certain, tls,
 };
 use crate::types::FencingToken;
 
@@ -142,10 +143,17 @@ struct Shared {
     signals: WakeChannels,
     watcher: Arc<Watcher>,
     background: Background,
+    /// The writes in the background that a close waits for.
+    in_flight: Arc<InFlightCounter>,
     lease: Duration,
 }
 
 impl Shared {
+    /// Counts a write in the background, until it is dropped.
+    fn count_write(&self) -> InFlight<Arc<InFlightCounter>> {
+        InFlight::new(Arc::clone(&self.in_flight))
+    }
+
     fn new(keys: Keys, connection: &Arc<Connection>, env: &Env) -> Arc<Self> {
         // Signals and watcher refer to each other. The watcher is created last and filled in here; the weak reference
         // prevents a cycle that would never be freed.
@@ -166,6 +174,7 @@ impl Shared {
             signals,
             watcher,
             background: env.background.clone(),
+            in_flight: Arc::default(),
             lease: env.lease,
         })
     }
@@ -226,7 +235,13 @@ impl Backend for Etcd {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.watcher.close();
         self.connection.close();
-        ready(())
+        // The background ends after this. Otherwise a write of a caller that has left, just before the close, would leave a
+        // lease for as long as a mark is kept.
+        let endpoint = &self.connection.endpoint;
+        Box::pin(async move {
+            let written = self.shared.in_flight.none();
+            endpoint.timers.limit(endpoint.limit, written).await;
+        })
     }
 }
 

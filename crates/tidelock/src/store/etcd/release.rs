@@ -159,12 +159,14 @@ impl Etcd {
         }
         let shared = self.shared.clone();
         let connection = self.connection.clone();
+        let in_flight = shared.count_write();
         shared.background.spawn(async move {
             for id in leases {
                 if let Err(failure) = connection.revoke(id, connection.deadline()).await {
                     tracing::debug!(error = %Escaped(&failure), "a lease could not be revoked; it expires by itself");
                 }
             }
+            drop(in_flight);
         });
     }
 
