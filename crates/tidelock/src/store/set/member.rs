@@ -121,19 +121,15 @@ impl Member {
         }
         self.asks_again.store(false, Ordering::SeqCst);
         let mut known = self.run.lock();
-        match answer {
-            Ok(Some(run)) => {
-                let told = KnownRun::Told(Arc::clone(&run.id));
-                let before = std::mem::replace(&mut *known, told);
-                matches!(&before, KnownRun::Told(id) if *id != run.id)
-            }
-            Ok(None) | Err(_) => {
-                if matches!(*known, KnownRun::Unasked) {
-                    *known = KnownRun::Untold;
-                }
-                false
-            }
+        if let Ok(Some(run)) = answer {
+            let told = KnownRun::Told(Arc::clone(&run.id));
+            let before = std::mem::replace(&mut *known, told);
+            return matches!(&before, KnownRun::Told(id) if *id != run.id);
         }
+        if matches!(*known, KnownRun::Unasked) {
+            *known = KnownRun::Untold;
+        }
+        false
     }
 
     /// The next renewal asks the server for its run.
