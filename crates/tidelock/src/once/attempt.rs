@@ -258,12 +258,14 @@ impl OnceJob {
                 return Err(lost);
             }
             let attempt = match &before {
-                Some(seen) if seen.mark.is_exhausted(self.retry) => {
-                    return Ok(Err(seen.mark.clone()));
-                }
                 Some(seen) => {
-                    if seen.mark.token >= guard.token() {
+                    // Before we look at the attempts. Otherwise the last one, of a successor that runs, would count as crashed.
+                    let is_done = seen.mark.state == MarkState::Done;
+                    if !is_done && seen.mark.token >= guard.token() {
                         self.check_still_held(guard).await?;
+                    }
+                    if seen.mark.is_exhausted(self.retry) {
+                        return Ok(Err(seen.mark.clone()));
                     }
                     seen.mark.attempt.saturating_add(1)
                 }

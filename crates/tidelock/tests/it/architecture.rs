@@ -74,9 +74,17 @@ fn store_may_use(path: &str, store: &str) -> bool {
     let own = format!("store::{store}");
     match first {
         "error" | "fence" | "name" | "redis" | "snapshot" | "types" => true,
-        "engine" => ["backoff", "clock", "event", "sync", "wakers", "wakes"]
-            .iter()
-            .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),
+        "engine" => [
+            "backoff",
+            "clock",
+            "event",
+            "in_flight",
+            "sync",
+            "wakers",
+            "wakes",
+        ]
+        .iter()
+        .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),
         "store" => {
             let second = path.split("::").nth(1).unwrap_or("");
             path.starts_with(&own) || !store_names().contains(second)
