@@ -19,6 +19,10 @@ const SLOW: Duration = Duration::from_secs(2);
 /// process has no time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A picture that is older is not shown as the present one while a look goes on. A look comes at least once a minute while
+/// somebody watches, so a picture of that age is from when the page was open the last time.
+const OLD: Duration = Duration::from_secs(300);
+
 /// What was seen last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
@@ -64,10 +68,14 @@ impl Sampler {
 
     /// The changes from now on, as long as it lives, and what to show until the first of them.
     pub(super) async fn follow(&self) -> (watch::Receiver<Seen>, Seen) {
-        self.follow_within(PATIENCE).await
+        self.follow_within(PATIENCE, OLD).await
     }
 
-    async fn follow_within(&self, patience: Duration) -> (watch::Receiver<Seen>, Seen) {
+    async fn follow_within(
+        &self,
+        patience: Duration,
+        old: Duration,
+    ) -> (watch::Receiver<Seen>, Seen) {
         let mut seen = self.seen.subscribe();
         self.wanted.notify_one();
         let before = seen.borrow().number;
@@ -76,8 +84,14 @@ impl Sampler {
         let in_time = timeout(patience, seen.wait_for(is_new)).await.is_ok();
         let mut first = seen.borrow_and_update().clone();
         // Then the last picture may be of an hour ago, when the page was open the last time. Without a word of that it would
-        // count as the present one.
-        if !in_time && !is_new(&first) && first.trouble.is_none() {
+        // count as the present one. But one of a minute ago is no sign that the store is away.
+        let is_recent = |taken: &Instant| taken.elapsed() < old;
+        let recent = first
+            .picture
+            .as_ref()
+            .map(|(_, taken)| taken)
+            .is_some_and(is_recent);
+        if !in_time && !is_new(&first) && !recent && first.trouble.is_none() {
             first.trouble = Some("the look at it has not ended yet".into());
         }
         (seen, first)
@@ -210,12 +224,16 @@ mod tests {
     async fn a_picture_from_before_a_look_that_goes_on_is_not_of_now() {
         let sampler = Sampler::new();
         sampler.show(Ok(picture()), Instant::now());
-        let (tab, first) = sampler.follow_within(Duration::ZERO).await;
+        let old = Duration::ZERO;
+        let (tab, first) = sampler.follow_within(Duration::ZERO, old).await;
         assert!(first.picture.is_some() && first.trouble.is_some());
+        // A recent one is shown.
+        let (_, first) = sampler.follow_within(Duration::ZERO, OLD).await;
+        assert!(first.picture.is_some() && first.trouble.is_none());
         // Others go on with what they have.
         assert!(tab.borrow().trouble.is_none());
         sampler.show(Ok(picture()), Instant::now() + Duration::from_secs(60));
-        let (_, first) = sampler.follow_within(Duration::ZERO).await;
+        let (_, first) = sampler.follow_within(Duration::ZERO, old).await;
         assert!(first.picture.is_some() && first.trouble.is_none());
     }
 
