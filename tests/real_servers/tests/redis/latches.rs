@@ -74,6 +74,9 @@ async fn a_wait_for_a_latch_that_is_not_polled_keeps_no_other_from_asking() -> R
         ended = &mut kept => bail!("the latch is open: {ended:?}"),
         listens = listeners(&server, CHANNEL, 1) => listens?,
     }
+    // It asks once more and then sleeps. From there on it is the one that asks again after a lost message.
+    let ended = timeout(lease / 10, &mut kept).await;
+    ensure!(ended.is_err(), "the latch is open: {ended:?}");
     let other = waiting(&server, &latch).await?;
     tokio::time::sleep(lease / 10).await; // it has asked before it listens, and after that
     server.admin(&["DEL", "imported"])?;
