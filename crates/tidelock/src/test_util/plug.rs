@@ -189,8 +189,7 @@ impl PluggedStore {
     ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             self.plug.0.asked.fetch_add(1, Ordering::SeqCst);
-            self.plug.check()?;
-            request.await
+            self.read(request).await
         })
     }
 

@@ -176,8 +176,8 @@ mod cluster {
         Ok(words)
     }
 
-    /// A client that took a lost answer for a refusal would publish its releases in the plain form for ever, and a waiter that
-    /// hears the other form would not be woken.
+    /// The client must not take a lost answer for a refusal. Otherwise it would publish releases in the plain form only, and
+    /// would not wake waiters that subscribe to the sharded channel.
     #[tokio::test]
     async fn a_lost_answer_about_sharded_channels_is_asked_for_again() {
         let old = "-ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'\r\n";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::Clock;
 use crate::store::sqlite::alarm::IdleAlarm;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::entry;
@@ -45,6 +46,20 @@ pub(crate) struct SharedConnectionState {
     pub(crate) alarm: Arc<IdleAlarm>,
     /// Whether to create a missing file.
     pub(crate) create: bool,
+}
+
+impl SharedConnectionState {
+    /// Those of a connection that shares nothing with others.
+    pub(crate) fn of_one(paths: Arc<DatabasePaths>, create: bool) -> Self {
+        Self {
+            paths,
+            timebase: Timebase::new(Clock::Boot),
+            seen: Arc::default(),
+            shown: None,
+            alarm: Arc::default(),
+            create,
+        }
+    }
 }
 
 /// A connection that opens on demand, and opens again after one of its files was removed or replaced.
@@ -348,21 +363,13 @@ fn take_snapshot(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Clock;
 
     /// Otherwise a row of another clock could count as seen before it was written, and be taken before its lease ends.
     #[test]
     fn a_read_sees_no_row_that_is_written_after_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
-        let mut database = Database::new(SharedConnectionState {
-            paths: Arc::clone(&paths),
-            timebase: Timebase::new(Clock::Boot),
-            seen: Arc::default(),
-            shown: None,
-            alarm: Arc::default(),
-            create: true,
-        });
+        let mut database = Database::new(SharedConnectionState::of_one(Arc::clone(&paths), true));
         database.connected().unwrap();
         let other = Connection::open(&paths.main).unwrap();
         let put = "INSERT INTO locks VALUES ('n', 'a:1', 1, 1, 1, 'there', 1, 0)";

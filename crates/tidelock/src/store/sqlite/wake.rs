@@ -20,8 +20,7 @@ use crate::store::sqlite::connection::{Database, SharedConnectionState};
 use crate::store::sqlite::files::{DatabasePaths, Id};
 use crate::store::sqlite::queue::ProcessQueue;
 use crate::store::sqlite::queue_place::{QueueListener, QueueRank};
-use crate::store::sqlite::rows::{ForeignRows, RowOwner};
-use crate::store::sqlite::timebase::Timebase;
+use crate::store::sqlite::rows::RowOwner;
 use crate::store::{Clock, Timers, WakeChannels};
 
 /// The pause between two checks without a queue, just after a waiter began to wait: most locks are held for a short
@@ -228,14 +227,10 @@ impl FileWatch {
     }
 
     fn run(&self) {
-        let mut database = Database::new(SharedConnectionState {
-            paths: Arc::clone(&self.paths),
-            timebase: Timebase::new(Clock::Boot),
-            seen: Arc::new(ForeignRows::default()),
-            shown: None,
-            alarm: Arc::default(),
-            create: false,
-        });
+        let mut database = Database::new(SharedConnectionState::of_one(
+            Arc::clone(&self.paths),
+            false,
+        ));
         let mut known = LastLook::default();
         let mut checks = 0;
         while let Some(asked) = self.next_check(&mut database, checks) {

@@ -237,18 +237,12 @@ mod tests {
     use super::*;
     use crate::store::sqlite::connection::SharedConnectionState;
     use crate::store::sqlite::files::DatabasePaths;
-    use crate::store::sqlite::rows::ForeignRows;
-    use crate::store::sqlite::timebase::Timebase;
 
     fn worker() -> Worker {
-        let setting = SharedConnectionState {
-            paths: Arc::new(DatabasePaths::of("no such file".into())),
-            timebase: Timebase::new(Clock::Boot),
-            seen: Arc::new(ForeignRows::default()),
-            shown: None,
-            alarm: Arc::default(),
-            create: false,
-        };
+        let setting = SharedConnectionState::of_one(
+            Arc::new(DatabasePaths::of("no such file".into())),
+            false,
+        );
         let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(20));
         Worker::start(
             "test",

@@ -6,14 +6,12 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::snapshot::ClientInfo;
-use crate::store::Clock;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::side_order::Follows;
 use crate::store::sqlite::connection::SharedConnectionState;
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::files::DatabasePaths;
 use crate::store::sqlite::test_file::{File, SECOND};
-use crate::store::sqlite::timebase::Timebase;
 use crate::store::{CLIENT_INFO_TTL, LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
 use crate::types::OwnerMint;
 
@@ -216,14 +214,7 @@ fn one_transaction_stores_few_rows_and_removes_those_of_former_ones() {
 fn after_a_failure_nothing_is_stored_for_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
-    let mut database = Database::new(SharedConnectionState {
-        paths: Arc::clone(&paths),
-        timebase: Timebase::new(Clock::Boot),
-        seen: Arc::default(),
-        shown: None,
-        alarm: Arc::default(),
-        create: true,
-    });
+    let mut database = Database::new(SharedConnectionState::of_one(Arc::clone(&paths), true));
     database.connected().unwrap();
     if database
         .setting

@@ -4,14 +4,7 @@ use crate::store::sqlite::wake::*;
 async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     let folder = tempfile::tempdir().unwrap();
     let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
-    let mut database = Database::new(SharedConnectionState {
-        paths: Arc::clone(&paths),
-        timebase: Timebase::new(Clock::Boot),
-        seen: Arc::default(),
-        shown: None,
-        alarm: Arc::default(),
-        create: true,
-    });
+    let mut database = Database::new(SharedConnectionState::of_one(Arc::clone(&paths), true));
     database.version().unwrap();
     let watch = FileWatch::of(&paths);
     let signals = watch.signals(Timers::new(Clock::Boot));
