@@ -1,8 +1,9 @@
 //! One run: worker processes take locks, a fault happens, and the checkers judge the histories.
 
+mod outcome;
 mod remains;
+mod story;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,141 +20,17 @@ use crate::partitions::Seen;
 use crate::role::Role;
 use crate::store::Store;
 use crate::worker::{Library, Lie, Plan};
-use crate::world::{On, Spread, World};
+use crate::world::{Spread, World};
 
+pub(crate) use self::outcome::Outcome;
 use self::remains::{files_left, left_over, open_files};
+pub(crate) use self::story::Story;
 
 /// The bound on the time from a fault until every process is served again. Failovers are the slowest.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 
 /// The same in leases, where they are longer than usual: the processes hold the locks for parts of a lease, in turns.
 const RECOVERY_LEASES: u32 = 15;
-
-/// The fault of a run, and its permitted effects.
-#[derive(Clone, Copy)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "what is said of a story, not a state"
-)]
-pub(crate) struct Story {
-    pub(crate) name: &'static str,
-    pub(crate) act: fn(&mut Stage) -> Result<()>,
-    /// Whether the fault must lose no lock.
-    pub(crate) keeps: bool,
-    /// Whether locks change holders as quickly as without the fault.
-    pub(crate) calm: bool,
-    /// Whether the processes run on a wall clock that the story can move.
-    pub(crate) fake_clock: bool,
-    /// If not 0: the number of tasks per process that all want one lock, instead of the usual tasks.
-    pub(crate) crowd: u32,
-    pub(crate) on: On,
-    /// Whether all replicas must acknowledge a grant. Otherwise any one is enough.
-    pub(crate) all_replicas: bool,
-    /// Whether a server of a majority votes only after it has been up for a lease. The servers of a run have just started empty,
-    /// so it only delays the run, unless one of them forgets its locks later.
-    pub(crate) restart_guard: bool,
-    /// Whether the tasks that hold for long ask for a lock in short waits.
-    pub(crate) eager: bool,
-    /// The library that takes the locks. Nothing is promised of another than ours.
-    pub(crate) library: Library,
-    /// The promise that the processes break on purpose.
-    pub(crate) lie: Lie,
-}
-
-impl Story {
-    /// A story that may lose locks.
-    pub(crate) const fn new(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
-        Self {
-            name,
-            act,
-            keeps: false,
-            calm: false,
-            fake_clock: false,
-            crowd: 0,
-            on: On::Usual,
-            all_replicas: false,
-            restart_guard: false,
-            eager: false,
-            library: Library::Tidelock,
-            lie: Lie::None,
-        }
-    }
-
-    /// A story that must lose no lock.
-    pub(crate) const fn keeping(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
-        let mut story = Self::new(name, act);
-        story.keeps = true;
-        story
-    }
-
-    /// The same story on another server of the store.
-    pub(crate) const fn on(mut self, on: On) -> Self {
-        self.on = on;
-        self
-    }
-}
-
-impl fmt::Debug for Story {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-/// The result of a run.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) breaches: Vec<Breach>,
-    /// The number of faults that were made, the first ones of the run.
-    pub(crate) made: usize,
-    pub(crate) grants: usize,
-    pub(crate) losses: usize,
-    pub(crate) took: Duration,
-    pub(crate) seen: Seen,
-    /// The longest time for which a process did not run although nobody had frozen it.
-    pub(crate) stall: Duration,
-    /// The histories, kept if the run had breaches.
-    pub(crate) files: Option<PathBuf>,
-}
-
-impl Outcome {
-    /// Leaves out the breaches of which the load can be the reason, for a run on a machine that was too busy. A run that did not
-    /// begin or did not come to its end keeps its breach: otherwise a process that crashes or hangs would count as a success.
-    pub(crate) fn drop_timing(&mut self) {
-        self.breaches.retain(|breach| !breach.timing);
-        if self.breaches.is_empty()
-            && let Some(files) = self.files.take()
-        {
-            // They are only of use beside a breach. What is left of them is harmless.
-            let _ = std::fs::remove_dir_all(files);
-        }
-    }
-
-    /// At most so many breaches, and where the histories are kept, each on a line of its own.
-    pub(crate) fn details(&self, most: usize) -> String {
-        let breaches = self.breaches.iter().take(most);
-        let breaches = breaches.map(|breach| format!("\n      {breach}"));
-        let files = self.files.iter();
-        let files = files.map(|files| format!("\n      histories: {}", files.display()));
-        breaches.chain(files).collect()
-    }
-
-    /// The result of a run that did not begin.
-    pub(crate) fn broken(error: &anyhow::Error) -> Self {
-        Self {
-            breaches: vec![Breach::new(
-                Promise::Run,
-                format!("the run did not begin: {error:#}"),
-            )],
-            made: 0,
-            grants: 0,
-            losses: 0,
-            took: Duration::ZERO,
-            seen: Seen::default(),
-            stall: Duration::ZERO,
-            files: None,
-        }
-    }
-}
 
 /// The environment of a story.
 pub(crate) struct Stage<'a> {
