@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tidelock::{Client, Escaped};
+use tidelock::{Client, Credentials, Escaped};
 
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
@@ -52,6 +52,7 @@ fn default(name: &'static str, value: String) -> Setting {
 /// Removes the password from the store's URL. Returns where the password in force comes from.
 fn hide_password(settings: &mut [Setting]) -> Outcome<Option<String>> {
     let has_file = settings.iter().any(|it| it.name == "password-file");
+    let has_user = settings.iter().any(|it| it.name == "user");
     let mut from = settings
         .iter()
         .find(|it| it.name == "password-file")
@@ -62,7 +63,12 @@ fn hide_password(settings: &mut [Setting]) -> Outcome<Option<String>> {
     if let Some(store) = settings.iter_mut().find(|it| it.name == "store") {
         // In an invalid URL we cannot tell the password from the rest, so we show none. This checks it and connects to
         // nothing.
-        Client::connect_lazy(&store.value).map_err(|error| {
+        let mut client = Client::builder();
+        if has_user || from.is_some() {
+            // Then the URL may have a user without a password. The check does not look at the credentials.
+            client = client.credentials(Credentials::default());
+        }
+        client.connect_lazy(&store.value).map_err(|error| {
             let Failure { code, message } = Failure::from(error);
             let message = secret::hidden(&message, &store.value);
             Failure::new(code, format!("store from {}: {message}", store.source))

@@ -270,7 +270,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets user and password, instead of those in the URL.
+    /// Sets user and password, instead of those in the URL. A password without a user is for the user in the URL.
     ///
     /// # Examples
     /// ```no_run
@@ -286,7 +286,7 @@ impl ClientBuilder {
     }
 
     /// Sets a source of user and password that is called at every connect, for passwords that rotate while the client
-    /// runs.
+    /// runs. A password without a user is for the user in the URL.
     ///
     /// # Examples
     /// ```

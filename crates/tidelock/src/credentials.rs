@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// The user; `None` for the store's default user.
+    /// The user; `None` for the user in the URL, or else the store's default user.
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
@@ -37,7 +37,7 @@ impl Credentials {
         }
     }
 
-    /// A password for the store's default user.
+    /// A password for the user in the URL, or for the store's default user if the URL has none.
     ///
     /// # Examples
     /// ```

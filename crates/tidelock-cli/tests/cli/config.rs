@@ -196,6 +196,22 @@ fn no_secret_of_a_file_is_shown() {
     }
 }
 
+/// A store that needs a user with a password, or none, may get them from different places.
+#[test]
+fn the_user_of_the_url_may_have_its_password_elsewhere() {
+    let bench = Bench::new();
+    let settings = "store = \"memcached://app@h\"\n";
+    let (code, _, errors) = said(with_file(&bench, settings, &["config"]));
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("a user needs a password"), "{errors}");
+    let mut command = with_file(&bench, settings, &["config"]);
+    command.env("TIDELOCK_PASSWORD", SECRET);
+    let (code, shown, errors) = said(command);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(shown.contains("memcached://app@h"), "{shown}");
+    assert!(!shown.contains(SECRET), "{shown}");
+}
+
 /// The file of the user wins, setting by setting; no other folder counts, and no variable of a login shell.
 #[test]
 fn the_files_of_the_user_and_of_the_machine_are_read() {

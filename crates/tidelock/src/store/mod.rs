@@ -175,7 +175,8 @@ pub struct Env {
     pub lease: Duration,
     /// How long to wait for replicas. A store waits less if the response timeout or a lease requires it.
     pub acknowledge_within: Duration,
-    /// Returns user and password at each connect. `None`: those of the URL.
+    /// Returns user and password at each connect. A password without a user is for the user of the URL. `None`: those of the
+    /// URL.
     pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     /// PEM files for TLS.
     pub tls: TlsFiles,

@@ -145,10 +145,21 @@ impl<T: Default> UrlSyntax<T> {
         let parsed = self
             .split(text)
             .and_then(|(parts, values)| build(parts, values));
-        parsed.map_err(|UrlRefusal { kind, why }| {
-            let forms = self.forms;
-            Error::new(kind).because(format!("the store's URL cannot be used: {why} ({forms})"))
-        })
+        parsed.map_err(|refusal| self.refused(refusal))
+    }
+
+    /// Refuses a user without a password, for a store that needs both or none. Not for a client with credentials: these may
+    /// have the password.
+    pub(crate) fn check_login(&self, user: Option<&str>, password: Option<&str>) -> Result<()> {
+        if user.is_some() && password.is_none() {
+            return Err(self.refused("a user needs a password: user:password@host".into()));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, UrlRefusal { kind, why }: UrlRefusal) -> Error {
+        let forms = self.forms;
+        Error::new(kind).because(format!("the store's URL cannot be used: {why} ({forms})"))
     }
 
     fn split<'a>(&self, text: &'a str) -> UrlResult<(UrlParts<'a>, T)> {
@@ -331,15 +342,14 @@ impl UrlParts<'_> {
         self.hosts.is_empty() && self.user.is_none() && self.password.is_none()
     }
 
-    /// User and password, for a store that needs both or none.
-    pub(crate) fn login(&self) -> UrlResult<Option<(String, String)>> {
-        match (&self.user, &self.password) {
-            (None, None) => Ok(None),
-            (user, Some(password)) => {
-                Ok(Some((user.clone().unwrap_or_default(), password.clone())))
-            }
-            (Some(_), None) => Err("a user needs a password: user:password@host".into()),
-        }
+    /// User and password, for a store that needs both or none: see [`UrlSyntax::check_login`]. A password without a user is
+    /// for the user without a name.
+    pub(crate) fn login(&self) -> (Option<String>, Option<String>) {
+        let user = match (&self.user, &self.password) {
+            (None, Some(_)) => Some(String::new()),
+            (user, _) => user.clone(),
+        };
+        (user, self.password.clone())
     }
 }
 

@@ -2,6 +2,8 @@
 //! environment belongs to the whole process.
 
 use std::process::Command;
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 use tidelock::{Client, ErrorKind};
 
@@ -30,6 +32,41 @@ async fn in_a_shop() {
     let client = Client::from_env().await.unwrap();
     assert_eq!(client.lock("stock").name(), "shop:stock");
     drop(client.lock("stock").acquire().await.unwrap());
+}
+
+/// Redis, as it sends the login in plain text and before it hears anything. The other stores are tested on their servers.
+#[cfg(feature = "redis")]
+#[test]
+fn a_password_in_the_environment_is_for_the_user_of_the_url() {
+    let variables = [("TIDELOCK_PASSWORD", "secret")];
+    passes_with("environment::with_a_password", &variables);
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+#[ignore = "a_password_in_the_environment_is_for_the_user_of_the_url runs it"]
+async fn with_a_password() {
+    use tokio::io::AsyncReadExt;
+
+    const LOGIN: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$3\r\napp\r\n$6\r\nsecret\r\n";
+
+    for login in ["app", "app:old"] {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{login}@{}", server.local_addr().unwrap());
+        let settings = Client::builder().from_env().unwrap();
+        let heard = async {
+            let (mut peer, _) = server.accept().await.unwrap();
+            let mut bytes = vec![0; LOGIN.len()];
+            peer.read_exact(&mut bytes).await.unwrap();
+            bytes
+        };
+        tokio::select! {
+            connected = settings.response_timeout(Duration::from_secs(60)).connect(&url) => {
+                panic!("the server has not answered: {connected:?}")
+            }
+            bytes = heard => assert_eq!(bytes, LOGIN, "{}", String::from_utf8_lossy(&bytes)),
+        }
+    }
 }
 
 #[test]

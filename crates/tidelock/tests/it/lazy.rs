@@ -146,6 +146,24 @@ async fn an_invalid_url_is_refused_at_once() {
     }
 }
 
+/// The password may be in a variable, or in `Credentials`.
+#[cfg(all(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
+#[tokio::test]
+async fn a_user_alone_in_the_url_needs_a_password_from_elsewhere() {
+    for store in ["etcd", "memcached", "zookeeper"] {
+        let url = format!("{store}://hunter2@127.0.0.1:1");
+        let error = Client::connect_lazy(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{store}: {error}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("a user needs a password"), "{text}");
+        assert!(!text.contains("hunter2"), "it may be a password: {text}");
+        let password = tidelock::Credentials::password("secret");
+        let settings = Client::builder().credentials(password);
+        let client = settings.connect_lazy(&url).unwrap();
+        assert!(!client.status().is_connected);
+    }
+}
+
 #[test]
 fn outside_a_runtime_it_is_refused() {
     let error = Client::connect_lazy("memory:").unwrap_err();

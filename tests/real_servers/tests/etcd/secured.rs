@@ -150,6 +150,19 @@ async fn a_user_with_the_rights_of_the_page_is_let_in() {
     }
 }
 
+/// Also if the URL has a password: the one that is given wins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_without_a_user_is_for_the_user_of_the_url() {
+    let server = with_users();
+    let with = |password: &str| builder().credentials(tidelock::Credentials::password(password));
+    for login in ["locks@", "locks:hunter22@"] {
+        let client = with("hunter2").connect(&url(&server, login, "shop")).await;
+        locks(&client.unwrap()).await;
+    }
+    let right = url(&server, "locks:hunter2@", "shop");
+    fails(with("hunter22"), &right, "authentication failed").await;
+}
+
 /// Switching authentication off and on invalidates all tokens, as their expiry after five minutes does. The connections
 /// stay open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,6 +37,25 @@ async fn a_user_with_a_password_is_let_in_and_others_are_told_why_not() -> Resul
     Ok(())
 }
 
+/// Also if the URL has a password: the one that is given wins.
+#[tokio::test]
+async fn a_password_without_a_user_is_for_the_user_of_the_url() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* &* +@all")
+        .start()?;
+    let url = |login: &str| format!("redis://{login}@{}", server.addr());
+    let with = |password: &str| Client::builder().credentials(Credentials::password(password));
+    for login in ["shop", "shop:hunter2"] {
+        let client = with("secret").connect(&url(login)).await?;
+        client.lock("a").acquire().await?.release().await?;
+    }
+    let wrong = with("hunter2").connect(&url("shop:secret")).await;
+    let error = wrong.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Result<()> {
     let server = RedisServer::builder()

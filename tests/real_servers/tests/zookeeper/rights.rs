@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use testkit::servers::ZooKeeperServer;
 use testkit::workspace;
 use tidelock::once::Slot;
-use tidelock::{Client, ErrorKind, Severity};
+use tidelock::{Client, Credentials, ErrorKind, Severity};
 
 use crate::world::{client, free, ms, until_waiters};
 
@@ -47,6 +47,29 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
     free(&owner, "till").await;
     owner.close(ms(100)).await;
     assert_eq!(server.number("zk_ephemerals_count").unwrap(), 0);
+}
+
+/// ZooKeeper refuses no login, but gives a path to one user alone. The password that is given wins over that of the URL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_without_a_user_is_for_the_user_of_the_url() {
+    let server = ZooKeeperServer::start().unwrap();
+    let url = |login: &str| format!("zookeeper://{login}@{}/theirs", server.addr());
+    let owner = client(&url("owner:secret"), ms(3000)).await;
+    // The first lock creates the path. The path exists while the lock is held.
+    let held = owner.lock("kept").acquire().await.unwrap();
+    for login in ["owner", "owner:wrong"] {
+        let settings = Client::builder()
+            .lease(ms(3000))
+            .response_timeout(ms(600))
+            .publish_process_info(false)
+            .credentials(Credentials::password("secret"));
+        let same = settings.connect(&url(login)).await.unwrap();
+        assert_eq!(rights(&same).await, Severity::Good, "{login}");
+        free(&same, "till").await;
+        same.close(ms(100)).await;
+    }
+    held.release().await.unwrap();
+    owner.close(ms(100)).await;
 }
 
 /// The lines of the page, in the server's own client, make a base path of which the user has what locking needs and no

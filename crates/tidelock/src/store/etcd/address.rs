@@ -43,7 +43,7 @@ impl Address {
                 "etcds" => true,
                 _ => return Err("its scheme is neither etcd nor etcds".into()),
             };
-            let (user, password) = url.login()?.unzip();
+            let (user, password) = url.login();
             let member = |host: &UrlHost| MemberAddress {
                 host: host.host.clone(),
                 port: host.port.unwrap_or(2379),
@@ -104,7 +104,6 @@ mod tests {
             "etcd://u:hunter2@h,/p",
             "etcd://u:hunter2@h:x",
             "etcd://u:hunter2@h/p?hunter2",
-            "etcd://hunter2@h",
             "etcd://u:1/hunter2@h",
             "etcd://u:hunter2%ff@h",
         ] {

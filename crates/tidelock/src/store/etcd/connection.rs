@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::Credentials;
 use crate::error::Result;
 use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
 use crate::store::credentials::given_by;
@@ -19,9 +20,11 @@ use crate::store::{Background, BootInstant, Env, Timers, TlsFiles};
 /// Endpoint: the addresses of the members, the login, TLS and timeouts.
 pub(crate) struct Endpoint {
     pub(crate) places: Vec<MemberAddress>,
-    pub(crate) login: Option<(String, String)>,
-    /// If set, called at each connect, and replaces `login`: passwords may be rotated while the client runs.
-    pub(crate) credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    /// The user and the password of the URL.
+    pub(crate) login: Credentials,
+    /// If set, called at each connect, and replaces `login`: passwords may be rotated while the client runs. A password
+    /// without a user is for the user of `login`.
+    pub(crate) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     pub(crate) tls: TlsFiles,
     pub(crate) timers: Timers,
     pub(crate) background: Background,
@@ -32,11 +35,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(
-        places: Vec<MemberAddress>,
-        login: Option<(String, String)>,
-        env: &Env,
-    ) -> Self {
+    pub(crate) fn new(places: Vec<MemberAddress>, login: Credentials, env: &Env) -> Self {
         Self {
             places,
             login,
@@ -56,12 +55,10 @@ impl Endpoint {
         deadline: BootInstant,
     ) -> Result<LiveConnection> {
         let login = match &self.credentials {
-            Some(source) => {
-                let given = given_by(source).await?;
-                given.user.zip(given.password)
-            }
+            Some(source) => given_by(source, self.login.user.as_deref()).await?,
             None => self.login.clone(),
         };
+        let login = login.user.zip(login.password);
         let count = self.places.len();
         let first = self.next_member.load(Ordering::Relaxed);
         let mut last_error = None;

@@ -38,12 +38,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use address::Address;
+use address::{Address, SYNTAX};
 use connection::{Connection, Endpoint};
 use keys::Keys;
 use ticket_leases::TicketLeases;
 use wake::Watcher;
 
+use crate::Credentials;
 use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -87,7 +88,10 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = target(url, env)?;
     let secured = target.is_secured();
-    let login = target.user.zip(target.password);
+    let login = Credentials {
+        user: target.user,
+        password: target.password,
+    };
     let endpoint = Arc::new(Endpoint::new(target.places, login, env));
     let back = ConnectionRuntime::Background(env.background.clone());
     // Two connections: a slow caller's runtime must not delay the renewals of the steward.
@@ -108,6 +112,10 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 /// Checks the URL and the settings, without a request.
 pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
     let target = Address::parse(url)?;
+    // The credentials may have the password of the user.
+    if env.credentials.is_none() {
+        SYNTAX.check_login(target.user.as_deref(), target.password.as_deref())?;
+    }
     if !target.is_secured() && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
             "TLS certificates are set, but the URL does not use TLS; write etcds:// instead of etcd://",

@@ -311,6 +311,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::Credentials;
     use crate::store::connect_once::ConnectionRuntime;
     use crate::store::etcd::address::Address;
     use crate::store::etcd::connection::Endpoint;
@@ -326,7 +327,8 @@ mod tests {
         let url = format!("etcd://{}", mute.local_addr().unwrap());
         let places = Address::parse(&url).unwrap().places;
         let home = ConnectionRuntime::Background(background.clone());
-        let connection = Connection::new(Arc::new(Endpoint::new(places, None, &env)), home);
+        let endpoint = Arc::new(Endpoint::new(places, Credentials::default(), &env));
+        let connection = Connection::new(endpoint, home);
         let signals = WakeChannels::new(timers, |_| {});
         Arc::new_cyclic(|this| Watcher::new(Arc::new(connection), signals, this))
     }

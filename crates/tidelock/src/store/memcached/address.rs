@@ -10,8 +10,9 @@ use crate::store::url::{UrlDialect, UrlSyntax};
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// User and password, for a server that runs with `--auth-file`.
-    pub(crate) login: Option<(String, String)>,
+    /// The user, for a server that runs with `--auth-file`.
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
 }
 
 pub(crate) const SYNTAX: UrlSyntax<()> = UrlSyntax {
@@ -29,10 +30,12 @@ impl Address {
                 return Err("nothing follows the port".into());
             }
             let server = url.host()?;
+            let (user, password) = url.login();
             Ok(Self {
                 host: server.host.clone(),
                 port: server.port.unwrap_or(11211),
-                login: url.login()?,
+                user,
+                password,
             })
         })
     }
@@ -58,7 +61,8 @@ mod tests {
     fn urls_name_the_place_and_the_user() {
         let address = Address::parse("memcached://me:p%40ss@h:7").unwrap();
         assert_eq!((&*address.host, address.port), ("h", 7));
-        assert_eq!(address.login, Some(("me".to_owned(), "p@ss".to_owned())));
+        assert_eq!(address.user.as_deref(), Some("me"));
+        assert_eq!(address.password.as_deref(), Some("p@ss"));
         let address = Address::parse("memcached://[::1]").unwrap();
         assert_eq!((&*address.host, address.port), ("::1", 11211));
         assert_eq!(address.to_string(), "memcached://[::1]:11211");
@@ -71,7 +75,6 @@ mod tests {
             "memcached://",
             "memcached://h/1",
             "memcached://h?a=1",
-            "memcached://me@h",
             "memcached://me:hunter2%zz@h",
             "memcached://me:hunter2@h/path",
             "memcached://me:1?hunter2@h",

@@ -36,7 +36,8 @@ pub(crate) struct Endpoint {
     pub(crate) timers: Timers,
     /// Bounds a connect with its handshake, a write, and a request as a whole.
     pub(crate) limit: Duration,
-    /// If set, called at each connect, and replaces the login of the URL.
+    /// If set, called at each connect, and replaces the login of the URL. A password without a user is for the user of the
+    /// URL.
     pub(crate) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
 }
 
@@ -245,10 +246,11 @@ impl CommandBatch {
 impl Endpoint {
     /// The login for a new connection.
     async fn login(&self) -> Result<Option<(String, String)>> {
+        let Address { user, password, .. } = &self.address;
         let Some(source) = &self.credentials else {
-            return Ok(self.address.login.clone());
+            return Ok(user.clone().zip(password.clone()));
         };
-        let given = given_by(source).await?;
+        let given = given_by(source, user.as_deref()).await?;
         Ok(given.user.zip(given.password))
     }
 

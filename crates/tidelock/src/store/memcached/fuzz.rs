@@ -18,10 +18,9 @@ use crate::store::memcached::{errors, handshake, inspect, keys, ttl};
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
     let address = Address::parse(text)?;
     let shown = address.to_string();
-    let (user, password) = address.login.unzip();
     Ok(FuzzLogin {
-        user,
-        password,
+        user: address.user,
+        password: address.password,
         shown,
     })
 }

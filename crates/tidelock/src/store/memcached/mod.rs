@@ -31,7 +31,7 @@ use futures_util::future::join_all;
 use self::wire::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::memcached::address::Address;
+use crate::store::memcached::address::{Address, SYNTAX};
 use crate::store::memcached::connection::{Connection, Endpoint};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
@@ -97,7 +97,12 @@ pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
             "TLS certificates are set, but tidelock has no TLS for memcached; remove them",
         ));
     }
-    Address::parse(url)
+    let address = Address::parse(url)?;
+    // The credentials may have the password of the user.
+    if env.credentials.is_none() {
+        SYNTAX.check_login(address.user.as_deref(), address.password.as_deref())?;
+    }
+    Ok(address)
 }
 
 impl Backend for Memcached {

@@ -222,7 +222,10 @@ impl PoolInner {
 
     async fn login(&self) -> Result<Option<Credentials>> {
         match &self.login {
-            Some(source) => given_by(source).await.map(Some),
+            Some(source) => {
+                let given = given_by(source, self.address.user.as_deref()).await;
+                given.map(Some)
+            }
             None => Ok(None),
         }
     }

@@ -101,7 +101,8 @@ impl Address {
     async fn config(&self) -> Result<Config, RequestError> {
         let mut config = self.config.clone();
         if let Some(source) = &self.credentials {
-            let given = given_by(source).await.map_err(RequestError::Classified)?;
+            let given = given_by(source, self.config.get_user()).await;
+            let given = given.map_err(RequestError::Classified)?;
             if let Some(user) = given.user {
                 config.user(user);
             }

@@ -17,8 +17,8 @@ pub(crate) struct Address {
     pub(crate) servers: String,
     /// The parent path of all locks, without a trailing slash.
     pub(crate) base: String,
-    /// User and password.
-    pub(crate) login: Option<(String, String)>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
     /// The session timeout to request, instead of one derived from the client's lease.
     pub(crate) session_timeout: Option<Duration>,
 }
@@ -52,10 +52,12 @@ impl Address {
                 .to_string()
             };
             let servers: Vec<String> = url.hosts()?.iter().map(server).collect();
+            let (user, password) = url.login();
             Ok(Self {
                 servers: servers.join(","),
                 base: read_base(url.path)?,
-                login: url.login()?,
+                user,
+                password,
                 session_timeout,
             })
         })
@@ -103,7 +105,7 @@ impl fmt::Debug for Address {
         f.debug_struct("Address")
             .field("servers", &self.servers)
             .field("base", &self.base)
-            .field("user", &self.login.as_ref().map(|(user, _)| user))
+            .field("user", &self.user)
             .finish_non_exhaustive()
     }
 }
@@ -121,7 +123,8 @@ mod tests {
         assert_eq!(address.path("x"), "/shop/locks/x");
         let address = Address::parse("zookeeper://me:s%40cret@a?session_timeout=1500ms").unwrap();
         assert_eq!(address.base, DEFAULT_BASE);
-        assert_eq!(address.login, Some(("me".into(), "s@cret".into())));
+        assert_eq!(address.user.as_deref(), Some("me"));
+        assert_eq!(address.password.as_deref(), Some("s@cret"));
         assert_eq!(address.session_timeout, Some(Duration::from_millis(1500)));
         assert!(!format!("{address:?}").contains("s@cret"));
     }
@@ -134,7 +137,6 @@ mod tests {
             "zookeeper://a,",
             "zookeeper://a:0",
             "zookeeper://a:x",
-            "zookeeper://hunter2@a",
             "zookeeper://me:hunter2%zz@a",
             "zookeeper://me:1?hunter2@a",
             "zookeeper://me:1/hunter2@a",

@@ -269,14 +269,14 @@ impl Connection {
     /// The user name that we log in with.
     pub(crate) async fn user(&self) -> Result<Option<String>> {
         match &self.env.credentials {
-            Some(ask) => Ok(given_by(ask).await?.user),
-            None => Ok(self.address.login.as_ref().map(|(user, _)| user.clone())),
+            Some(ask) => Ok(given_by(ask, self.address.user.as_deref()).await?.user),
+            None => Ok(self.address.user.clone()),
         }
     }
 
     /// The access rights of every node that we create.
     pub(crate) fn rights(&self) -> zk::Acls<'static> {
-        if self.env.credentials.is_some() || self.address.login.is_some() {
+        if self.env.credentials.is_some() || self.address.user.is_some() {
             zk::Acls::creator_all()
         } else {
             zk::Acls::anyone_all()
@@ -414,10 +414,11 @@ impl ConnectAttempt {
     }
 
     async fn login(&self) -> Result<Option<(String, String)>> {
+        let Address { user, password, .. } = &self.address;
         let Some(ask) = &self.credentials else {
-            return Ok(self.address.login.clone());
+            return Ok(user.clone().zip(password.clone()));
         };
-        let given = given_by(ask).await?;
+        let given = given_by(ask, user.as_deref()).await?;
         let user = given.user.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOptions)
                 .because("ZooKeeper has no default user; set a user with the password")

@@ -20,10 +20,9 @@ pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
     let address = Address::parse(text)?;
     assert!(address.base.starts_with('/') && !address.base.ends_with('/'));
     let shown = format!("{address:?} {}", address.servers);
-    let (user, password) = address.login.unzip();
     Ok(FuzzLogin {
-        user,
-        password,
+        user: address.user,
+        password: address.password,
         shown,
     })
 }

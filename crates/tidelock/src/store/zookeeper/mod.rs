@@ -56,7 +56,7 @@ use futures_util::future::join_all;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::address::{Address, SYNTAX};
 use crate::store::zookeeper::connection::Connection;
 use crate::store::zookeeper::delay_node::DelaySightings;
 use crate::store::zookeeper::queue::QueueReader;
@@ -139,7 +139,12 @@ pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
             "TLS certificates are set, but tidelock has no TLS for ZooKeeper; remove them",
         ));
     }
-    Address::parse(url)
+    let address = Address::parse(url)?;
+    // The credentials may have the password of the user.
+    if env.credentials.is_none() {
+        SYNTAX.check_login(address.user.as_deref(), address.password.as_deref())?;
+    }
+    Ok(address)
 }
 
 struct ZooKeeper(Arc<Shared>);

@@ -78,7 +78,8 @@ pub(crate) struct EndpointLogin {
     pub(crate) db: i64,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// Called at each connect, instead of using `user` and `password`. `None`: those two are used.
+    /// Called at each connect. Its answer is used instead of `user` and `password`; a password without a user is for `user`.
+    /// `None`: those two are used.
     pub(crate) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     pub(crate) tls: TlsFiles,
     /// The servers are nodes of a cluster.
@@ -316,7 +317,7 @@ impl Endpoint {
     async fn login(&self) -> Result<HandshakeLogin> {
         let (user, password) = match &self.entry.credentials {
             Some(source) => {
-                let given = given_by(source).await?;
+                let given = given_by(source, self.entry.user.as_deref()).await?;
                 (given.user, given.password)
             }
             None => (self.entry.user.clone(), self.entry.password.clone()),
