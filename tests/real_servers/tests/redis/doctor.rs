@@ -70,3 +70,23 @@ async fn t27_missing_rights_are_named_and_what_cannot_be_seen_is_no_error() -> R
     );
     Ok(())
 }
+
+/// A lock needs none of them.
+#[tokio::test]
+async fn rights_that_only_semaphores_need_are_named() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* &* +@all -decrby -zcount")
+        .start()?;
+    let shop = client(&format!("redis://shop:secret@{}", server.addr())).await?;
+    let found = said(&shop, "rights: semaphores").await?;
+    assert_eq!(found.found, "refused: DECRBY, ZCOUNT");
+    assert_eq!(found.severity, Severity::Advice);
+    server.admin(&["ACL", "SETUSER", "shop", "+decrby", "+zcount"])?;
+    let found = said(&shop, "rights: semaphores").await?;
+    assert_eq!(found.severity, Severity::Good, "{found:?}");
+    eventually("nothing is left behind", Duration::from_secs(1), || {
+        Ok(server.keys()?.is_empty())
+    })
+    .await?;
+    Ok(())
+}

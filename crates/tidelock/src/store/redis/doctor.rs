@@ -7,6 +7,7 @@ pub(crate) mod latch_rights;
 pub(crate) mod plain_rights;
 pub(crate) mod read_write_rights;
 pub(crate) mod rights;
+pub(crate) mod semaphore_rights;
 pub(crate) mod topology;
 
 use std::collections::HashMap;

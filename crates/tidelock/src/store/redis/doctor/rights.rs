@@ -4,7 +4,9 @@
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
-use crate::store::redis::doctor::{allowed, fair_rights, latch_rights, read_write_rights, refused};
+use crate::store::redis::doctor::{
+    allowed, fair_rights, latch_rights, read_write_rights, refused, semaphore_rights,
+};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
@@ -74,6 +76,7 @@ pub(crate) async fn findings(
         fair_rights::finding(router, &name).await?,
         read_write_rights::finding(router, &name).await?,
         latch_rights::finding(router, &name).await?,
+        semaphore_rights::finding(router, ways, &name).await?,
         replicas(router, &counter).await?,
         operators(router, ways, &channel, &counter).await?,
     ])
