@@ -70,6 +70,22 @@ impl Plan {
         Duration::from_millis(self.lease_ms)
     }
 
+    /// How long a server of a majority may need. The story `SLOW_50` makes 100 ms of a round trip, and no lock may be lost in it.
+    fn node_timeout(&self) -> Duration {
+        self.lease() / 10
+    }
+
+    /// With a majority, the shortest that goes with the node timeout, as `RedLockBuilder::node_timeout` says. With a shorter one
+    /// and a frozen server, a wait for a lock that another process holds may end with `OutcomeUnknown`, and the check of the
+    /// waits would blame the library.
+    fn response_timeout(&self) -> Duration {
+        if self.store.len() > 1 {
+            self.node_timeout() * 8
+        } else {
+            self.lease() / 3
+        }
+    }
+
     /// Whether this is a part of a storm.
     pub(crate) fn is_storm(&self) -> bool {
         self.holders > 0
@@ -455,7 +471,7 @@ async fn connect(plan: &Plan) -> Result<Connected> {
     for store in plan.store.iter().take(count) {
         let settings = world::builder(plan.secret.clone())
             .lease(plan.lease())
-            .response_timeout(plan.lease() / 3)
+            .response_timeout(plan.response_timeout())
             .acknowledge(match (plan.lie, plan.all_replicas) {
                 (Lie::Unacknowledged, _) => ReplicaAck::Off,
                 (_, true) => ReplicaAck::All,
@@ -466,7 +482,7 @@ async fn connect(plan: &Plan) -> Result<Connected> {
     }
     let majority = if clients.len() > 1 {
         let settings = RedLock::builder(clients.clone()).restart_guard(plan.restart_guard);
-        Some(settings.node_timeout(plan.lease() / 10).build()?)
+        Some(settings.node_timeout(plan.node_timeout()).build()?)
     } else {
         None
     };
