@@ -49,8 +49,16 @@ impl StoreHealth {
     /// between are repeated, and would fill the log. `lane` runs under the lock of the outages.
     pub(crate) fn heard<T>(&self, name: &Name, lane: impl Fn(&Name) -> u64, result: &Result<T>) {
         match result {
-            Err(error) if is_silence(error) => self.failed(name, lane(name), error),
-            _ => self.answered(name, lane),
+            Err(error) if is_silence(error) => {
+                if self.failed(name, lane) {
+                    tracing::warn!(%error, "the store does not answer; the client repeats its requests");
+                }
+            }
+            _ => {
+                if let Some(lasted) = self.answered(name, lane) {
+                    tracing::warn!(?lasted, "the store answers again");
+                }
+            }
         }
     }
 
@@ -59,38 +67,36 @@ impl StoreHealth {
         self.last_answer.store(self.clock.now().0, Ordering::SeqCst);
     }
 
-    fn answered(&self, name: &Name, lane: impl Fn(&Name) -> u64) {
+    /// How long the outage lasted that this answer ends.
+    fn answered(&self, name: &Name, lane: impl Fn(&Name) -> u64) -> Option<Duration> {
         let now = self.clock.now();
         let before = self.last_answer.swap(now.0, Ordering::SeqCst);
         if self.silent_lanes.load(Ordering::SeqCst) == 0 {
-            return;
+            return None;
         }
         let mut outages = self.outages.lock();
-        let began = outages.remove(&lane(name)).map(|outage| outage.began);
+        let began = take_outages(&mut outages, lane(name), &lane);
         outages.retain(|known, outage| lane(&outage.of) == *known);
         if self.opened.is_some() && before == BootInstant::FAR.0 {
             // While the client connects, every lane fails with the connect.
             outages.clear();
         }
         self.silent_lanes.store(outages.len(), Ordering::SeqCst);
-        drop(outages);
-        if let Some(began) = began {
-            tracing::warn!(lasted = ?now.since(began), "the store answers again");
-        }
+        began.map(|began| now.since(began))
     }
 
-    fn failed(&self, name: &Name, lane: u64, error: &Error) {
+    /// Whether an outage begins with this failure.
+    fn failed(&self, name: &Name, lane: impl Fn(&Name) -> u64) -> bool {
         let mut outages = self.outages.lock();
-        let known = outages.contains_key(&lane);
-        outages.entry(lane).or_insert_with(|| Outage {
-            began: self.clock.now(),
+        let silent = lane(name);
+        let known = take_outages(&mut outages, silent, &lane);
+        let outage = Outage {
+            began: known.unwrap_or_else(|| self.clock.now()),
             of: name.clone(),
-        });
+        };
+        outages.insert(silent, outage);
         self.silent_lanes.store(outages.len(), Ordering::SeqCst);
-        drop(outages);
-        if !known {
-            tracing::warn!(%error, "the store does not answer; the client repeats its requests");
-        }
+        known.is_none()
     }
 
     /// Whether the store has answered, and no lane is silent.
@@ -109,6 +115,27 @@ impl StoreHealth {
         let at = BootInstant(self.last_answer.load(Ordering::SeqCst));
         (at != BootInstant::FAR).then(|| self.clock.now().since(at))
     }
+}
+
+/// Removes the outages of this lane. Returns when the first of them began.
+///
+/// Those count too whose lock has moved to this lane: after a failover the new node has the locks of the old one, and then the
+/// requests fail that still waited for the old one. Otherwise the same outage would be logged again as one of the new node, and
+/// the first one would never be said to have ended.
+fn take_outages(
+    outages: &mut HashMap<u64, Outage>,
+    of_lane: u64,
+    lane: impl Fn(&Name) -> u64,
+) -> Option<BootInstant> {
+    let mut first: Option<BootInstant> = None;
+    outages.retain(|known, outage| {
+        let is_of_lane = *known == of_lane || lane(&outage.of) == of_lane;
+        if is_of_lane {
+            first = Some(first.map_or(outage.began, |first| first.min(outage.began)));
+        }
+        !is_of_lane
+    });
+    first
 }
 
 /// Whether the error means that the store did not answer, or cannot serve. A store that waits until it is safe to
@@ -214,5 +241,40 @@ mod tests {
         );
         health.heard(&moved, lane, &Ok(()));
         assert!(health.is_answering(), "nobody asks the first node any more");
+    }
+
+    /// A node of a cluster has died, and another one has its slots now.
+    #[test]
+    fn an_outage_whose_locks_move_to_another_lane_begins_once_and_ends_once() {
+        let (one, two) = (Name::new("1").unwrap(), Name::new("2").unwrap());
+        let node = Cell::new(1);
+        let lane = |_: &Name| node.get();
+        for is_late in [false, true] {
+            let health = health();
+            node.set(1);
+            assert!(health.failed(&one, lane));
+            node.set(2);
+            if is_late {
+                // A request to the old node ends when the new one is known already.
+                assert!(!health.failed(&two, lane), "it is the same outage");
+            }
+            assert!(!health.is_answering());
+            assert!(health.answered(&two, lane).is_some(), "its end is told");
+            assert!(health.answered(&one, lane).is_none(), "and once");
+            assert!(health.is_answering());
+        }
+    }
+
+    #[test]
+    fn each_lane_that_fails_begins_an_outage_of_its_own() {
+        let (health, one, two) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());
+        let lane = |name: &Name| if *name == one { 1 } else { 2 };
+        assert!(health.failed(&one, lane));
+        assert!(!health.failed(&one, lane));
+        assert!(health.failed(&two, lane));
+        assert!(health.answered(&one, lane).is_some());
+        assert!(!health.is_answering());
+        assert!(health.answered(&two, lane).is_some());
+        assert!(health.is_answering());
     }
 }
