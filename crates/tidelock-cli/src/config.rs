@@ -65,7 +65,7 @@ fn hide_password(settings: &mut [Setting]) -> Outcome<Option<String>> {
         // nothing.
         let mut client = Client::builder();
         if has_user || from.is_some() {
-            // Then the URL may have a user without a password. The check does not look at the credentials.
+            // Then the URL may have a user without a password. The check asks only whether there are credentials.
             client = client.credentials(Credentials::default());
         }
         client.connect_lazy(&store.value).map_err(|error| {

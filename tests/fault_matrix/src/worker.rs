@@ -70,7 +70,7 @@ impl Plan {
         Duration::from_millis(self.lease_ms)
     }
 
-    /// How long a server of a majority may need. The story `SLOW_50` makes 100 ms of a round trip, and no lock may be lost in it.
+    /// How long a server of a majority may need. In the story `SLOW_50` a round trip takes 100 ms, and no lock may be lost.
     fn node_timeout(&self) -> Duration {
         self.lease() / 10
     }
