@@ -3,6 +3,7 @@
 
 mod losses;
 mod restarts;
+mod runs;
 mod waits;
 
 mod majority_of_three {

@@ -72,7 +72,7 @@ struct Votes {
     bonds: Vec<Option<Bond>>,
     /// Members that granted, but have not been up long enough to vote.
     young: Vec<(usize, Duration)>,
-    /// Members that granted, but are another address of a server that has its vote already.
+    /// Members that granted, but are another address of a server that has its vote already, or may be one.
     twins: Vec<usize>,
     against: Vec<(usize, Wait)>,
     failed: Vec<(usize, Error)>,
@@ -81,6 +81,8 @@ struct Votes {
 enum Vote {
     Granted(Option<Bond>),
     Young(Duration),
+    /// A grant of a server that has not told its run.
+    WithoutRun(Error),
     Held(Wait),
 }
 
@@ -112,6 +114,10 @@ impl Votes {
                     votes.bonds.push(bond);
                 }
                 Ok(Vote::Young(up)) => votes.young.push((part, up)),
+                Ok(Vote::WithoutRun(error)) => {
+                    votes.twins.push(part);
+                    votes.failed.push((part, error));
+                }
                 Ok(Vote::Held(wait)) => votes.against.push((part, wait)),
                 Err(error) => {
                     if error.outcome_unknown() {
@@ -241,10 +247,13 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
         Attempt::Acquired(grant) => grant,
     };
     set.note_run(part, &life);
-    Ok(if quorum.restart_guard {
-        by_age(set, quorum, part, grant.bond, life)
-    } else {
-        Vote::Granted(grant.bond)
+    if quorum.restart_guard {
+        return Ok(by_age(set, quorum, part, grant.bond, life));
+    }
+    Ok(match life {
+        // The run that it told before is no proof: the server may have restarted, and have told the new one by another address.
+        Err(error) if error.is_retryable() => Vote::WithoutRun(error),
+        Ok(_) | Err(_) => Vote::Granted(grant.bond),
     })
 }
 

@@ -41,9 +41,7 @@ pub(crate) async fn renew(
             }
             Err(error) => {
                 for tally in &mut tallies {
-                    let again =
-                        Error::new(error.kind()).because(error.detail().unwrap_or_default());
-                    tally.add(part, Renewed::Failed(again));
+                    tally.add(part, Renewed::Failed(again(&error)));
                 }
             }
         }
@@ -51,6 +49,11 @@ pub(crate) async fn renew(
     let each = batch.iter().zip(tallies);
     let verdicts = each.map(|(renewal, tally)| outcome(set, side, renewal, tally));
     Ok(verdicts.collect())
+}
+
+/// The same error for another lock of the batch.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind()).because(error.detail().unwrap_or_default())
 }
 
 /// The answers of the members for one lock.
@@ -97,18 +100,29 @@ async fn renew_at(
         Rule::All => call.await,
         Rule::Majority(_) => {
             let answers = set.bounded(call).await?;
-            learn_run(set, side, part).await;
-            Ok(answers)
+            let Err(error) = learn_run(set, side, part).await else {
+                return Ok(answers);
+            };
+            // The lock is held there, but perhaps by a server that another member counts already. What it told before is no
+            // proof of another one: the other member has the run after a restart. It is asked again with the next renewal.
+            let uncounted = answers.into_iter().map(|answer| match answer {
+                Renewed::Kept => Renewed::Failed(again(&error)),
+                other => other,
+            });
+            Ok(uncounted.collect())
         }
     }
 }
 
 /// Asks the server for its run, unless that is known. A member that has not answered an attempt yet, or not since the server
 /// of another one restarted, may be another address of that server, and one server would count twice.
-async fn learn_run(set: &Shared, side: Side, part: usize) {
+///
+/// # Errors
+/// It has not answered.
+async fn learn_run(set: &Shared, side: Side, part: usize) -> Result<()> {
     let member = &set.members[part];
     if !member.must_be_asked_for_run() {
-        return;
+        return Ok(());
     }
     let store = Arc::clone(set.member(part, side));
     let call = Box::pin(async move {
@@ -117,7 +131,13 @@ async fn learn_run(set: &Shared, side: Side, part: usize) {
             None => Ok(None),
         }
     });
-    set.note_run(part, &set.bounded(call).await);
+    let told = set.bounded(call).await;
+    set.note_run(part, &told);
+    match told {
+        Err(error) if error.is_retryable() => Err(error),
+        // A refusal is an answer: the server does not tell its run.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// How many servers these members are. Those with the same run are one server under several addresses.
