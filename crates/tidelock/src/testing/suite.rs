@@ -197,6 +197,7 @@ macro_rules! conformance {
         );
         $crate::conformance!(@tests $fixture; once_marks:
             a_run_that_outlives_its_mark_ends_well the_newest_mark_comes_before_one_that_is_kept_longer
+            a_mark_that_is_missing_is_not_replaced
         );
         $crate::conformance!(@tests $fixture; once_faults:
             a_run_whose_acquire_had_no_reply_is_run_once a_lost_reply_is_no_second_run

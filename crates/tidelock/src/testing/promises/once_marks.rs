@@ -1,9 +1,10 @@
-//! Promises about how long the marks of a job are kept, and in which order.
+//! Promises about the marks of a job: how long they are kept, in which order, and when one is replaced.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::once::{Once, Slot};
+use crate::store::{MarkChange, Name};
 use crate::testing::candidates::patience;
 use crate::testing::fixture::{Fixture, eventually, unique};
 
@@ -42,5 +43,28 @@ pub async fn the_newest_mark_comes_before_one_that_is_kept_longer(fixture: &Fixt
         let marks = client.once(&name).history(limit).await.expect("readable");
         let slots: Vec<_> = marks.iter().map(|mark| &*mark.slot).collect();
         assert_eq!(slots, newest);
+    }
+}
+
+/// A server that was replaced by an empty one lacks the mark that a change is to replace, so the change is refused. Otherwise an
+/// attempt of a job would begin whose lock is lost too.
+pub async fn a_mark_that_is_missing_is_not_replaced(fixture: &Fixture) {
+    let bare = fixture.bare().await;
+    let marks = bare.store.front.extensions().marks;
+    let marks = marks.expect("it keeps marks");
+    let name = Name::new(unique("report")).expect("a good name");
+    let keep = Duration::from_secs(60);
+    let change = MarkChange::unacknowledged("today", Some("attempt 1"), "attempt 2", keep);
+    let beside = MarkChange::unacknowledged("yesterday", None, "done", keep);
+    // The second time the name has the mark of another slot.
+    for has_others in [false, true] {
+        if has_others {
+            let written = marks.replace(&name, beside).await;
+            assert!(written.expect("answered"), "the slot has no mark");
+        }
+        let replaced = marks.replace(&name, change).await;
+        assert!(!replaced.expect("answered"), "others: {has_others}");
+        let seen = marks.read(&name, "today").await.expect("readable");
+        assert_eq!(seen, None, "others: {has_others}");
     }
 }
