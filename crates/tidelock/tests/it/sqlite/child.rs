@@ -243,6 +243,7 @@ fn plays_its_role() {
             "keep permits" => super::permits::keep_permits(&file, rounds, |word| say(word)).await,
             "stop" => stop(&file).await,
             "full" => super::faults::fill_the_disk(&file).await,
+            "refused on a full disk" => super::faults::be_refused_on_a_full_disk(&file).await,
             "echo" => echo(&file, rounds).await,
             "mounted twice" => super::names::lock_through_two_mounts(&file).await,
             "mounted alone" => super::names::open_a_mounted_file(&file).await,

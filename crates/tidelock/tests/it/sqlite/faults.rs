@@ -1,6 +1,6 @@
 //! File faults: T58 of the fault catalogue, and similar ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -110,10 +110,9 @@ async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_toke
     assert_eq!(whole, "ok");
 }
 
-/// Needs a small disk, so it runs in a namespace in which it may mount one.
+/// Plays this role with a file on a small disk, in a namespace in which it may mount one.
 #[cfg(target_os = "linux")]
-#[test]
-fn t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released() {
+fn on_a_small_disk(role: &str) {
     let folder = tempfile::tempdir().unwrap();
     let own = ["--user", "--map-root-user", "--mount"];
     let able = std::process::Command::new("unshare")
@@ -133,7 +132,22 @@ fn t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released() {
     let mut command = vec!["unshare"];
     command.extend(own);
     command.extend(["sh", "-c", script.as_str()]);
-    Other::start_in(&command, "full", &folder.path().join("locks.db"), 0).finish();
+    Other::start_in(&command, role, &folder.path().join("locks.db"), 0).finish();
+}
+
+/// Fills the disk with a file, and returns its path.
+fn fill(beside: &Path) -> PathBuf {
+    let filler = beside.with_extension("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    let error = std::io::copy(&mut std::io::repeat(7), &mut file).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    filler
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released() {
+    on_a_small_disk("full");
 }
 
 /// The child's part of the test above.
@@ -141,9 +155,7 @@ pub(crate) async fn fill_the_disk(file: &Path) {
     let client = impatient(file).await;
     let held = client.lock("held").acquire().await.unwrap();
     let other = client.lock("other").acquire().await.unwrap();
-    let mut filler = std::fs::File::create(file.with_extension("filler")).unwrap();
-    let error = std::io::copy(&mut std::io::repeat(7), &mut filler).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    let filler = fill(file);
     // The log has preallocated space for a while. Then the disk is full.
     let mut guards = Vec::new();
     let refused = loop {
@@ -161,8 +173,7 @@ pub(crate) async fn fill_the_disk(file: &Path) {
     assert!(held.is_held(), "{:?}", held.lost().await);
     held.release().await.unwrap();
     assert!(!client.lock("held").inspect().await.unwrap().is_locked());
-    drop(filler);
-    std::fs::remove_file(file.with_extension("filler")).unwrap();
+    std::fs::remove_file(filler).unwrap();
     client
         .lock("again")
         .acquire()
@@ -172,6 +183,50 @@ pub(crate) async fn fill_the_disk(file: &Path) {
         .await
         .unwrap();
     other.release().await.unwrap();
+}
+
+/// A refused attempt stores when it saw a row of another clock, which only later processes need. The room that a full disk has
+/// left in the file is for renewals and releases.
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_full_disk_refused_attempts_leave_the_room_to_what_is_held() {
+    on_a_small_disk("refused on a full disk");
+}
+
+/// The child's part of the test above.
+pub(crate) async fn be_refused_on_a_full_disk(file: &Path) {
+    let lease = LEASE * 2;
+    let client = super::client(file, lease).await;
+    let held = client.lock("held").acquire().await.unwrap();
+    let tool = Connection::open(file).unwrap();
+    // A row from the machine's previous boot, with a lease of an hour.
+    let row = "INSERT INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES ('a', 'x:1', 1, 3600000000000, 5, 'another boot+0.0', 1, 0)";
+    tool.execute(row, []).unwrap();
+    let is_stored = || {
+        let table = "SELECT count(*) FROM sqlite_schema WHERE name = 'sights'";
+        let count = tool.query_row(table, [], |row| row.get::<_, i64>(0));
+        count.unwrap() > 0
+    };
+    let refused = async || {
+        let guard = client.lock("a").try_acquire().await.unwrap();
+        assert!(guard.is_none(), "the lease of that row has not ended");
+    };
+    let filler = fill(file);
+    let end = Instant::now() + lease * 2;
+    while Instant::now() < end {
+        refused().await;
+        assert!(!is_stored(), "it has taken room that a renewal may need");
+        tokio::time::sleep(lease / 40).await;
+    }
+    assert!(held.is_held(), "{:?}", held.lost().await);
+    held.release().await.unwrap();
+    std::fs::remove_file(filler).unwrap();
+    let end = Instant::now() + lease * 10;
+    while !is_stored() {
+        assert!(Instant::now() < end, "there is room again");
+        refused().await;
+        tokio::time::sleep(lease / 40).await;
+    }
 }
 
 #[tokio::test]

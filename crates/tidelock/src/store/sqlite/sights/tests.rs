@@ -2,17 +2,20 @@
 
 use std::time::SystemTime;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
+use tempfile::TempDir;
 
 use super::*;
 use crate::snapshot::ClientInfo;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::side_order::Follows;
-use crate::store::sqlite::connection::SharedConnectionState;
+use crate::store::sqlite::connection::{Durable, SharedConnectionState};
 use crate::store::sqlite::decision::Decision;
 use crate::store::sqlite::files::DatabasePaths;
 use crate::store::sqlite::test_file::{File, SECOND};
-use crate::store::{CLIENT_INFO_TTL, LockKind, PermitChange, Renewal, ReplicaAck, Ticket};
+use crate::store::{
+    CLIENT_INFO_TTL, LockKind, Name, PermitChange, Released, Renewal, ReplicaAck, Ticket,
+};
 use crate::types::OwnerMint;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -209,9 +212,8 @@ fn one_transaction_stores_few_rows_and_removes_those_of_former_ones() {
     assert_eq!(sights_in(&file.connection), 2);
 }
 
-/// Otherwise each refused attempt would wait for the other program.
-#[test]
-fn after_a_failure_nothing_is_stored_for_a_second() {
+/// A connection that has seen a row of another clock, and one of another program. `None`: this system stores no sights.
+fn has_seen_a_row() -> Option<(TempDir, Database, Connection)> {
     let folder = tempfile::tempdir().unwrap();
     let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
     let mut database = Database::new(SharedConnectionState::of_one(Arc::clone(&paths), true));
@@ -224,19 +226,84 @@ fn after_a_failure_nothing_is_stored_for_a_second() {
         .starts_with("process:")
     {
         eprintln!("LEFT OUT: nothing is stored on a system whose boots have no names");
-        return;
+        return None;
     }
     let other = Connection::open(&paths.main).unwrap();
     let put = "INSERT INTO locks VALUES ('n', 'a:1', 1, 30000000000, 1, 'there', 1, 0)";
     other.execute(put, []).unwrap();
     let left = database.read(|view| view.held_by_other("n", "b:1"));
     assert!(left.unwrap().is_some());
+    Some((folder, database, other))
+}
+
+fn is_stored(database: &mut Database) -> bool {
+    let stored = database.read(|view| view.stored_sight("locks", "n", "a:1 1 1"));
+    stored.unwrap().is_some()
+}
+
+fn is_stored_a_second_later(database: &mut Database) {
+    for (now, stores) in [(SECOND - 1, false), (SECOND, true)] {
+        remember_at(database, Some("n"), now);
+        assert_eq!(is_stored(database), stores, "at {now}");
+    }
+}
+
+/// Otherwise each refused attempt would wait for the other program.
+#[test]
+fn after_a_failure_nothing_is_stored_for_a_second() {
+    let Some((_folder, mut database, other)) = has_seen_a_row() else {
+        return;
+    };
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     remember_at(&mut database, Some("n"), 0);
     other.execute_batch("ROLLBACK").unwrap();
-    for (now, stores) in [(SECOND - 1, false), (SECOND, true)] {
-        remember_at(&mut database, Some("n"), now);
-        let stored = database.read(|view| view.stored_sight("locks", "n", "a:1 1 1"));
-        assert_eq!(stored.unwrap().is_some(), stores, "at {now}");
-    }
+    is_stored_a_second_later(&mut database);
+}
+
+/// Bounds the pages of the file for this connection. A bound below those that it has counts as their number.
+fn let_it_have_pages(database: &mut Database, most: u32) {
+    let connection = database.connected().unwrap();
+    let bound = format!("PRAGMA max_page_count = {most}");
+    let bound = connection.query_row(&bound, [], |row| row.get::<_, i64>(0));
+    assert!(bound.unwrap() >= i64::from(most));
+}
+
+/// The disk is full in the middle of the transaction, although there seemed to be room before. The attempt has had its answer;
+/// a hold is renewed and released by the same connection.
+#[test]
+fn a_disk_that_becomes_full_while_a_sight_is_stored_harms_no_hold() {
+    let Some((_folder, mut database, _other)) = has_seen_a_row() else {
+        return;
+    };
+    let ticket = Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new("held").unwrap(),
+        owner: OwnerMint::new().fresh(),
+    };
+    let granted = database.grow(Durable::Yes, |view| view.attempt(&ticket, LEASE, 0));
+    assert!(matches!(granted, Ok(Decision::Granted(..))), "{granted:?}");
+    let_it_have_pages(&mut database, 1);
+    // Each table takes a page, until there is none left for another one.
+    let connection = database.connected().unwrap();
+    let full = (0..10_000).find_map(|number| {
+        let table = format!("CREATE TABLE filler{number} (room)");
+        connection.execute_batch(&table).err()
+    });
+    let full = full.and_then(|error| error.sqlite_error_code());
+    assert_eq!(full, Some(ErrorCode::DiskFull));
+
+    remember_at(&mut database, Some("n"), 0);
+    assert!(!is_stored(&mut database), "there was no room for it");
+    let renewal = Renewal {
+        ticket: ticket.clone(),
+        lease: LEASE,
+        wish: ReplicaAck::Off,
+    };
+    let renewed = database.write(Durable::No, |view| view.renew(&renewal));
+    assert!(matches!(renewed, Ok(true)), "{renewed:?}");
+    let released = database.write(Durable::No, |view| view.release(&ticket));
+    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
+
+    let_it_have_pages(&mut database, 1_000_000);
+    is_stored_a_second_later(&mut database);
 }
