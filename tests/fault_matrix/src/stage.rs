@@ -1,30 +1,28 @@
-//! One run: worker processes take locks, a fault happens, and the checkers judge the histories.
+//! The stage of a run: the servers and processes that a story acts on, and the notes that it makes.
 
+mod failovers;
 mod outcome;
 mod remains;
+mod run;
 mod story;
+mod terms;
 
-use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use testkit::process::boot_time;
 
-use crate::acquisition::Histories;
-use crate::check::{self, Breach, Promise, Terms};
-use crate::crew::{Crew, Unserved};
+pub(crate) use self::outcome::Outcome;
+pub(crate) use self::run::{Run, play, play_run};
+pub(crate) use self::story::Story;
+use crate::crew::Crew;
 use crate::notes::{Harm, Notes, Outage, Span};
-use crate::partitions::Seen;
 use crate::role::Role;
 use crate::store::Store;
-use crate::worker::{Library, Lie, Plan};
+use crate::worker::Lie;
 use crate::world::{Spread, World};
-
-pub(crate) use self::outcome::Outcome;
-use self::remains::{files_left, left_over, open_files};
-pub(crate) use self::story::Story;
 
 /// The bound on the time from a fault until every process is served again. Failovers are the slowest.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
@@ -223,297 +221,5 @@ impl<'a> Stage<'a> {
                 crew.holder(role).is_some()
             })?;
         self.crew.holder(role).context("nobody holds it")
-    }
-}
-
-/// What happens in a run.
-pub(crate) struct Run<'a> {
-    /// The settings of the whole run: what may be lost, and how its processes behave.
-    pub(crate) story: &'a Story,
-    /// Its faults, one after the other.
-    pub(crate) faults: &'a [Story],
-    /// The number of tasks per process that each hold a lock for some leases, besides the usual tasks.
-    pub(crate) holders: u32,
-}
-
-/// Runs the story once.
-pub(crate) fn play(
-    world: &dyn World,
-    store: Store,
-    story: &Story,
-    seed: u64,
-    lease: Duration,
-) -> Result<Outcome> {
-    let faults = std::slice::from_ref(story);
-    let holders = 0;
-    play_run(
-        world,
-        store,
-        &Run {
-            story,
-            faults,
-            holders,
-        },
-        seed,
-        lease,
-    )
-}
-
-/// Runs some faults, one after the other, with the same processes.
-pub(crate) fn play_run(
-    world: &dyn World,
-    store: Store,
-    run: &Run,
-    seed: u64,
-    lease: Duration,
-) -> Result<Outcome> {
-    let story = run.story;
-    let start = Instant::now();
-    let base = format!("{}-{seed}", story.name.replace(' ', "-"));
-    let alone = store == Store::Memory;
-    let plan = Plan {
-        process: 0,
-        store: world.urls(),
-        secret: world.secret(),
-        file: PathBuf::new(),
-        lease_ms: u64::try_from(lease.as_millis())?,
-        name: base.clone(),
-        seed,
-        // Redisson has neither elections nor jobs that run once.
-        no_tokens: !store.has_tokens() || story.library == Library::Redisson,
-        clients: if alone { 3 } else { 1 },
-        crowd: story.crowd,
-        holders: run.holders,
-        all_replicas: story.all_replicas,
-        restart_guard: story.restart_guard,
-        library: story.library,
-        lie: story.lie,
-    };
-    let hosts = world.spread().map_or(&[][..], Spread::clients);
-    let crew = Crew::start(plan, if alone { 1 } else { 3 }, story.fake_clock, hosts)?;
-    let mut stage = Stage {
-        world,
-        store,
-        crew,
-        notes: Notes::default(),
-        rng: Rng::with_seed(seed),
-        lease,
-        all_replicas: story.all_replicas,
-        base,
-        lie: story.lie,
-        is_storm: run.holders > 0,
-        made: 0,
-        well: None,
-    };
-    if let Some(net) = world.spread() {
-        stage.well = Some((boot_time(), net.elections()?));
-    }
-    let mut found = Vec::new();
-    let ended = perform(&mut stage, run, &mut found).err();
-    let stage_notes = &stage.notes;
-    let histories = stage.crew.histories();
-    let terms = terms(store, story, lease);
-    // What ended the run comes first: it explains much of what the checkers find, and a report shows only the first few.
-    let mut breaches: Vec<Breach> = ended.iter().map(ended_by).collect();
-    breaches.extend(check::all(&histories, stage_notes, &terms));
-    breaches.extend(found);
-    let (grants, losses) = count(&histories);
-    let wrong = !breaches.is_empty() && story.library == Library::Tidelock;
-    Ok(Outcome {
-        breaches,
-        made: stage.made,
-        grants,
-        losses,
-        took: start.elapsed(),
-        seen: Seen::of(&histories, stage_notes),
-        stall: check::longest_stall(&histories, stage_notes),
-        files: wrong.then(|| stage.crew.keep_files()),
-    })
-}
-
-/// Runs the faults, waits for recovery after each, stops the processes and looks for leaks.
-fn perform(stage: &mut Stage, run: &Run, found: &mut Vec<Breach>) -> Result<()> {
-    let recovery = stage.recovery();
-    let mut so_far = Failovers::now(stage)?;
-    let served = stage.crew.until_served(Duration::ZERO, recovery);
-    let mut well = in_time(served, found)?;
-    so_far = so_far.note(stage)?;
-    let files = open_files(stage);
-    for fault in run.faults {
-        if !well {
-            break;
-        }
-        well = in_time(make(stage, fault), found)?;
-        so_far = so_far.note(stage)?;
-    }
-    // We count open files before the processes stop; afterwards there is nothing to count.
-    found.extend(files_left(stage, &files));
-    stage.notes.ended = boot_time();
-    stage.note_elections()?;
-    stage.crew.dismiss(recovery)?;
-    so_far.note(stage)?;
-    let left = left_over(stage)?;
-    found.extend(check::leaks(&left));
-    Ok(())
-}
-
-/// Makes the fault, and waits until every process has its locks again.
-fn make(stage: &mut Stage, fault: &Story) -> Result<()> {
-    let told = || format!("{}: the fault could not be made", fault.name);
-    (fault.act)(stage).with_context(told)?;
-    stage.made += 1;
-    let recovery = stage.recovery();
-    let served = stage.crew.until_served(boot_time(), recovery);
-    served.with_context(|| format!("after {}", fault.name))
-}
-
-/// `false`: not every process got its locks in time. The run goes on to its end all the same: a busy machine excuses that they
-/// came late, but neither a process that does not stop nor a lock that stays behind.
-fn in_time(result: Result<()>, found: &mut Vec<Breach>) -> Result<bool> {
-    let Err(error) = result else {
-        return Ok(true);
-    };
-    if error.downcast_ref::<Unserved>().is_none() {
-        return Err(error);
-    }
-    found.push(Breach::new(Promise::Recovery, format!("{error:#}")));
-    Ok(false)
-}
-
-/// The breach of a run that ended with this error.
-fn ended_by(error: &anyhow::Error) -> Breach {
-    let how = format!("the run did not come to its end: {error:#}");
-    Breach::new(Promise::Run, how)
-}
-
-/// The failovers that the servers have had, and those that stories had noted by then.
-struct Failovers {
-    at: Duration,
-    count: u64,
-    noted: usize,
-}
-
-impl Failovers {
-    fn now(stage: &Stage) -> Result<Self> {
-        let harms = stage.notes.harms.iter();
-        Ok(Self {
-            at: boot_time(),
-            count: if stage.is_storm {
-                stage.world.failovers()?
-            } else {
-                0
-            },
-            noted: harms
-                .filter(|harm| harm.name.is_none() && !harm.sure)
-                .count(),
-        })
-    }
-
-    /// On a machine that is as busy as in a storm, sentinels take a primary for dead now and then, and promote a replica that
-    /// may not have acknowledged every grant.
-    fn note(self, stage: &mut Stage) -> Result<Self> {
-        let now = Self::now(stage)?;
-        if now.count > self.count && now.noted == self.noted {
-            let when = Span {
-                from: self.at,
-                to: now.at,
-            };
-            stage.notes.outages.push(Outage { when, mute: false });
-            if !stage.all_replicas {
-                stage.notes.disturbed = true;
-                stage.may_have_forgotten(when);
-            }
-        }
-        Self::now(stage)
-    }
-}
-
-/// How long after the lease of a vanished holder a store may take to grant the lock again.
-fn grace(store: Store) -> Duration {
-    match store {
-        // These stores count in whole seconds and check for expired leases only at intervals.
-        Store::Etcd => Duration::from_secs(2),
-        Store::Memcached => Duration::from_secs(3),
-        // Sessions end at a tick.
-        Store::Zookeeper => Duration::from_millis(500),
-        _ => Duration::from_millis(100),
-    }
-}
-
-fn terms(store: Store, story: &Story, lease: Duration) -> Terms {
-    let wake = Duration::from_millis(if store.wakes() { 50 } else { 150 });
-    Terms {
-        lease,
-        grace: grace(store),
-        told_within: lease / 3 + Duration::from_millis(500),
-        keeps: story.keeps,
-        typical_wake: story.calm.then_some(wake),
-        short_waits: story.eager,
-        tokens: store.has_tokens(),
-        queues: store.queues(),
-    }
-}
-
-fn count(histories: &Histories) -> (usize, usize) {
-    let granted: Vec<_> = histories.granted().collect();
-    let lost = granted.iter().filter(|one| one.was_lost());
-    (granted.len(), lost.count())
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::anyhow;
-
-    use super::*;
-
-    /// What a busy machine leaves of a run that ended in this way.
-    fn left_of(result: Result<()>) -> Vec<Promise> {
-        let mut outcome = Outcome::broken(&anyhow!("a server did not start"));
-        outcome.breaches.clear();
-        if let Err(error) = in_time(result, &mut outcome.breaches) {
-            outcome.breaches.push(ended_by(&error));
-        }
-        assert_eq!(outcome.breaches.len(), 1);
-        outcome.drop_timing();
-        let left = outcome.breaches.iter();
-        left.map(|breach| breach.promise).collect()
-    }
-
-    #[test]
-    fn a_busy_machine_excuses_locks_that_come_late() {
-        let (within, missing) = (RECOVERY, "2 Relay".to_owned());
-        let late = anyhow::Error::new(Unserved { within, missing });
-        let late = late.context("after server frozen");
-        assert!(left_of(Err(late)).is_empty());
-    }
-
-    #[test]
-    fn a_busy_machine_excuses_no_process_that_ends_and_no_fault_that_was_not_made() {
-        for how in ["process 2 ended by itself", "server frozen: no such server"] {
-            assert_eq!(left_of(Err(anyhow!(how))), [Promise::Run]);
-        }
-        let mut outcome = Outcome::broken(&anyhow!("a server did not start"));
-        outcome.drop_timing();
-        assert_eq!(outcome.breaches.len(), 1);
-        assert_eq!(outcome.made, 0);
-    }
-
-    #[test]
-    fn a_busy_machine_excuses_bounds_on_times_only() {
-        let all = [
-            (Promise::Exclusion, false),
-            (Promise::Tokens, false),
-            (Promise::Slots, false),
-            (Promise::Loss, false),
-            (Promise::Leaks, false),
-            (Promise::Run, false),
-            (Promise::Wake, true),
-            (Promise::Need, true),
-            (Promise::Recovery, true),
-        ];
-        for (promise, excused) in all {
-            let breach = Breach::new(promise, String::new());
-            assert_eq!(breach.timing, excused, "{promise:?}");
-        }
     }
 }

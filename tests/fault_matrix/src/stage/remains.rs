@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use testkit::process::{boot_time, open_fds};
 
-use super::{Stage, grace};
+use super::Stage;
+use super::terms::grace;
 use crate::check::{Breach, Promise};
 use crate::store::Store;
 use crate::world;
