@@ -103,7 +103,7 @@ pub(crate) struct OwnerSlot {
     turn: tokio::sync::Mutex<()>,
     turn_state: Mutex<TurnState>,
     hold: Mutex<Weak<Hold>>,
-    /// The writer that an upgradeable reader has become, or the plain reader that this writer has become. It lies beside
+    /// The writer that an upgradeable reader has become, or the plain reader that a writer has become. It lies beside
     /// `hold`, and when it ends the owner re-enters that reader again. Otherwise an owner that asks to read after its
     /// writer has ended would wait for itself.
     newer: Mutex<Weak<Hold>>,
@@ -189,8 +189,8 @@ impl OwnerSlot {
         self.newer().or_else(|| held(&self.hold))
     }
 
-    /// Returns the hold beside the upgradeable one, if it is still provably held.
-    pub(crate) fn newer(&self) -> Option<Arc<Hold>> {
+    /// Returns what an upgrade or a downgrade has given this owner, if it is still provably held.
+    fn newer(&self) -> Option<Arc<Hold>> {
         held(&self.newer)
     }
 

@@ -173,17 +173,19 @@ impl ReadWriteLock {
     /// writer is granted when the readers that are inside have left. [`AcquireOptions::wait`] limits that. With a zero wait it
     /// is granted only if no other reader is inside.
     ///
-    /// It also waits for a plain read guard of the caller, without end: release that one first. Pass an
-    /// [`Owner`](crate::Owner) again, so that it re-enters the write hold. The acquisitions of one owner take turns, so its
-    /// reads of this lock wait until its upgrade has ended. A guard that writes already, because its
-    /// owner held the write side when it asked for the upgradeable read, becomes another guard of the same hold.
+    /// It also waits for a plain read guard of the caller, without end: release that one first. With the
+    /// [`Owner`](crate::Owner) of that guard it fails instead. Pass an owner again, so that it re-enters the write hold. The
+    /// acquisitions of one owner take turns, so its reads of this lock wait until its upgrade has ended. A guard that writes
+    /// already, because its owner held the write side when it asked for the upgradeable read, becomes another guard of the
+    /// same hold.
     ///
     /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read, and while another
-    /// upgrade of the same hold waits or its writer holds the lock: that one may change what the caller has read. With the
-    /// same owner it re-enters that writer instead. [`Lost`](ErrorKind::Lost) if the upgradeable hold was lost; then its guard
-    /// is lost too. Otherwise as [`Lock::acquire_with`], for example [`TimedOut`](ErrorKind::TimedOut). After any other error
-    /// than `Lost` the upgradeable guard is as it was before: you can read on, or try again.
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read, if the owner in
+    /// `options` has a plain read guard, and while another upgrade of the same hold waits or its writer holds the lock: that
+    /// one may change what the caller has read. With the same owner it re-enters that writer instead.
+    /// [`Lost`](ErrorKind::Lost) if the upgradeable hold was lost; then its guard is lost too. Otherwise as
+    /// [`Lock::acquire_with`], for example [`TimedOut`](ErrorKind::TimedOut). After any other error than `Lost` the
+    /// upgradeable guard is as it was before: you can read on, or try again.
     ///
     /// # Cancel safety
     /// Cancel safe. A dropped future leaves no write hold behind, and new readers may enter again. The upgradeable guard

@@ -1,6 +1,8 @@
 //! The reference store keeps every promise: without faults, with injected faults, and from several threads.
 
-use tidelock::Client;
+use std::time::Duration;
+
+use tidelock::{AcquireOptions, Client, ErrorKind, Owner};
 
 mod plain {
     use tidelock::testing::Fixture;
@@ -170,4 +172,29 @@ async fn a_semaphore_with_the_name_of_an_earlier_lock_is_freed_if_it_is_held_as_
     let lock = client.lock("stock");
     let seen = lock.inspect().await.unwrap();
     assert!(lock.force_release_if(&seen).await.unwrap(), "{seen:?}");
+}
+
+/// The upgradeable guard is not the owner's own, but the owner reads beside it. So the upgrade would wait for itself.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_reads_does_not_upgrade_the_guard_of_another() {
+    let builder = Client::builder().simulated_time();
+    let client = builder.connect("memory:").await.unwrap();
+    let sides = client.read_write_lock("prices");
+    let me = AcquireOptions::new().owner(&Owner::new());
+    let shared = sides.upgradeable_read().acquire().await.unwrap();
+    let refused = async || {
+        let patient = me.clone().wait(Duration::from_secs(60));
+        let error = sides.upgrade_with(&shared, patient).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    };
+    let reader = sides.read().acquire_with(me.clone()).await.unwrap();
+    refused().await;
+    reader.release().await.unwrap();
+    let writer = sides.upgrade_with(&shared, me.clone()).await.unwrap();
+    let reader = sides.downgrade_with(writer, me.clone()).await.unwrap();
+    refused().await;
+    reader.release().await.unwrap();
+    let writer = sides.upgrade_with(&shared, me.clone()).await.unwrap();
+    writer.release().await.unwrap();
+    assert!(shared.is_held());
 }

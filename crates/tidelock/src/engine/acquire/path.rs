@@ -77,14 +77,16 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
     let Some(_turn) = turn else {
         return Ok(None);
     };
-    let (upgrades, downgrades) = (request.upgrade_of.is_some(), request.downgrade_of.is_some());
-    let current = match (upgrades, downgrades) {
-        // An upgrade enters beside the hold of its owner. Only a writer that this owner has become is entered again.
-        (true, _) => slot.newer(),
+    let current = match (&request.upgrade_of, &request.downgrade_of) {
+        // An upgrade enters beside the hold that it upgrades. Any other hold of this owner is a writer, which it enters
+        // again, or a plain reader, which refuses: the upgrade would wait for it, and so for its own owner.
+        (Some(claim), _) => slot
+            .current()
+            .filter(|hold| hold.granted().ticket.owner != claim.owner),
         // The writer has left the slot. A hold that is still there reads upgradeably, with a token that is older than
         // what has been written.
-        (false, true) => None,
-        (false, false) => slot.current(),
+        (None, Some(_)) => None,
+        (None, None) => slot.current(),
     };
     if let Some(hold) = current {
         if !context.reenters {
@@ -101,7 +103,7 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
     if let Some(hold) = &hold
         && !request.gone.load(Ordering::SeqCst)
     {
-        if upgrades || downgrades && slot.current().is_some() {
+        if request.upgrade_of.is_some() || request.downgrade_of.is_some() {
             slot.put_newer(hold);
         } else {
             slot.put(hold);
