@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Counts, Extensions,
-    Marks, Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns, Store, Ticket,
-    VerifySequencers,
+    HearReleases, Marks, Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns,
+    Store, Ticket, VerifySequencers,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -36,6 +36,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// See [`Extensions::pollers`].
     fn pollers<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Pollers> {
         inner.extensions().pollers
+    }
+
+    /// See [`Extensions::releases`].
+    fn releases<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn HearReleases> {
+        inner.extensions().releases
     }
 
     /// See [`Extensions::server_runs`].
@@ -121,6 +126,7 @@ impl<T: Twist> Backend for Twisted<T> {
         Extensions {
             marks: self.twist.marks(&*self.inner),
             counts: self.twist.counts(&*self.inner),
+            releases: self.twist.releases(&*self.inner),
             pollers: self.twist.pollers(&*self.inner),
             server_runs: self.twist.server_runs(&*self.inner),
             sequencers: self.twist.sequencers(&*self.inner),

@@ -14,6 +14,7 @@ mod environment;
 mod every_await;
 mod guests;
 mod hand_off;
+mod heard;
 mod history;
 mod late;
 mod lazy;
