@@ -196,6 +196,8 @@ async fn a_release_that_is_not_polled_keeps_nobody_out() {
     drop(release);
 }
 
+/// The leader leaves in the middle of an outage, and the store answers the next one. That one and the waiters behind it had
+/// been told of the outage.
 #[tokio::test(start_paused = true)]
 async fn a_trouble_that_is_over_is_not_told() {
     let store = store();
@@ -203,15 +205,14 @@ async fn a_trouble_that_is_over_is_not_told() {
     let far = counted(builder(), &store).await.0;
     let held = far.lock("a").acquire().await.unwrap();
     let lock = client.lock("a");
-    let wait = |seconds| AcquireOptions::new().wait(SECOND * seconds);
-    let mut first = Box::pin(lock.acquire_with(wait(9)));
-    assert!(futures_util::poll!(first.as_mut()).is_pending());
-    let second = lock.clone();
-    let second = tokio::spawn(async move { second.acquire_with(wait(300)).await });
-    settled().await;
+    let waits = |seconds| lock.acquire_with(AcquireOptions::new().wait(SECOND * seconds));
     plug.pull();
-    let first = tokio::spawn(first);
-    sleep(SECOND * 8).await;
+    let first = tokio::spawn(waits(300));
+    settled().await;
+    let second = tokio::spawn(waits(300));
+    settled().await;
+    let told = waits(3).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
     first.abort();
     plug.put_back();
     let error = second.await.unwrap().unwrap_err();

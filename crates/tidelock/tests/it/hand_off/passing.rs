@@ -368,9 +368,16 @@ impl Twist for Wanted {
     }
 }
 
-/// It is faster than a message to another process, so without a pause it would always be the next holder too.
+/// It is faster than a message to another process, so without a pause it would always be the next holder too. That also holds
+/// for a call that does not wait, and so does not join the local queue.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_has_released_lets_other_processes_ask_first() {
+    for tries in [false, true] {
+        lets_other_processes_ask_first(tries).await;
+    }
+}
+
+async fn lets_other_processes_ask_first(tries: bool) {
     let client = builder()
         .connect_to(async |env| {
             let store = tidelock::testing::open("memory:", env).await?;
@@ -379,8 +386,12 @@ async fn a_client_that_has_released_lets_other_processes_ask_first() {
         .await
         .unwrap();
     let hold = async |name, time| {
-        let begun = Instant::now();
-        let guard = client.lock(name).acquire().await.unwrap();
+        let (begun, lock) = (Instant::now(), client.lock(name));
+        let guard = if tries {
+            lock.try_acquire().await.unwrap().expect("it is free")
+        } else {
+            lock.acquire().await.unwrap()
+        };
         let paused = begun.elapsed();
         sleep(time).await;
         guard.release().await.unwrap();

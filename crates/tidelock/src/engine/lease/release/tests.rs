@@ -1,6 +1,15 @@
 //! Tests of a release that meets a `close`.
 
+use futures_util::poll;
+
 use crate::{Client, LostReason};
+
+async fn connect(store: &str) -> Client {
+    let settings = Client::builder()
+        .simulated_time()
+        .publish_process_info(false);
+    settings.connect(store).await.unwrap()
+}
 
 /// A `close` removes all holds from the lease table before it tells the first holder. A release that comes in between
 /// leaves the lock to it: the second of two releases would find nothing, as after a loss to another client.
@@ -8,13 +17,7 @@ use crate::{Client, LostReason};
 async fn a_hold_that_a_close_has_taken_is_released_once() {
     for drops in [false, true] {
         let store = format!("memory:taken-by-a-close-{drops}");
-        let connect = async || {
-            let settings = Client::builder()
-                .simulated_time()
-                .publish_process_info(false);
-            settings.connect(&store).await.unwrap()
-        };
-        let (client, other) = (connect().await, connect().await);
+        let (client, other) = (connect(&store).await, connect(&store).await);
         let is_free = async || other.lock("a").try_acquire().await.unwrap().is_some();
         let guard = client.lock("a").acquire().await.unwrap();
         let steward = &client.core().steward;
@@ -33,4 +36,24 @@ async fn a_hold_that_a_close_has_taken_is_released_once() {
         steward.settled().await;
         assert!(is_free().await);
     }
+}
+
+/// A `close` sets its flag before it calls the waiters. In between a release gives the lock back to the store. A waiter
+/// would only be told that the client is closed, and one that is kept and not polled would keep the lock.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handed_on_once_a_close_has_begun() {
+    let store = "memory:handed-on-in-a-close";
+    let (client, other) = (connect(store).await, connect(store).await);
+    let lock = client.lock("a");
+    let first = lock.acquire().await.unwrap();
+    let (mut second, mut third) = (Box::pin(lock.acquire()), Box::pin(lock.acquire()));
+    assert!(poll!(second.as_mut()).is_pending());
+    assert!(poll!(third.as_mut()).is_pending());
+    // A waiter stands behind the second hold when it is granted, so that one can be handed on.
+    first.release().await.unwrap();
+    let held = second.await.unwrap();
+    assert!(client.core().steward.closed.set());
+    held.release().await.unwrap();
+    assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+    drop(third);
 }
