@@ -287,6 +287,32 @@ async fn a_wait_for_the_own_client() {
     guard.release().await.unwrap();
 }
 
+#[test]
+fn a_renewal_is_logged_if_it_has_renewed_a_lock() {
+    passes_with("logs::renewals", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_renewal_is_logged_if_it_has_renewed_a_lock runs it"]
+async fn renewals() {
+    let (client, _, other) = two_clients("renewals").await;
+    let guard = client.lock("till").acquire().await.unwrap();
+    for is_held in [true, false] {
+        if !is_held {
+            assert!(other.lock("till").force_release().await.unwrap());
+        }
+        let (log, scope) = listen(tracing::Level::DEBUG);
+        tokio::time::sleep(SECOND * 11).await;
+        drop(scope);
+        let text = log.text();
+        let renewed = lines(&text, "DEBUG")
+            .into_iter()
+            .filter(|line| line.contains("renewed locks="));
+        assert_eq!(renewed.count(), usize::from(is_held), "{text}");
+    }
+    drop(guard);
+}
+
 #[tokio::test(start_paused = true)]
 async fn status_and_ping_send_no_request_that_changes_a_lock() {
     let (client, plug, other) = two_clients("status").await;

@@ -384,3 +384,21 @@ mod boot {
         }
     }
 }
+
+#[cfg(feature = "blocking")]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a program that keeps a client after its close would keep the thread too.
+    #[test]
+    #[cfg_attr(miri, ignore = "nothing waits for the end of the thread")]
+    fn a_client_that_has_closed_has_no_worker() {
+        let blocker = Blocker::start().unwrap();
+        assert!(blocker.spawn(std::future::pending()).is_some());
+        blocker.close();
+        assert!(blocker.spawn(std::future::pending()).is_none());
+        let waited = blocker.run(std::future::pending::<()>());
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::Closed);
+    }
+}

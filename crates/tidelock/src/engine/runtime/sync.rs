@@ -79,3 +79,44 @@ impl Condvar {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A thread that is not woken would sleep until its limit.
+    #[test]
+    fn each_thread_that_waits_is_woken() {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let ((looks, looked), (tell, told)) = (mpsc::channel(), mpsc::channel());
+        let wait = |_| {
+            let (shared, looks, tell) = (Arc::clone(&shared), looks.clone(), tell.clone());
+            std::thread::spawn(move || {
+                let (is_over, changed) = &*shared;
+                drop(changed.wait_timeout_while(is_over.lock(), LONG, |is_over| {
+                    looks.send(()).unwrap();
+                    !*is_over
+                }));
+                tell.send(()).unwrap();
+            })
+        };
+        let threads = [1, 2].map(wait);
+        for _ in &threads {
+            looked.recv().unwrap();
+        }
+        // Each thread looks under the lock, and gives it back only to sleep. So both sleep when this one has it.
+        let (is_over, changed) = &*shared;
+        *is_over.lock() = true;
+        changed.notify_all();
+        for _ in &threads {
+            told.recv_timeout(LONG / 10).unwrap();
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}

@@ -194,6 +194,18 @@ mod tests {
         assert_eq!(due, crowd - 1);
     }
 
+    /// Otherwise the next request would allocate it again.
+    #[test]
+    fn an_empty_queue_keeps_its_memory_up_to_the_bound() {
+        let mut queue = TimerQueue {
+            entries: VecDeque::with_capacity(ROOM_KEPT),
+            ..TimerQueue::default()
+        };
+        let place = queue.join(at(1), &Context::from_waker(Waker::noop()));
+        assert!(queue.remove(place).is_some());
+        assert_eq!(queue.entries.capacity(), ROOM_KEPT);
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "one thread and very many steps")]
     fn a_crowd_that_has_gone_keeps_no_memory() {

@@ -294,3 +294,27 @@ impl fmt::Debug for Timer {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// With one lock for all timers, the threads of a busy program would contend for it at each request.
+    #[test]
+    fn each_shard_has_a_lock_of_its_own() {
+        let timers = Timers::new(Clock::Boot);
+        let place = |shard| std::ptr::from_ref(&*timers.0.lock(shard)).addr();
+        let places: BTreeSet<usize> = (0..DESKS).map(place).collect();
+        assert_eq!(places.len(), DESKS);
+    }
+
+    /// Other tests take shards at the same time, so these threads need not get all of them.
+    #[test]
+    fn threads_do_not_share_one_shard() {
+        let own = |_| std::thread::spawn(own_shard).join().unwrap();
+        let shards: BTreeSet<usize> = (0..DESKS * 4).map(own).collect();
+        assert!(shards.len() > 1, "{shards:?}");
+    }
+}

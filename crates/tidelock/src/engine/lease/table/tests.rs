@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::FutureExt;
+
 use crate::engine::lease::steward::LoseAllOnDrop;
 use crate::engine::lease::table::*;
 use crate::engine::store_handle::tests::in_memory;
@@ -85,6 +87,26 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     );
     assert_eq!(status.signal(), Some(LostReason::Expired));
     assert_eq!(table.len(), 0);
+}
+
+/// Otherwise each of many holds that begin together would wake it.
+#[test]
+fn a_hold_wakes_the_steward_only_if_it_is_due_before_the_next_look() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (store, begun) = (store(&background), clock.now());
+    let wakes = |after: Duration| {
+        let status = Arc::new(HoldStatus::new(granted(), begun + LEASE, clock));
+        table.insert(LeaseEntry {
+            renew_at: begun + after,
+            ..entry(&store, &status)
+        });
+        table.notify.notified().now_or_never().is_some()
+    };
+    assert!(wakes(LEASE / 3));
+    assert!(!wakes(LEASE / 3), "the steward looks then");
+    assert!(!wakes(LEASE / 2));
+    assert!(wakes(LEASE / 4));
 }
 
 /// Locks that were acquired one millisecond apart, and a server that answers after four seconds.
