@@ -104,8 +104,8 @@ pub(crate) struct OwnerSlot {
     turn_state: Mutex<TurnState>,
     hold: Mutex<Weak<Hold>>,
     /// The writer that an upgradeable reader has become, or the plain reader that a writer has become. It lies beside
-    /// `hold`, and when it ends the owner re-enters that reader again. Otherwise an owner that asks to read after its
-    /// writer has ended would wait for itself.
+    /// `hold`, and when it ends the owner re-enters its upgradeable reader again, if it has one. Otherwise an owner that
+    /// asks to read after its writer has ended would wait for itself.
     newer: Mutex<Weak<Hold>>,
 }
 

@@ -213,6 +213,7 @@ async fn a_trouble_that_is_over_is_not_told() {
     settled().await;
     let told = waits(3).await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
+    assert!(told.to_string().contains("the plug is pulled"), "{told}");
     first.abort();
     plug.put_back();
     let error = second.await.unwrap().unwrap_err();

@@ -388,7 +388,7 @@ async fn lets_other_processes_ask_first(tries: bool) {
     let hold = async |name, time| {
         let (begun, lock) = (Instant::now(), client.lock(name));
         let guard = if tries {
-            lock.try_acquire().await.unwrap().expect("it is free")
+            lock.try_acquire().await.unwrap().unwrap()
         } else {
             lock.acquire().await.unwrap()
         };
