@@ -7,6 +7,7 @@
 
 mod connecting;
 mod costs;
+mod defaults;
 mod every_await;
 mod fair;
 mod faults;

@@ -20,17 +20,26 @@ const PACKET: usize = 16 * 1024 * 1024;
 /// The idle timeout of a session, in seconds. It exceeds the time that the pool keeps an idle connection, whatever
 /// the server's own setting is.
 const WAIT: usize = 600;
+/// No limit for the rows of an answer.
+const ROWS: u64 = u64::MAX;
 
 /// The settings of every session. None of them may depend on the server's defaults.
 ///
 /// A statement waits for a row as briefly as the server allows: we prefer a retry to a statement that is left behind
 /// and takes effect late.
+///
+/// With another `completion_type` a `COMMIT` would begin the next transaction, and the server would answer a grant that
+/// it has not committed. With a `sql_select_limit` the answer to a renewal would be cut, and the holds behind the cut
+/// would count as lost. `sql_safe_updates` refuses the renewals of read-write locks. The last statement is for a server
+/// that ignores the character set of the handshake: names would come in another one.
 fn beginning(wait: Duration) -> String {
     let wait = wait.as_secs().max(1);
     format!(
-        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, \
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, completion_type = 0, \
+         sql_select_limit = {ROWS}, sql_safe_updates = 0, \
          innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {wait}, wait_timeout = {WAIT}, interactive_timeout = {WAIT}; \
-         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET NAMES utf8mb4"
     )
 }
 
