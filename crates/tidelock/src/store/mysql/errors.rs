@@ -54,10 +54,11 @@ impl RequestError {
         matches!(self, Self::Server(error) if matches!(error.code, 1044 | 1142 | 1227))
     }
 
-    /// The connection can serve the next request.
+    /// The connection can serve the next request. An error that is not in the table may have ended the session, and the
+    /// outcome of the next request would be unknown.
     pub(crate) fn spares_connection(&self) -> bool {
         let undone = self.undone();
-        !self.is_read_only() && undone.is_some_and(|code| !ENDS_SESSION.contains(&code))
+        self.is_certain() && !self.is_read_only() && undone.is_some_and(|code| code != IDLE_ENDED)
     }
 
     /// The server takes no changes: it has become a replica, or its node has left the cluster. By now the address may
@@ -98,8 +99,8 @@ impl fmt::Display for MysqlError {
     }
 }
 
-/// Errors after which the session is over, or about to be.
-const ENDS_SESSION: [u16; 6] = [1053, 1317, 1927, 4031, 1080, 1152];
+/// The server has ended a session that was idle for too long.
+const IDLE_ENDED: u16 = 4031;
 
 /// Errors of a server that takes no changes. The last one is that of a node without its cluster.
 const TAKES_NO_CHANGES: [u16; 4] = [1290, 1792, 1836, 1047];
@@ -115,7 +116,7 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1021 | 1037 | 1038 | 1041 | 1114 => (Unavailable, "the server has no room left; nothing was acquired"),
         1047 => (Unavailable, "the node does not belong to its cluster just now"),
         // The server sends this to a connection that was idle for too long, before it executes anything.
-        4031 => (Unavailable, "the server had ended the idle connection"),
+        IDLE_ENDED => (Unavailable, "the server had ended the idle connection"),
         1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (Refused,
             "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)"),
         1044 | 1142 | 1143 | 1227 => (Refused, "the user may not use this database or its tables: check the database in the URL; the user needs SELECT, INSERT, UPDATE and DELETE"),
@@ -157,7 +158,21 @@ mod tests {
         }
         let waited = failure(1205, true);
         assert!(waited.spares_connection() && !waited.is_read_only());
-        assert!(!failure(1927, true).spares_connection());
+    }
+
+    /// Their outcome is unknown, and their session may be over: one that was killed has another code on each server.
+    #[test]
+    fn an_error_that_is_not_in_the_table_is_certain_of_nothing() {
+        for code in [1053, 1152, 1180, 1317, 1927, 1969, 3024, 3169, 9999] {
+            assert_eq!(kind(code, true), ErrorKind::OutcomeUnknown, "{code}");
+            let (text, undone) = ("x".to_owned(), true);
+            let failure = RequestError::Server(MysqlError { code, text, undone });
+            assert!(!failure.spares_connection(), "{code}");
+        }
+        assert_eq!(kind(IDLE_ENDED, true), ErrorKind::Unavailable);
+        let (code, text, undone) = (IDLE_ENDED, "x".to_owned(), true);
+        let idle = RequestError::Server(MysqlError { code, text, undone });
+        assert!(!idle.spares_connection());
     }
 
     #[test]
@@ -168,8 +183,6 @@ mod tests {
         }
         assert_eq!(kind(1142, true), ErrorKind::Refused);
         assert_eq!(kind(1690, true), ErrorKind::WrongType);
-        assert_eq!(kind(1927, true), ErrorKind::OutcomeUnknown);
-        assert_eq!(kind(9999, true), ErrorKind::OutcomeUnknown);
         assert!(
             RequestError::Broken(String::new())
                 .error()

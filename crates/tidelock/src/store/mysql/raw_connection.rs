@@ -12,7 +12,7 @@ use mysql_async::{ClientIdentity, Conn, DriverError, OptsBuilder, Row, SslOpts, 
 use crate::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::{Address, HostAddress};
-use crate::store::mysql::errors::{MysqlError, RequestError, unanswered, unsent};
+use crate::store::mysql::errors::{MysqlError, RequestError, unanswered};
 use crate::store::{TlsFiles, tls};
 
 /// Bounds the packets that we send and accept, in bytes; the server may allow less.
@@ -79,12 +79,8 @@ impl RawConnection {
         let conn = Conn::new(options).await;
         let conn = conn.map_err(|error| closed(address, error))?;
         let mut raw_connection = Self(Some(conn));
-        raw_connection.ask(&beginning(wait)).await.map_err(
-            |request_error| match request_error {
-                RequestError::Broken(why) => unsent(format_args!("{address}: {why}")),
-                refused => refused.error().prefix(address),
-            },
-        )?;
+        let begun = raw_connection.ask(&beginning(wait)).await;
+        begun.map_err(|failure| refused(address, failure))?;
         Ok(raw_connection)
     }
 
@@ -236,12 +232,36 @@ fn closed(address: &Address, error: mysql_async::Error) -> Error {
             let why = tls::explain(&why, "write ssl-mode=DISABLED");
             Error::new(tls::kind(&why)).because(format!("{address}: {why}"))
         }
-        refused => {
-            let error = refused.error().prefix(address);
-            if error.outcome_unknown() {
-                return unsent(error);
-            }
-            error
+        failure => refused(address, failure),
+    }
+}
+
+/// Maps an error of a connection that serves no request. So nothing was sent whose outcome could be unknown.
+fn refused(address: &Address, failure: RequestError) -> Error {
+    failure.error().prefix(address).without_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that shuts down, for example, refuses the settings of a session.
+    #[test]
+    fn a_session_that_does_not_begin_leaves_no_outcome_in_doubt() {
+        let address = Address::parse("mysql://h/d").unwrap();
+        let server = |code, undone| {
+            let text = "x".to_owned();
+            RequestError::Server(MysqlError { code, text, undone })
+        };
+        for (failure, kind) in [
+            (server(1053, true), ErrorKind::Unavailable),
+            (server(1053, false), ErrorKind::Unavailable),
+            (server(1193, true), ErrorKind::Unsupported),
+            (RequestError::Broken(String::new()), ErrorKind::Unavailable),
+        ] {
+            let error = refused(&address, failure);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("mysql://h:3306"), "{error}");
         }
     }
 }
