@@ -41,6 +41,14 @@ const QUEUES: DoctorCheck = DoctorCheck {
     advice: "let a user with the right to create tables make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of a waiter has the statement",
 };
 
+const NODES: DoctorCheck = DoctorCheck {
+    subject: "cluster",
+    good: "one node takes the writes, and hands them on to the others",
+    severity: Severity::Advice,
+    bad: "several nodes take writes. A lock that is taken on two of them at once is refused to one. But a node that is behind does not know a hold yet, so its holder may be told of a loss; each node ends leases by its own clock; and a fence holds up grants on its own node only",
+    advice: "send all locks, and the transactions with fences, to one node, and to another one only while that is down",
+};
+
 const FENCES: DoctorCheck = DoctorCheck {
     subject: "fences",
     good: "an open transaction with a fence holds up the grants of its own lock only",
@@ -56,7 +64,8 @@ const QUEUE: &str = "UPDATE tidelock_waiters SET alive = alive WHERE id = ''; DE
     INSERT INTO tidelock_sides SELECT * FROM tidelock_sides WHERE id = ''";
 
 pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-    ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
+    ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin', \
+    'group_replication_group_name', 'group_replication_single_primary_mode')";
 pub(crate) const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
 /// Answers: 0 if the index of the fences is unique. NULL: this user does not see it.
@@ -86,7 +95,11 @@ pub(crate) fn findings(
         durability(value("innodb_flush_log_at_trx_commit")),
     ];
     findings.extend(binlog(value("log_bin"), value("sync_binlog")));
-    findings.extend(galera(value("wsrep_on")));
+    findings.extend(nodes(
+        value("wsrep_on"),
+        value("group_replication_group_name"),
+        value("group_replication_single_primary_mode"),
+    ));
     for row in engines {
         findings.extend(engine(&text(row, 0)?, &text(row, 1)?));
     }
@@ -141,7 +154,7 @@ fn durability(flush: &str) -> Finding {
 }
 
 fn binlog(on: &str, sync: &str) -> Option<Finding> {
-    (matches!(on, "ON" | "1") && sync != "1").then(|| {
+    (is_on(on) && sync != "1").then(|| {
         Finding::new(
             Severity::Advice,
             "binary log",
@@ -152,15 +165,17 @@ fn binlog(on: &str, sync: &str) -> Option<Finding> {
     })
 }
 
-fn galera(on: &str) -> Option<Finding> {
-    matches!(on, "ON" | "1").then(|| {
-        Finding::new(
-            Severity::Good,
-            "cluster",
-            "Galera",
-            "a lock that is taken on two nodes at once is refused to one of them; it costs a trip between nodes for each change",
-        )
-    })
+/// `None`: the server belongs to no group of nodes.
+fn nodes(galera: &str, group: &str, one_primary: &str) -> Option<Finding> {
+    if is_on(galera) {
+        return Some(NODES.bad("Galera"));
+    }
+    let found = "Group Replication";
+    (!group.is_empty()).then(|| NODES.judge(is_on(one_primary), found))
+}
+
+fn is_on(value: &str) -> bool {
+    matches!(value, "ON" | "1")
 }
 
 fn engine(table: &str, engine: &str) -> Option<Finding> {
@@ -173,4 +188,24 @@ fn engine(table: &str, engine: &str) -> Option<Finding> {
         )
         .advise(format!("ALTER TABLE {table} ENGINE = InnoDB"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_nodes_that_take_writes_are_no_good_news() {
+        let severity = |galera, group, one_primary| {
+            let found = nodes(galera, group, one_primary);
+            found.map(|finding| finding.severity)
+        };
+        let group = "8f2a1c3e-0d4b-4a5f-9c6d-7e8f9a0b1c2d";
+        assert_eq!(severity("ON", "", ""), Some(Severity::Advice));
+        assert_eq!(severity("", group, "OFF"), Some(Severity::Advice));
+        assert_eq!(severity("", group, "ON"), Some(Severity::Good));
+        // A MariaDB that could be a node of Galera, and a MySQL that could be one of a group.
+        assert_eq!(severity("OFF", "", ""), None);
+        assert_eq!(severity("", "", "ON"), None);
+    }
 }
