@@ -72,14 +72,19 @@ fn names_holder_and_waiters(url: &str, java: bool) -> Result<()> {
             .into(),
         None => Vec::new(),
     };
-    let all = if java.is_some() { 4 } else { 2 };
+    // The threads of the JVM count from the first picture that shows a waiter without a record: beside
+    // busy processes the two of Rust have told before Redisson waits.
+    let mut waiters = 2;
     let begun = Instant::now();
     let mut fastest = Duration::MAX;
     let lock = loop {
         let (picture, took) = once(url)?;
         fastest = fastest.min(took);
         if let Some(lock) = job(&picture) {
-            assert_honest(lock, all, &holder)?;
+            if java.is_some() && lock["waiters_is_lower_bound"] == true {
+                waiters = 4;
+            }
+            assert_honest(lock, waiters, &holder)?;
             // A JVM without a record is seen as one waiter or more.
             let known = if java.is_some() { 3 } else { 2 };
             if is_told(lock) && lock["waiters"] == known {
