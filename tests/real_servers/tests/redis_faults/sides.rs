@@ -274,6 +274,40 @@ async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
+/// T50: a reader that gets in since it has removed a dead writer wakes the readers behind that writer. Otherwise they
+/// would sleep for a third of their lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t50_a_reader_that_removes_a_dead_writer_wakes_the_others() -> Result<()> {
+    let shop = shop(ms(60_000)).await?;
+    let other = shop.direct().await?;
+    let [read, _] = sides(&shop);
+    let held = read.acquire().await?;
+    let (seconds, micros): (u64, u64) = shop.server.query(&["TIME"])?;
+    let now = seconds * 1000 + micros / 1000;
+    let dead = format!("w{DEAD}");
+    let ends = |at: u64| {
+        shop.server
+            .admin(&["HSET", DEADLINES, &dead, &at.to_string()])
+    };
+    shop.server.admin(&["ZADD", QUEUE, "1", &dead])?;
+    ends(now + 120_000)?;
+    let readers = [read.acquire(), read.acquire()].map(tokio::spawn);
+    until("both are in the queue", || {
+        Ok(shop.server.query::<i64, _>(&["ZCARD", QUEUE])? == 3)
+    })
+    .await?;
+    ends(now)?;
+    let late = other.read_write_lock("till").read().try_acquire().await?;
+    let late = late.context("nobody alive is ahead of it")?;
+    for reader in readers {
+        let reader = within(shop.lease / 10, "a reader", reader).await???;
+        reader.release().await?;
+    }
+    late.release().await?;
+    held.release().await?;
+    shop.nothing_left(vec![other]).await
+}
+
 /// T50: a waiter is in the queue before it sleeps, also if its process listens to the channel already. Otherwise those
 /// that come later overtake it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,7 +66,12 @@ while not ahead and not joins do
     ahead = deadline
   end
 end
-if joins or not ahead and (left == -2 or reads and mode == 'read') then
+local enters = joins or not ahead and (left == -2 or reads and mode == 'read')
+if removed and (reads or not enters) then
+  -- Those behind the removed waiter may get in, also beside a reader that gets in now. Otherwise nobody would wake them.
+  tell_sides(KEYS[1], ARGV[4])
+end
+if enters then
   local token, more = 0, 0
   if KEYS[6] then
     token, more = take_tokens(KEYS[6], '1')
@@ -99,9 +104,6 @@ if ARGV[3] ~= '' then
   for i = 3, 4 do
     redis.call('pexpire', KEYS[i], math.max(redis.call('pttl', KEYS[i]), ARGV[3]))
   end
-end
-if removed then
-  tell_sides(KEYS[1], ARGV[4]) -- those behind the removed waiter may get in
 end
 if left == -2 then
   left = ahead - now
