@@ -337,6 +337,42 @@ async fn a_replica_that_comes_later_is_noticed() -> Result<()> {
     Ok(())
 }
 
+/// A replica connects to a server that had none, and the reply that would show it is lost. The last status is no reason
+/// to grant a lock of which the replica knows nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_number_of_replicas_is_not_none() -> Result<()> {
+    let primary = RedisServer::builder()
+        .args(["--repl-diskless-sync-delay", "0"])
+        .start()?;
+    let proxy = Proxy::start(primary.addr())?;
+    let client = Client::builder()
+        .lease(SOON * 3)
+        .response_timeout(SOON / 2)
+        .publish_process_info(false)
+        .acknowledge(All);
+    let client = client.connect(&proxy.url()).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    let port = primary.port().to_string();
+    let _replica = RedisServer::builder()
+        .args(["--replicaof", "127.0.0.1", &port])
+        .start()?;
+    eventually("the primary has a replica", || {
+        Ok(primary.info("connected_slaves")? == "1")
+    })?;
+    let lost = proxy.on(When::command("INFO", "replication"), Then::DropReply);
+    let error = lock.acquire_with(once(All)).await.unwrap_err();
+    ensure!(
+        lost.count() == 1 && error.kind() == ErrorKind::Unavailable,
+        "{error}"
+    );
+    ensure!(primary.query::<u64, _>(&["EXISTS", "till"])? == 0);
+    let guard = lock.acquire_with(patient(All)).await?;
+    ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 1));
+    guard.release().await?;
+    Ok(())
+}
+
 /// Stores without replicas accept every policy.
 #[tokio::test]
 async fn stores_of_one_place_fulfil_every_policy() -> Result<()> {

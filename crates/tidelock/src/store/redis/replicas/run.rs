@@ -87,23 +87,29 @@ pub(crate) async fn eval(
             let reply = job.eval(connection, conn, asking).await?;
             (reply, AckSource::Known(acknowledged))
         }
-        AckRoute::CheckReplicas(acknowledged) => {
+        AckRoute::CheckReplicas(nobody) => {
+            let until = release_starts(connection, job.deadline);
             let reads = conn.read_replication(connection.timers());
-            let reads = connection.timers().until(job.deadline, reads);
-            let (reply, _) = join(job.eval(connection, conn, asking), reads).await;
-            let acknowledged = match (demand.policy, conn.server.replication.view()) {
-                // A replica has connected since the last check, and it has acknowledged nothing. We report zero, so
+            let reads = connection.timers().until(until, reads);
+            let (reply, read) = join(job.eval(connection, conn, asking), reads).await;
+            let reply = reply?;
+            let acknowledged = match read.flatten() {
+                _ if demand.policy <= ReplicaAck::Any => nobody,
+                // If a replica has connected since the last check, it has acknowledged nothing. We report zero, so
                 // that the grant is released and requested again.
-                (
-                    ReplicaAck::Majority | ReplicaAck::All,
-                    Some((ReplicaView::Replicas(replicas), _)),
-                ) => AckResult::Count {
+                Some(ReplicaView::Replicas(replicas)) => AckResult::Count {
                     replicas,
                     reached: 0,
                 },
-                _ => acknowledged,
+                // The server may have replicas by now. If we took the last status, the grant would stand without any
+                // of them. The release must not wait behind a reply that does not come, so it goes on another
+                // connection.
+                Some(ReplicaView::Forbidden(_)) | None => {
+                    connection.retire(conn);
+                    AckResult::Nothing
+                }
             };
-            (reply?, AckSource::Known(acknowledged))
+            (reply, AckSource::Known(acknowledged))
         }
         AckRoute::Queue => queue(connection, asking, job, demand).await?,
     };
@@ -145,6 +151,12 @@ async fn queue(
     }
 }
 
+/// Until then a report about the replicas may come. A quarter of the limit is left for releasing the lock.
+fn release_starts(connection: &Connection, deadline: BootInstant) -> BootInstant {
+    let now = connection.timers().now();
+    now + deadline.since(now).saturating_sub(connection.limit() / 4)
+}
+
 impl AckDemand {
     /// Chooses the path of a script by the last known replication status.
     fn route(&self, connection: &Connection, conn: &LiveConnection) -> Result<AckRoute> {
@@ -173,11 +185,10 @@ impl AckDemand {
     }
 
     /// The deadline for the count. It is later than the timeout of `WAIT` itself: the server's reply carries the count,
-    /// and the server checks its timeouts only ten times a second. It leaves a quarter of the limit for releasing the
-    /// lock.
+    /// and the server checks its timeouts only ten times a second.
     fn patience(&self, connection: &Connection, deadline: BootInstant) -> BootInstant {
-        let now = connection.timers().now();
-        let left = deadline.since(now).saturating_sub(connection.limit() / 4);
-        now + left.min(self.limit() + self.limit() / 4 + Duration::from_millis(150))
+        let comes = self.limit() + self.limit() / 4 + Duration::from_millis(150);
+        let latest = connection.timers().now() + comes;
+        latest.min(release_starts(connection, deadline))
     }
 }

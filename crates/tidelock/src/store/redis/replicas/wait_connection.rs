@@ -107,11 +107,11 @@ impl WaitConnection {
             let probe = Request::new("WAIT").arg(0).arg(0);
             let tried = join(conn.ask(&probe), conn.read_replication(timers));
             self.forbidden = match timers.until(deadline, tried).await {
-                Some((Err(RequestError::Server(server_error)), ())) => {
+                Some((Err(RequestError::Server(server_error)), _)) => {
                     forbids(&server_error).map(Arc::new)
                 }
-                Some((Ok(_), ())) => None,
-                Some((Err(RequestError::Broken(_)), ())) | None => {
+                Some((Ok(_), _)) => None,
+                Some((Err(RequestError::Broken(_)), _)) | None => {
                     return Err(self.uncounted(&conn));
                 }
             };
@@ -165,8 +165,10 @@ impl WaitConnection {
         requests.extend((asked > 0).then(|| wait(asked, limit)));
         exchange.send(&requests).await;
 
+        let mut unread = false;
         if looks {
-            conn.server.replication.note(&exchange.answer().await, now);
+            let answer = exchange.answer().await;
+            unread = conn.server.replication.note(&answer, now).is_none();
         }
         let (mut unknown, mut tallies) = (Vec::new(), Vec::new());
         for order in orders {
@@ -176,7 +178,7 @@ impl WaitConnection {
                 {
                     unknown.push(order);
                 }
-                answer => tallies.push(order.answer(answer)),
+                answer => tallies.push((order.demand.policy, order.answer(answer))),
             }
         }
         let acknowledged = match (replicas, conn.server.replication.view()) {
@@ -187,10 +189,7 @@ impl WaitConnection {
             }
             (Ok(_), _) => AckResult::Nothing,
         };
-        for tally in tallies {
-            // An error means that the script was refused, or that its caller has left.
-            let _ = tally.send(acknowledged.clone());
-        }
+        report(tallies, &acknowledged, unread);
         unknown
     }
 }
@@ -208,6 +207,24 @@ fn turn_away(group: Vec<AckRequest>, replicas: &ReplicaCount) -> Vec<AckRequest>
         }
     };
     group.into_iter().filter_map(stay).collect()
+}
+
+/// Sends the report to each caller. `unread`: the server did not say which replicas it has now. There may be more than
+/// it had at the last report, so `Majority` and `All` are not met.
+fn report(
+    tallies: Vec<(ReplicaAck, oneshot::Sender<AckResult>)>,
+    acknowledged: &AckResult,
+    unread: bool,
+) {
+    for (policy, tally) in tallies {
+        let own = if unread && policy > ReplicaAck::Any {
+            AckResult::Nothing
+        } else {
+            acknowledged.clone()
+        };
+        // An error means that the script was refused, or that its caller has left.
+        let _ = tally.send(own);
+    }
 }
 
 fn wait(replicas: u32, limit: Option<Duration>) -> Request {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::store::Timers;
-use crate::store::redis::topology::replication::{ReplicationStatus, question};
+use crate::store::redis::topology::replication::{ReplicaView, ReplicationStatus, question};
 use crate::store::redis::topology::server_run::ServerRun;
 use crate::store::redis::wire;
 
@@ -20,11 +20,11 @@ pub(crate) struct ServerState {
 }
 
 impl LiveConnection {
-    /// Reads the replication status with one round trip. The caller sets the timeout. Without a reply the status stays
-    /// as it was.
-    pub(crate) async fn read_replication(&self, timers: &Timers) {
+    /// Reads the replication status with one round trip. The caller sets the timeout. `None`: there was no status to
+    /// read, and the last one stays.
+    pub(crate) async fn read_replication(&self, timers: &Timers) -> Option<ReplicaView> {
         let at = timers.now();
         let answer = self.ask(&question()).await;
-        self.server.replication.note(&answer, at);
+        self.server.replication.note(&answer, at)
     }
 }

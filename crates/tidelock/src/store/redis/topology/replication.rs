@@ -70,8 +70,12 @@ impl ReplicationStatus {
         self.alone_until.store(until, Ordering::Relaxed);
     }
 
-    /// Records a reply to [`question`].
-    pub(crate) fn note(&self, answer: &Result<Reply, RequestError>, at: BootInstant) {
+    /// Records a reply to [`question`], and returns what it says. `None`: nothing about replicas.
+    pub(crate) fn note(
+        &self,
+        answer: &Result<Reply, RequestError>,
+        at: BootInstant,
+    ) -> Option<ReplicaView> {
         let view = match answer {
             Ok(reply) => reply.text().and_then(replicas).map(ReplicaView::Replicas),
             Err(RequestError::Server(server_error)) => {
@@ -79,9 +83,10 @@ impl ReplicationStatus {
             }
             Err(RequestError::Broken(_)) => None,
         };
-        if let Some(view) = view {
-            self.set(view, at);
+        if let Some(view) = &view {
+            self.set(view.clone(), at);
         }
+        view
     }
 }
 
