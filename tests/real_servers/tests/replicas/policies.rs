@@ -10,6 +10,7 @@ use testkit::servers::RedisServer;
 use tidelock::ReplicaAck::{All, Any, Majority, Off};
 use tidelock::store::redis_scripts;
 use tidelock::{Client, ErrorKind};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
 
@@ -371,6 +372,29 @@ async fn an_unknown_number_of_replicas_is_not_none() -> Result<()> {
     ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 1));
     guard.release().await?;
     Ok(())
+}
+
+/// One that works only while somebody waits on it.
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// The runtime of the first acquisition is kept and not driven. What waits for the replicas does not run on it.
+#[test]
+fn a_runtime_that_nobody_drives_stops_no_acknowledgement() -> Result<()> {
+    let world = World::of(1, SOON * 3)?;
+    let (first, second) = (runtime()?, runtime()?);
+    let client = first.block_on(world.client(Any))?;
+    first.block_on(async {
+        let guard = client.lock("till").acquire().await?;
+        ensure!(guard.acknowledged().is_some());
+        anyhow::Ok(guard.release().await?)
+    })?;
+    second.block_on(async {
+        let guard = client.lock("stock").acquire_timeout(SOON).await?;
+        ensure!(guard.acknowledged().is_some());
+        Ok(())
+    })
 }
 
 /// Stores without replicas accept every policy.

@@ -242,6 +242,7 @@ fn faces(
         ack_policy: AckPolicy::new(
             env.acknowledge_within.min(env.response_timeout / 3),
             env.timers.clone(),
+            env.background.clone(),
         ),
         timers: env.timers.clone(),
         background: env.background.clone(),

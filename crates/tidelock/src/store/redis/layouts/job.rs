@@ -52,7 +52,8 @@ impl ServerJob for LockJob<'_> {
         }
         let demand = (self.policy).demand(self.purpose, self.replicas, self.lease);
         // Boxed: inline, the state of this rare path would enlarge every request.
-        let eval = replicas::eval(connection, &conn, asking, &self.script, demand);
+        let background = &self.policy.background;
+        let eval = replicas::eval(connection, &conn, asking, &self.script, demand, background);
         let (reply, pending) = Box::pin(eval).await?;
         Ok((reply, Some(pending)))
     }

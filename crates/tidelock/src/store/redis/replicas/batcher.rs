@@ -1,7 +1,8 @@
 //! The ack batcher: collects scripts that need an acknowledgement and sends them in batches.
 //!
-//! One task owns the queue. It gives a batch to each idle `WAIT` connection. If all connections are busy for longer
-//! than a bound while scripts wait, the task opens another connection, up to a maximum.
+//! One task owns the queue, on the steward's thread. On the runtime of a caller it would stand still, and all scripts
+//! with it, once nobody drives that runtime any more. It gives a batch to each idle `WAIT` connection. If all connections
+//! are busy for longer than a bound while scripts wait, the task opens another connection, up to a maximum.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::engine::runtime::sync::Mutex;
-use crate::error::Result;
+use crate::store::Background;
 use crate::store::redis::replicas::wait_connection::{AckRequest, WaitConnection};
-use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 
 /// The most scripts in a batch. The `WAIT` runs after the last script, so a larger batch delays the count for the
 /// first.
@@ -28,12 +29,12 @@ const MAX_CONNECTIONS: usize = 4;
 pub(crate) struct AckBatcher(Mutex<Option<mpsc::UnboundedSender<AckRequest>>>);
 
 impl AckBatcher {
-    pub(crate) fn send(&self, connection: &Connection, order: AckRequest) -> Result<()> {
+    pub(crate) fn send(&self, connection: &Connection, background: &Background, order: AckRequest) {
         let mut slot = self.0.lock();
         let order = match &*slot {
             Some(orders) => match orders.send(order) {
-                Ok(()) => return Ok(()),
-                // The task's runtime has shut down. We start a new task.
+                Ok(()) => return,
+                // The steward's thread has ended, and the task with it. A new one is dropped, which tells the caller.
                 Err(mpsc::error::SendError(order)) => order,
             },
             None => order,
@@ -41,11 +42,9 @@ impl AckBatcher {
         let (orders, inbox) = mpsc::unbounded_channel();
         // Cannot fail: we still own the receiver.
         let _ = orders.send(order);
-        connection
-            .home()
-            .spawn(gather(connection.sibling(), inbox))?;
+        let own = connection.sibling_on(ConnectionRuntime::Background(background.clone()));
+        background.spawn(gather(own, inbox));
         *slot = Some(orders);
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::store::redis::replicas::history::ReplicaHistory;
 use crate::store::redis::replicas::run::PendingAck;
 use crate::store::redis::topology::replication::Replicas;
 use crate::store::redis::wire::errors::unsent;
-use crate::store::{Acknowledged, Renewal, ReplicaAck, Timers};
+use crate::store::{Acknowledged, Background, Renewal, ReplicaAck, Timers};
 use crate::types::Escaped;
 
 impl Replicas {
@@ -45,6 +45,8 @@ pub(crate) struct AckPolicy {
     /// The longest timeout of `WAIT`.
     within: Duration,
     timers: Timers,
+    /// Where the ack batchers run.
+    pub(crate) background: Background,
     history: ReplicaHistory,
     /// We have logged that replicas cannot acknowledge.
     warned: AtomicBool,
@@ -79,10 +81,11 @@ impl AckResult {
 }
 
 impl AckPolicy {
-    pub(crate) fn new(within: Duration, timers: Timers) -> Self {
+    pub(crate) fn new(within: Duration, timers: Timers, background: Background) -> Self {
         Self {
             within,
             timers,
+            background,
             history: ReplicaHistory::default(),
             warned: AtomicBool::new(false),
         }

@@ -16,7 +16,7 @@ use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::topology::replication::{NO_REPLICAS_TTL, ReplicaView};
 use crate::store::redis::wire::errors::unanswered;
 use crate::store::redis::wire::reply::Reply;
-use crate::store::{BootInstant, ReplicaAck};
+use crate::store::{Background, BootInstant, ReplicaAck};
 
 /// The `WAIT` connections that belong to one reconnecting connection. Each opens when it is first needed.
 #[derive(Debug, Default)]
@@ -81,6 +81,7 @@ pub(crate) async fn eval(
     asking: bool,
     job: &ScriptJob<'_>,
     demand: AckDemand,
+    background: &Background,
 ) -> Result<(Reply, PendingAck)> {
     let (reply, source) = match demand.route(connection, conn)? {
         AckRoute::Alone(acknowledged) => {
@@ -111,7 +112,7 @@ pub(crate) async fn eval(
             };
             (reply, AckSource::Known(acknowledged))
         }
-        AckRoute::Queue => queue(connection, asking, job, demand).await?,
+        AckRoute::Queue => queue(connection, asking, job, demand, background).await?,
     };
     Ok((reply, PendingAck { demand, source }))
 }
@@ -121,6 +122,7 @@ async fn queue(
     asking: bool,
     job: &ScriptJob<'_>,
     demand: AckDemand,
+    background: &Background,
 ) -> Result<(Reply, AckSource)> {
     let (answer, answered) = oneshot::channel();
     let (tally, tallied) = oneshot::channel();
@@ -136,7 +138,9 @@ async fn queue(
         tally,
     };
     let wait_connections = connection.attachments().get::<WaitConnections>();
-    wait_connections.of(&demand).send(connection, order)?;
+    wait_connections
+        .of(&demand)
+        .send(connection, background, order);
     match connection.timers().until(job.deadline, answered).await {
         Some(Ok(reply)) => {
             let until = demand.patience(connection, job.deadline);

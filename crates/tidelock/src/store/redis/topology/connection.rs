@@ -82,10 +82,6 @@ impl Connection {
         self.0.once.close();
     }
 
-    pub(crate) fn home(&self) -> &ConnectionRuntime {
-        &self.0.home
-    }
-
     pub(crate) fn attachments(&self) -> &Attachments {
         &self.0.attachments
     }
