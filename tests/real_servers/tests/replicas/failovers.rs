@@ -68,6 +68,41 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
     Ok(())
 }
 
+/// T31: a planned failover behind one address, as that of a proxy. The demoted server runs on and gets nothing from the
+/// new primary, as with a wrong `masterauth`. Nothing on a connection for subscriptions shows that to a client, so they
+/// follow its requests. With `Off` these are on the connection that all requests share, with `Any` on that for `WAIT`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t31_waiters_hear_of_the_release_at_the_new_primary() -> Result<()> {
+    for policy in [Off, Any] {
+        let world = World::of(1, SOON * 3)?;
+        let (one, two) = (world.client(policy).await?, world.client(policy).await?);
+        let (old, new) = (world.all.primary(), &world.all.nodes()[1]);
+        let held = one.fair_lock("till").acquire().await?;
+        let waiting = tokio::spawn(two.fair_lock("till").acquire());
+        eventually("it waits", || {
+            let queue = "redisson_lock_queue:{till}";
+            Ok(old.query::<u64, _>(&["LLEN", queue])? == 1)
+        })?;
+        old.admin(&["FAILOVER", "TO", "127.0.0.1", &new.port().to_string()])?;
+        eventually("the places changed", || {
+            let is_done = old.info("master_failover_state")? == "no-failover";
+            Ok(is_done && new.info("role")? == "master" && old.info("role")? == "slave")
+        })?;
+        old.admin(&["REPLICAOF", "127.0.0.1", "1"])?; // where nobody listens
+        eventually("it has gone", || Ok(new.info("connected_slaves")? == "0"))?;
+        world.proxy.set_upstream(new.addr());
+        for client in [&one, &two] {
+            let busy = client.lock("busy").acquire_with(patient(policy));
+            within(SOON, "a grant", busy).await??.release().await?;
+        }
+        held.release().await?;
+        let next = within(SOON, "its turn", waiting).await???;
+        ensure!(World::holder(new, "till")? == Some(next.owner_id()));
+        next.release().await?;
+    }
+    Ok(())
+}
+
 /// T32: the primary crashes before a replica has received the lock. A client that asked for no acknowledgement had a
 /// grant, and learns of its loss. The tokens continue from the replicated value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

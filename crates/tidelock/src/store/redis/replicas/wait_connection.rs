@@ -278,9 +278,9 @@ impl<'a> Exchange<'a> {
                 connection.retire(self.conn);
             }
             Err(RequestError::Server(server_error)) if server_error.is_replica() => {
-                connection.demoted(self.conn);
+                connection.replaced(self.conn);
             }
-            Ok(reply) if reply.says_replica() => connection.demoted(self.conn),
+            Ok(reply) if reply.says_replica() => connection.replaced(self.conn),
             _ => {}
         }
         answer

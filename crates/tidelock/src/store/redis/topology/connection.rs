@@ -71,7 +71,17 @@ impl Connection {
         self.0.once.retire(conn);
     }
 
-    /// The server rejects writes, or has no replicas left: another server is or becomes the primary.
+    /// The server is a replica: another one is the primary.
+    pub(crate) fn replaced(&self, conn: &Arc<LiveConnection>) {
+        if self.0.once.retire(conn) {
+            self.0.endpoint.replaced();
+        } else {
+            // A late reply says nothing about the server to which the next connection leads.
+            self.0.endpoint.doubt();
+        }
+    }
+
+    /// The server has too few replicas left: another one is or becomes the primary.
     pub(crate) fn demoted(&self, conn: &Arc<LiveConnection>) {
         self.retire(conn);
         self.0.endpoint.doubt();
@@ -170,9 +180,9 @@ impl Connection {
                 self.retire(conn);
             }
             Err(RequestError::Server(server_error)) if server_error.is_replica() => {
-                self.demoted(conn);
+                self.replaced(conn);
             }
-            Ok(reply) if reply.says_replica() => self.demoted(conn),
+            Ok(reply) if reply.says_replica() => self.replaced(conn),
             _ => {}
         }
     }

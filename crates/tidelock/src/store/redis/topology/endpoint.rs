@@ -4,7 +4,7 @@
 mod refusal;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct Endpoint {
     pub(crate) limit: Duration,
     /// Counts how often the server behind this endpoint has changed. Each change ends the connections made before it.
     moves: watch::Sender<u64>,
+    /// The server behind the address was a replica, and no connection for commands was opened since.
+    replaced: AtomicBool,
     /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
     connects: AtomicU64,
     /// What higher files know of the server.
@@ -114,6 +116,7 @@ impl Endpoint {
             timers,
             limit,
             moves: watch::Sender::default(),
+            replaced: AtomicBool::new(false),
             connects: AtomicU64::new(0),
             attachments: Attachments::default(),
             made: Mutex::default(),
@@ -180,6 +183,16 @@ impl Endpoint {
         }
     }
 
+    /// The server has reported that it is a replica. Behind a fixed address, as that of a proxy, there may be another
+    /// one now. A subscription would stay with the old one, which refuses nothing of it, and would miss messages.
+    pub(crate) fn replaced(&self) {
+        // In a cluster the slot map names the new primary, and the address stays that of the old one.
+        if self.address().is_some() && !self.entry.in_cluster {
+            self.replaced.store(true, Ordering::SeqCst);
+        }
+        self.doubt();
+    }
+
     /// Stops the background command that follows the sentinels.
     pub(crate) fn close(&self) {
         if let Some(primary) = self.primary() {
@@ -196,6 +209,11 @@ impl Endpoint {
                 return self.enter_primary(&**primary, pushes, end).await;
             }
         };
+        // We end the others now and not at the refusal. Until now the address may have led to the old server, and a
+        // subscription that had reconnected at once would be there again.
+        if pushes.is_none() && self.replaced.swap(false, Ordering::SeqCst) {
+            self.leave();
+        }
         let moves = self.moves.subscribe();
         if let Some(result) = self
             .timers
