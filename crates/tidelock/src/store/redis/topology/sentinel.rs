@@ -3,6 +3,8 @@
 //! It queries all sentinels at once, and the answer with the highest epoch wins. It repeats this regularly, because
 //! the message about a failover may get lost, and a primary that is cut off continues to reply as before.
 
+mod known;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -12,7 +14,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use crate::engine::runtime::sync::{Mutex, RwLock};
+use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
@@ -20,6 +22,7 @@ use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{
     Endpoint, EndpointLogin, PrimaryFinder, ServerFinder,
 };
+use crate::store::redis::topology::sentinel::known::{KnownSentinel, KnownSentinels};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -32,17 +35,13 @@ const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 /// After this many queries, we also query for further sentinels of the service.
 const LEARN_EVERY: u32 = 20;
 
-/// The most sentinels we query. It bounds the connections.
-const MAX_SENTINELS: usize = 16;
-
 /// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
 const OTHERS: Duration = Duration::from_millis(100);
 
 /// The sentinels of one service, and the primary they name.
 pub(crate) struct Sentinel {
     who: address::Sentinels,
-    /// The sentinels of the URL, and those they have named.
-    known: RwLock<Vec<(HostAddress, Connection)>>,
+    known: KnownSentinels,
     tls: TlsFiles,
     background: Background,
     timers: Timers,
@@ -76,7 +75,7 @@ impl Sentinel {
         limit: Duration,
     ) -> Self {
         let sentinel = Self {
-            known: RwLock::default(),
+            known: KnownSentinels::default(),
             who,
             tls: tls.clone(),
             background: background.clone(),
@@ -94,8 +93,7 @@ impl Sentinel {
     }
 
     fn add(&self, address: HostAddress) {
-        let mut known = self.known.write();
-        if known.len() >= MAX_SENTINELS || known.iter().any(|(other, _)| *other == address) {
+        if self.known.has(&address) {
             return;
         }
         let entry = EndpointLogin {
@@ -107,12 +105,10 @@ impl Sentinel {
         let finder = ServerFinder::Fixed(address.clone());
         let endpoint = Endpoint::new(finder, entry, self.timers.clone(), self.limit);
         let home = ConnectionRuntime::Background(self.background.clone());
-        known.push((address, Connection::new(Arc::new(endpoint), home)));
-    }
-
-    fn known(&self) -> Vec<(HostAddress, Connection)> {
-        let known = self.known.read();
-        known.clone()
+        let connection = Connection::new(Arc::new(endpoint), home);
+        let (is_named, now) = (self.who.addresses.contains(&address), self.timers.now());
+        let new = KnownSentinel::new(address, connection, is_named, now);
+        self.known.add(new, now);
     }
 
     /// Queries the sentinels for the others of the service: those of the URL may all be gone one day.
@@ -121,14 +117,14 @@ impl Sentinel {
         let request = Request::new("SENTINEL")
             .arg("SENTINELS")
             .arg(&self.who.service);
-        for (asked, connection) in self.known() {
-            let said = connection.ask(&request, end).await.ok();
+        for asked in self.known.all() {
+            let said = asked.connection.ask(&request, end).await.ok();
             let others = said.as_ref().and_then(Reply::list).unwrap_or_default();
             for other in others.iter().map(fields) {
                 let host = other.get("ip").map(|&host| host.to_owned());
                 let port = other.get("port").and_then(|port| port.parse().ok());
                 if let Some((host, port)) = host.zip(port) {
-                    let tls = asked.is_tls();
+                    let tls = asked.address.is_tls();
                     self.add(HostAddress::Tcp { host, port, tls });
                 }
             }
@@ -138,14 +134,15 @@ impl Sentinel {
     /// Queries one sentinel. `None`: it does not know the service.
     async fn ask(
         &self,
-        address: &HostAddress,
-        connection: &Connection,
+        sentinel: &KnownSentinel,
         end: BootInstant,
     ) -> Result<Option<SentinelReply>> {
+        let (address, connection) = (&sentinel.address, &sentinel.connection);
         let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
         let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
         let (at, more) = tokio::join!(connection.ask(&at, end), connection.ask(&more, end));
         let at = at.map_err(|error| explain(address, &error))?;
+        sentinel.answered(self.timers.now());
         let args: Vec<&str> = at
             .list()
             .unwrap_or_default()
@@ -172,11 +169,9 @@ impl Sentinel {
     async fn unknown_service(&self, unaware: usize) -> Error {
         let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
-        for (_, connection) in self.known() {
-            let masters = connection
-                .ask(&Request::new("SENTINEL").arg("MASTERS"), end)
-                .await;
-            let masters = masters.ok();
+        let masters = Request::new("SENTINEL").arg("MASTERS");
+        for sentinel in self.known.all() {
+            let masters = sentinel.connection.ask(&masters, end).await.ok();
             let each = masters.as_ref().and_then(Reply::list).unwrap_or_default();
             let names = each
                 .iter()
@@ -192,7 +187,7 @@ impl Sentinel {
         // Only a first connect fails for good. A sentinel that was reset or has lost its configuration must not break
         // a client that has worked until now.
         let never = self.current.lock().is_none();
-        let kind = if never && unaware == self.known().len() {
+        let kind = if never && unaware == self.known.all().len() {
             ErrorKind::InvalidOptions
         } else {
             ErrorKind::Unavailable
@@ -233,10 +228,8 @@ impl PrimaryFinder for Sentinel {
         Box::pin(async move {
             // Half of the limit: the connect to the primary needs the rest.
             let mut end = self.timers.now() + self.limit / 2;
-            let known = self.known();
-            let each = known
-                .iter()
-                .map(|(address, connection)| self.ask(address, connection, end));
+            let known = self.known.all();
+            let each = known.iter().map(|sentinel| self.ask(sentinel, end));
             let mut asked: FuturesUnordered<_> = each.collect();
             let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
             let mut args = 0;
@@ -254,7 +247,8 @@ impl PrimaryFinder for Sentinel {
             drop(asked);
             match best {
                 // These sentinels have missed a failover that others have reported, so we do not trust them. A
-                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
+                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again. Those
+                // that are silent count: a minority that is cut off together with this client is no majority.
                 Some(SentinelReply { epoch, .. })
                     if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
                 {
@@ -297,8 +291,8 @@ impl PrimaryFinder for Sentinel {
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.refresh.notify_one();
-        for (_, connection) in self.known() {
-            connection.close();
+        for sentinel in self.known.all() {
+            sentinel.connection.close();
         }
     }
 }

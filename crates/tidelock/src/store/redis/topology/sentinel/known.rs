@@ -1,0 +1,158 @@
+//! The sentinels that a client queries: those of the URL, and those that they have named.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::engine::runtime::sync::RwLock;
+use crate::store::BootInstant;
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::topology::connection::Connection;
+
+/// The most sentinels we query. It bounds the connections.
+const MAX_SENTINELS: usize = 16;
+
+/// After this time without an answer, a sentinel may be one that does not come back.
+const SILENT_FOR: Duration = Duration::from_secs(60);
+
+/// One of them.
+pub(super) struct KnownSentinel {
+    pub(super) address: HostAddress,
+    pub(super) connection: Connection,
+    /// The URL names it.
+    is_named: bool,
+    /// When it answered last, or when we learned of it, in nanoseconds.
+    heard: AtomicU64,
+}
+
+/// The sentinels that a client queries.
+#[derive(Default)]
+pub(super) struct KnownSentinels(RwLock<Vec<Arc<KnownSentinel>>>);
+
+impl KnownSentinel {
+    pub(super) fn new(
+        address: HostAddress,
+        connection: Connection,
+        is_named: bool,
+        now: BootInstant,
+    ) -> Self {
+        Self {
+            address,
+            connection,
+            is_named,
+            heard: AtomicU64::new(now.nanos()),
+        }
+    }
+
+    pub(super) fn answered(&self, now: BootInstant) {
+        self.heard.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    fn silent_for(&self, now: BootInstant) -> Duration {
+        now.since(BootInstant::from_nanos(self.heard.load(Ordering::Relaxed)))
+    }
+}
+
+impl KnownSentinels {
+    pub(super) fn all(&self) -> Vec<Arc<KnownSentinel>> {
+        self.0.read().clone()
+    }
+
+    pub(super) fn has(&self, address: &HostAddress) -> bool {
+        self.0.read().iter().any(|one| one.address == *address)
+    }
+
+    /// Adds a sentinel. At the limit it takes the place of the one that has been silent for longest: where sentinels
+    /// get new addresses, as in Kubernetes, those that are gone would keep out all new ones for good.
+    ///
+    /// Below the limit none is forgotten. A minority that is cut off together with this client would be all that it
+    /// knows after a while, and would be believed as a majority.
+    pub(super) fn add(&self, new: KnownSentinel, now: BootInstant) {
+        let mut known = self.0.write();
+        if known.iter().any(|one| one.address == new.address) {
+            return;
+        }
+        if known.len() >= MAX_SENTINELS {
+            let may_go = |one: &KnownSentinel| !one.is_named && one.silent_for(now) > SILENT_FOR;
+            let silent = known.iter().enumerate().filter(|(_, one)| may_go(one));
+            let Some((longest, _)) = silent.max_by_key(|(_, one)| one.silent_for(now)) else {
+                return;
+            };
+            known.remove(longest).connection.close();
+        }
+        known.push(Arc::new(new));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::topology::connection::ConnectionRuntime;
+    use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
+    use crate::store::{Clock, Timers};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(port: u16) -> HostAddress {
+        HostAddress::Tcp {
+            host: "h".to_owned(),
+            port,
+            tls: false,
+        }
+    }
+
+    fn add(known: &KnownSentinels, port: u16, now: BootInstant) {
+        let (finder, timers) = (ServerFinder::Fixed(at(port)), Timers::new(Clock::Simulated));
+        let endpoint = Endpoint::new(finder, EndpointLogin::default(), timers, MINUTE);
+        let connection = Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller);
+        let new = KnownSentinel::new(at(port), connection, port == 1, now);
+        known.add(new, now);
+    }
+
+    fn ports(known: &KnownSentinels) -> Vec<u16> {
+        let all = known.all();
+        let ports = all.iter().map(|one| match one.address {
+            HostAddress::Tcp { port, .. } => port,
+            HostAddress::Unix(_) => 0,
+        });
+        ports.collect()
+    }
+
+    #[test]
+    fn at_the_limit_the_one_that_is_silent_for_longest_makes_room() {
+        let (known, start) = (KnownSentinels::default(), BootInstant::from_nanos(1));
+        for port in 1..=16 {
+            add(&known, port, start);
+        }
+        add(&known, 17, start + MINUTE);
+        assert!(!ports(&known).contains(&17), "none was silent for so long");
+        // The one of the URL was never heard, 5 was heard early, 9 a little later, and all others just now.
+        let now = start + MINUTE * 3;
+        for one in known.all() {
+            match one.address {
+                HostAddress::Tcp { port: 1, .. } => {}
+                HostAddress::Tcp { port: 5, .. } => one.answered(start + MINUTE),
+                HostAddress::Tcp { port: 9, .. } => one.answered(start + MINUTE * 3 / 2),
+                _ => one.answered(now),
+            }
+        }
+        add(&known, 2, now);
+        assert_eq!(ports(&known), (1..=16).collect::<Vec<u16>>(), "2 is known");
+        add(&known, 17, now);
+        add(&known, 18, now);
+        let left = (1..=18).filter(|port| ![5, 9].contains(port));
+        assert_eq!(ports(&known), left.collect::<Vec<u16>>());
+        add(&known, 19, now);
+        assert!(!ports(&known).contains(&19), "all others are alive");
+    }
+
+    #[test]
+    fn below_the_limit_a_silent_sentinel_stays() {
+        let (known, start) = (KnownSentinels::default(), BootInstant::from_nanos(1));
+        for port in 1..=5 {
+            add(&known, port, start);
+        }
+        add(&known, 6, start + MINUTE * 100);
+        assert_eq!(ports(&known), [1, 2, 3, 4, 5, 6]);
+    }
+}
