@@ -9,7 +9,7 @@ use tidelock::{AcquireOptions, Client, ErrorKind};
 const COUNTER: &str = "tidelock:token:{ledger}:ledger";
 
 /// A server, and a client that is or is not allowed to run Lua scripts.
-async fn open(scripts: bool) -> Result<(RedisServer, Client)> {
+pub(crate) async fn open(scripts: bool) -> Result<(RedisServer, Client)> {
     let rights = if scripts {
         "+@all"
     } else {

@@ -6,6 +6,7 @@ mod costs;
 mod counters;
 mod events;
 mod foreign;
+mod owners;
 mod shares;
 mod transactions;
 mod wire;

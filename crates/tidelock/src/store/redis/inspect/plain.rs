@@ -40,8 +40,7 @@ impl Redis {
         };
         let mut snapshot = Snapshot::free(name.as_str());
         if let Reply::Text(owner) = owner {
-            // Other clients may write bytes that are not UTF-8.
-            snapshot.holders = vec![Holder::new(String::from_utf8_lossy(owner), 1)];
+            snapshot.holders = vec![Holder::new(plain::shown(owner), 1)];
         }
         let left = left.int().and_then(|left| u64::try_from(left).ok());
         snapshot.expires_in = left.map(Duration::from_millis);

@@ -19,7 +19,7 @@ use crate::store::redis::topology::job::{ScriptJob, ServerJob};
 use crate::store::redis::topology::transaction::TransactionJob;
 use crate::store::redis::wire::reply::Reply;
 
-pub(crate) use crate::store::redis::layouts::plain::table::PlainLockWords;
+pub(crate) use crate::store::redis::layouts::plain::table::{PlainLockWords, shown};
 pub(crate) use crate::store::redis::layouts::plain::without_lua::{INSPECT, RAISE_TOKEN};
 
 impl Redis {

@@ -8,13 +8,15 @@
 //!   with `$counter` is left out if the caller requests no token. `-> 1` is the reply that a write must have; otherwise
 //!   a key has changed since it was read, and the transaction is retried.
 //! - A test `0=x` says that read 0 replied `x`. `nil` is null, `WRONGTYPE` that error, `spent` the value of a counter
-//!   that has no next token, and `below` the value of one below `$newest`. The first case whose tests all hold applies.
+//!   that has no next token, and `below` the value of one below `$newest`. `$owner` is an owner that is [`shown`] so.
+//!   The first case whose tests all hold applies.
 //! - In a reply, `r0` is the reply to read 0, `w0` that to write 0, and `token` that to the write with `$counter`, or 0.
 //!   Brackets make a list.
 //! - A read that fails ends the transaction, unless the key is of another type. With `?` its error counts only where the
 //!   reply is used, and `r0?` is null then.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::error::{ErrorKind, Result};
 use crate::store::redis::topology::transaction::{Transaction, TransactionStep};
@@ -144,7 +146,7 @@ impl TableRun {
             }
             ("WRONGTYPE", Some(Err(server_error))) => is_wrong_type(server_error),
             ("nil", Some(Ok(reply))) => *reply == Reply::Nil,
-            ("$owner", Some(Ok(reply))) => is_word(reply, &self.owner),
+            ("$owner", Some(Ok(Reply::Text(owner)))) => shown(owner) == self.owner,
             ("$newest", Some(Ok(reply))) => is_word(reply, &self.newest),
             (word, Some(Ok(reply))) => is_word(reply, word),
             _ => false,
@@ -222,6 +224,20 @@ fn replied<'s>(seen: &'s [CommandResult], read: &str) -> Result<&'s Reply> {
         Some(Err(server_error)) => Err(server_error.error()),
         None => Ok(&Reply::Nil),
     }
+}
+
+/// The text that an owner is shown as. Other clients may write bytes that are no text: these are shown by their digits.
+/// With replacement characters many owners would look the same, and a forced release that names one would find nobody.
+pub(crate) fn shown(owner: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(owner) {
+        return Cow::Borrowed(text);
+    }
+    let mut digits = "0x".to_owned();
+    for byte in owner {
+        // Cannot fail: it goes to a string.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Cow::Owned(digits)
 }
 
 fn is_word(reply: &Reply, word: &str) -> bool {
