@@ -71,7 +71,7 @@ impl Endpoint {
             let late = || unsent(format_args!("{address}: no answer in time"));
             let dialled = self
                 .timers
-                .until(end, stream::dial(address, &self.tls))
+                .until(end, stream::dial(address, &self.tls, &self.timers))
                 .await;
             let stream = match dialled.unwrap_or_else(|| Err(late())) {
                 Ok(stream) => stream,

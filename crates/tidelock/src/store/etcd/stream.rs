@@ -6,11 +6,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::error::{Error, Result};
-use crate::store::TlsFiles;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::unsent;
-use crate::store::tls;
 use crate::store::tls::Check;
+use crate::store::{Timers, TlsFiles, tcp, tls};
 
 /// A byte stream, with or without TLS.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync {}
@@ -20,8 +19,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync> ByteStream for S {}
 pub(crate) async fn dial(
     address: &MemberAddress,
     files: &TlsFiles,
+    timers: &Timers,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
-    let tcp = TcpStream::connect((address.host.as_str(), address.port))
+    let tcp = tcp::connect(&address.host, address.port, timers)
         .await
         .map_err(|e| unreachable_at(address, &e))?;
     // Disable Nagle's algorithm: a request is one small write, and buffering would only delay it.

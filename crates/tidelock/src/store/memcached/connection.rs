@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Credentials;
@@ -19,7 +18,7 @@ use crate::store::memcached::errors::{unanswered, unsent};
 use crate::store::memcached::handshake;
 use crate::store::memcached::live_connection::{ConnectionId, LiveConnection, PendingBatch};
 use crate::store::memcached::wire::{Command, Reply};
-use crate::store::{Background, BootInstant, Timers};
+use crate::store::{Background, BootInstant, Timers, tcp};
 
 /// A reconnecting connection to the server. Cheap to clone; clones share the connection.
 #[derive(Clone)]
@@ -257,8 +256,7 @@ impl Endpoint {
     /// Connects and performs the handshake, within the timeout.
     async fn enter(&self, connection_id: ConnectionId) -> Result<LiveConnection> {
         let entering = async {
-            let address = (self.address.host.as_str(), self.address.port);
-            let stream = TcpStream::connect(address)
+            let stream = tcp::connect(&self.address.host, self.address.port, &self.timers)
                 .await
                 .map_err(|e| unsent(format_args!("{}: {e}", self.address)))?;
             // Disable Nagle's algorithm: commands are small, and buffering would only delay them.

@@ -310,7 +310,7 @@ impl Endpoint {
         mut moves: watch::Receiver<u64>,
     ) -> Result<LiveConnection> {
         let opening = async {
-            let stream = stream::dial(address, &self.entry.tls).await?;
+            let stream = stream::dial(address, &self.entry.tls, &self.timers).await?;
             let commands = pushes.is_none();
             let conn = LiveConnection::open(stream, &self.login().await?, pushes)
                 .await

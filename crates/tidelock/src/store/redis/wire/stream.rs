@@ -7,11 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::error::{Error, Result};
-use crate::store::TlsFiles;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::wire::errors::unsent;
-use crate::store::tls;
 use crate::store::tls::Check;
+use crate::store::{Timers, TlsFiles, tcp, tls};
 
 /// A byte stream of any transport.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync {}
@@ -21,10 +20,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync> ByteStream for S {}
 pub(crate) async fn dial(
     address: &HostAddress,
     files: &TlsFiles,
+    timers: &Timers,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
     match address {
         HostAddress::Tcp { host, port, tls } => {
-            let tcp = TcpStream::connect((host.as_str(), *port))
+            let tcp = tcp::connect(host, *port, timers)
                 .await
                 .map_err(|e| unreachable_at(address, &e))?;
             // A script is one small write: Nagle's algorithm would only delay it.
