@@ -1,13 +1,16 @@
 //! Faults of the wake-up message: its connection is killed, the message comes too early, or it never comes.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Then, When};
+use testkit::servers::RedisServer;
 use tidelock::AcquireOptions;
 
-use crate::looks::{FAST, asleep, channel, listeners, listening};
-use crate::setup::shop;
+use crate::looks::{FAST, asleep, channel, listeners, listening, until};
+use crate::setup::{shop, shop_on};
 use real_servers::{SOON, within};
 
 /// So long that only a message, or its substitute, can wake a waiter within the limit of a test.
@@ -174,4 +177,36 @@ async fn t16_a_lost_message_does_not_stretch_a_time_limit() -> Result<()> {
     ensure!(took >= limit && took < limit + FAST / 2, "{took:?}");
     ensure!(shop.is_free("till")?);
     shop.nothing_left(vec![holder]).await
+}
+
+/// A server that runs a long script refuses everything else with `BUSY`, also the subscription of a waiter for a fair
+/// lock. That passes, so the client subscribes again soon, and not after half a minute, as without the right to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_a_busy_server_refuses_is_asked_for_again() -> Result<()> {
+    let server = RedisServer::builder().args(["--lua-time-limit", "1"]);
+    let shop = shop_on(server, LONG).await?;
+    let waiter = shop.another().await?;
+    let held = shop.client.fair_lock("till").acquire().await?;
+    let subscribing = shop
+        .proxy
+        .on(When::command("SUBSCRIBE", "till"), Then::Hold);
+    let waiting = tokio::spawn(waiter.fair_lock("till").acquire());
+    within(SOON, "the subscription", subscribing.fired()).await?;
+    let mut script = TcpStream::connect(shop.server.addr())?;
+    script.write_all(b"EVAL \"while true do end\" 0\r\n")?;
+    until("it is busy", || Ok(shop.server.admin(&["PING"]).is_err())).await?;
+    let before = shop.proxy.count("SUBSCRIBE");
+    subscribing.release();
+    let again = shop.proxy.until(|proxy| proxy.count("SUBSCRIBE") > before);
+    within(SOON, "another subscription", again).await?;
+    shop.server.admin(&["SCRIPT", "KILL"])?;
+    drop(script);
+    until("it is in the queue", || {
+        let queue = "redisson_lock_queue:{till}";
+        Ok(shop.server.query::<u64, _>(&["LLEN", queue])? == 1)
+    })
+    .await?;
+    held.release().await?;
+    within(SOON, "its turn", waiting).await???.release().await?;
+    shop.nothing_left(vec![waiter]).await
 }

@@ -69,7 +69,7 @@ impl ChannelRouter {
     /// Learns from an error where a channel is. `true`: a retry may succeed soon, on this or another server.
     pub(crate) fn learn(&self, endpoint: &Endpoint, server_error: &ServerError) -> bool {
         let Self::Cluster(cluster) = self else {
-            return false;
+            return server_error.passes();
         };
         match endpoint
             .address()
