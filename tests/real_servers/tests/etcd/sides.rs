@@ -321,3 +321,24 @@ async fn a_crowd_of_readers_is_freed_if_it_is_the_one_that_was_seen() {
     assert!(lock.force_release_if(&seen).await.unwrap());
     assert!(!lock.inspect().await.unwrap().is_locked());
 }
+
+/// The first page of the list ends between the two keys of a writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_has_the_lock_whose_keys_are_on_two_pages() {
+    let server = EtcdServer::start().unwrap();
+    let builder = Client::builder()
+        .lease(ms(30_000))
+        .publish_process_info(false);
+    let a = builder.connect(&server.url()).await.unwrap();
+    // A page has 250 keys, and each writer has two of them: without this key no page would end within a writer.
+    let first = a.lock("a").acquire().await.unwrap();
+    let (mut names, mut writers) = (vec!["a".to_owned()], Vec::new());
+    for n in 0..130 {
+        let name = format!("b{n:03}");
+        let writer = a.read_write_lock(&name).write().acquire().await.unwrap();
+        names.push(name);
+        writers.push(writer);
+    }
+    assert_eq!(a.list("*").await.unwrap(), names);
+    drop((first, writers));
+}

@@ -199,7 +199,7 @@ impl Etcd {
             .map_err(RequestError::error)
     }
 
-    /// One page of the names of locks. The cursor is the lowest creation revision of the page.
+    /// One page of the names of locks. The cursor is the lowest creation revision of the page; see [`next`].
     pub(crate) async fn page(&self, pattern: &str, cursor: Option<&str>) -> Result<Page> {
         let all = self.shared.keys.all();
         let range = RangeRequest {
@@ -271,9 +271,15 @@ pub(crate) fn waiters(count: i64) -> u64 {
 }
 
 /// The cursor of the next page. `None`: this was the last page.
+///
+/// The keys of one transaction have the same revision, and a page may end between them. So the next page begins at the
+/// last revision of this one; otherwise the list would leave out a lock whose key is behind the end.
 pub(crate) fn next(found: &RangeResponse) -> Option<u64> {
-    let last = found.kvs.last().filter(|_| found.more);
-    last.and_then(|kv| u64::try_from(kv.create_revision.saturating_add(1)).ok())
+    let last = found.kvs.last().filter(|_| found.more)?.create_revision;
+    let first = found.kvs.first()?.create_revision;
+    // A page of one revision, which only a foreign client can have written, would be the next one again without end.
+    let next = last.saturating_add(i64::from(first == last));
+    u64::try_from(next).ok()
 }
 
 /// The holder's name: the value of its key. For an empty value, the lease id at the end of the key.
@@ -332,5 +338,29 @@ mod tests {
         }
         assert_eq!(read(b"web-1\n7\nshop d\n1700000000123"), Some(plain));
         assert!(read(b"").is_none());
+    }
+
+    #[test]
+    fn the_next_page_begins_at_the_last_revision_of_a_page() {
+        let page = |revisions: &[i64], more| {
+            let kv = |&revision: &i64| KeyValue {
+                create_revision: revision,
+                ..KeyValue::default()
+            };
+            RangeResponse {
+                kvs: revisions.iter().map(kv).collect(),
+                more,
+                ..RangeResponse::default()
+            }
+        };
+        for (revisions, more, cursor) in [
+            (&[3, 4, 4][..], true, Some(4)),
+            (&[3, 4], true, Some(4)),
+            (&[4, 4], true, Some(5)),
+            (&[3, 4, 4], false, None),
+            (&[], true, None),
+        ] {
+            assert_eq!(next(&page(revisions, more)), cursor, "{revisions:?}");
+        }
     }
 }
