@@ -289,7 +289,7 @@ mod tests {
     async fn serve(listener: &tokio::net::TcpListener, answer: &[u8]) -> Vec<u8> {
         let (peer, _) = listener.accept().await.unwrap();
         let mut asked = Vec::new();
-        for answer in [&b"VERSION 1.6.0\r\n"[..], b"END\r\n", answer] {
+        for answer in [&b"VERSION 1.6.18\r\n"[..], b"END\r\n", answer] {
             let mut bytes = [0; 1024];
             let count = loop {
                 peer.readable().await.unwrap();

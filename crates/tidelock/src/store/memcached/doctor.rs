@@ -120,7 +120,7 @@ pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
             Good,
             "version",
             format!("memcached {}", stats.text("version")),
-            "locks work on it",
+            "one on which locks work: 1.6.13 and later",
         ),
         Finding::new(
             Danger,

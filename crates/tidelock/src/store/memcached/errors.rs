@@ -24,7 +24,7 @@ pub(crate) fn server_error(text: &str) -> Error {
         // A server that is full sends this to each new connection, instead of an answer.
         text if text.contains("Too many open connections") => (Unavailable, "the server has as many clients as it takes (its option -c)"),
         text if text.contains("unauthenticated") || text.contains("authentication") => (Refused, "check user and password"),
-        "ERROR" => (Unsupported, "the server does not know a command that locks need; use memcached 1.6 or later"),
+        "ERROR" => (Unsupported, "the server does not know a command that locks need; use memcached 1.6.13 or later"),
         // The server may have read another command than the one we sent.
         _ => (OutcomeUnknown, "the server did not understand"),
     };

@@ -6,8 +6,9 @@ use crate::store::memcached::errors::{server_error, unsent};
 use crate::store::memcached::live_connection::LiveConnection;
 use crate::store::memcached::wire::{Command, Reply, Shape};
 
-/// Lower bound of the server's version: the oldest one with the commands that locks need.
-const OLDEST_VERSION: (u32, u32) = (1, 6);
+/// Lower bound of the server's version. 1.6.10 to 1.6.12 refuse every delete with a CAS number, so no lock could be
+/// released. Older ones read `ms` in another way, and would run the value of a lock, with its name, as commands.
+const OLDEST_VERSION: (u32, u32, u32) = (1, 6, 13);
 
 /// Performs the handshake on a new connection, with a login if one is given.
 pub(crate) async fn exchange(
@@ -32,8 +33,9 @@ pub(crate) async fn exchange(
     match wire.answer(Shape::One).await.map_err(broken)? {
         Reply::Text(text) if is_new_enough(&text) => {}
         Reply::Text(text) => {
-            return Err(Error::new(ErrorKind::Unsupported)
-                .because(format!("{address}: {text:?} is not memcached 1.6 or later")));
+            return Err(Error::new(ErrorKind::Unsupported).because(format!(
+                "{address}: {text:?} is not memcached 1.6.13 or later; locks need its commands"
+            )));
         }
         other => return Err(refused(address, &other)),
     }
@@ -71,10 +73,14 @@ pub(crate) fn is_new_enough(version: &str) -> bool {
     let Some(version) = version.strip_prefix("VERSION ") else {
         return false;
     };
-    let mut parts = version
-        .split('.')
-        .map_while(|part| part.parse::<u32>().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST_VERSION
+    // The last part may go on with a word, as in `1.6.18-rc1`.
+    let number = |part: &str| {
+        let digits = part.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u32>().ok()
+    };
+    let mut parts = version.split('.').map_while(number);
+    let mut next = || parts.next().unwrap_or(0);
+    (next(), next(), next()) >= OLDEST_VERSION
 }
 
 #[cfg(test)]
@@ -82,11 +88,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_memcached_1_6_and_later_is_accepted() {
+    fn only_memcached_1_6_13_and_later_is_accepted() {
         for (text, good) in [
             ("VERSION 1.6.18", true),
+            ("VERSION 1.6.13", true),
+            ("VERSION 1.6.21-5-gabc", true),
             ("VERSION 1.10.0-rc1", true),
+            ("VERSION 2", true),
+            ("VERSION 1.6.12", false),
+            ("VERSION 1.6.9", false),
+            ("VERSION 1.6", false),
             ("VERSION 1.5.22", false),
+            ("VERSION ", false),
             ("+PONG", false),
         ] {
             assert_eq!(is_new_enough(text), good, "{text}");
