@@ -265,6 +265,8 @@ impl Endpoint {
                 .map_err(|e| unsent(format_args!("{}: {e}", self.address)))?;
             let mut wire = LiveConnection::new(stream, connection_id);
             handshake::exchange(&mut wire, &self.address, self.login().await?).await?;
+            wire.refuse_surplus()
+                .map_err(|why| unsent(format_args!("{}: {why}", self.address)))?;
             Ok(wire)
         };
         self.timers
@@ -281,35 +283,41 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::error::ErrorKind;
     use crate::store::Clock;
+    use crate::store::memcached::wire::Item;
+
+    /// Reads one request.
+    async fn heard(peer: &mut TcpStream) -> Vec<u8> {
+        let mut bytes = [0; 1024];
+        let count = peer.read(&mut bytes).await.unwrap();
+        bytes[..count].to_vec()
+    }
+
+    /// The server's side of a new connection, after a handshake that ends with this reply.
+    async fn enters(listener: &TcpListener, last: &[u8]) -> TcpStream {
+        let (mut peer, _) = listener.accept().await.unwrap();
+        for answer in [&b"VERSION 1.6.18\r\n"[..], last] {
+            heard(&mut peer).await;
+            peer.write_all(answer).await.unwrap();
+        }
+        peer
+    }
 
     /// A server that completes the handshake, answers one command with `answer`, and closes the connection.
-    async fn serve(listener: &tokio::net::TcpListener, answer: &[u8]) -> Vec<u8> {
-        let (peer, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        for answer in [&b"VERSION 1.6.18\r\n"[..], b"END\r\n", answer] {
-            let mut bytes = [0; 1024];
-            let count = loop {
-                peer.readable().await.unwrap();
-                match peer.try_read(&mut bytes) {
-                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                    read => break read.unwrap(),
-                }
-            };
-            asked = bytes[..count].to_vec();
-            peer.writable().await.unwrap();
-            assert_eq!(peer.try_write(answer).unwrap(), answer.len());
-        }
+    async fn serve(listener: &TcpListener, answer: &[u8]) -> Vec<u8> {
+        let mut peer = enters(listener, b"END\r\n").await;
+        let asked = heard(&mut peer).await;
+        peer.write_all(answer).await.unwrap();
         asked
     }
 
-    #[tokio::test]
-    async fn a_value_read_on_one_connection_is_never_compared_on_another() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    fn connection_to(listener: &TcpListener, background: &Background) -> Connection {
         let url = format!("memcached://{}", listener.local_addr().unwrap());
-        let (background, stop) = Background::start(Clock::Boot).unwrap();
         let timers = Timers::new(Clock::Boot);
         background.spawn(timers.clone().drive());
         let endpoint = Endpoint {
@@ -318,7 +326,77 @@ mod tests {
             limit: Duration::from_secs(5),
             credentials: None,
         };
-        let connection = Connection::new(Arc::new(endpoint), &background);
+        Connection::new(Arc::new(endpoint), background)
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_nobody_asked_for_answers_no_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let connection = connection_to(&listener, &background);
+        let ask = || connection.ask_one(Command::get("a"), None, connection.deadline());
+        for surplus in [&b"ERROR\r\n"[..], b"E"] {
+            let serving = async {
+                let mut peer = enters(&listener, b"END\r\n").await;
+                heard(&mut peer).await;
+                let both = [&b"EN\r\n"[..], surplus].concat();
+                peer.write_all(&both).await.unwrap();
+                let end = tokio::time::timeout(Duration::from_secs(20), heard(&mut peer)).await;
+                let end = end.expect("the client has ended the connection");
+                assert!(end.is_empty(), "{end:?}");
+            };
+            let ((), found) = tokio::join!(serving, ask());
+            assert_eq!(found.unwrap().0, Reply::Missing);
+        }
+        // After the handshake it would answer the first request.
+        let (_peer, refused) = tokio::join!(enters(&listener, b"END\r\nERROR\r\n"), ask());
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("nobody asked for"));
+    }
+
+    /// A part of the next reply comes together with a whole one.
+    #[tokio::test]
+    async fn a_part_of_a_reply_is_no_surplus() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let connection = connection_to(&listener, &background);
+        let ask = |key| connection.ask_one(Command::get(key), None, connection.deadline());
+        let (told, first_has_its_reply) = oneshot::channel();
+        let serving = async {
+            let mut peer = enters(&listener, b"END\r\n").await;
+            let both = Command::get("a").bytes.len() * 2;
+            let mut asked = 0;
+            while asked < both {
+                let more = heard(&mut peer).await.len();
+                assert!(more > 0, "the client has ended the connection");
+                asked += more;
+            }
+            peer.write_all(b"EN\r\nVA 1 c1").await.unwrap();
+            first_has_its_reply.await.unwrap();
+            peer.write_all(b" t9\r\nx\r\n").await.unwrap();
+            peer
+        };
+        let first = async {
+            let found = ask("a").await.unwrap().0;
+            told.send(()).unwrap();
+            found
+        };
+        let (_peer, first, second) = tokio::join!(serving, first, ask("b"));
+        assert_eq!(first, Reply::Missing);
+        let item = Item {
+            value: b"x".to_vec(),
+            cas: 1,
+            left: Some(9),
+        };
+        assert_eq!(second.unwrap().0, Reply::Value(item));
+    }
+
+    #[tokio::test]
+    async fn a_value_read_on_one_connection_is_never_compared_on_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let connection = connection_to(&listener, &background);
         let get = Command::get("a");
         let (served, found) = tokio::join!(
             serve(&listener, b"VA 1 c1 t9\r\nx\r\n"),

@@ -119,6 +119,15 @@ impl LiveConnection {
                 let _ = open.answer.send(Ok((open.replies, self.connection_id)));
             }
         }
+        self.refuse_surplus()
+    }
+
+    /// An error: the server has sent more than it was asked for. The next request would get that as its answer, and each
+    /// later one the answer of the one before it.
+    pub(crate) fn refuse_surplus(&self) -> Result<(), String> {
+        if self.open.is_empty() && !self.inbox.is_empty() {
+            return Err("the server has sent a reply that nobody asked for".to_owned());
+        }
         Ok(())
     }
 

@@ -131,6 +131,11 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether all bytes have become answers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// The next answer. `None`: it is incomplete. An error: the bytes are not a valid answer.
     pub(crate) fn next(&mut self, shape: Shape) -> Result<Option<Reply>, String> {
         match shape {
