@@ -25,8 +25,10 @@ impl RequestError {
         match self {
             Self::Classified(_) => false,
             Self::Unsent(_) | Self::Broken(_) => true,
-            // The member is isolated or shuts down. Another member may still work.
-            Self::Server(error) => matches!(error.code, Code::Unavailable | Code::Internal),
+            // The member is isolated, shuts down, or has no vote yet. Another member may still work.
+            Self::Server(error) => {
+                matches!(error.code, Code::Unavailable | Code::Internal) || self.says(LEARNER)
+            }
         }
     }
 
@@ -52,6 +54,8 @@ impl RequestError {
 
 const LEASE_GONE: &str = "requested lease not found";
 const NO_USER: &str = "user name is empty";
+/// A learner executes no request of a lock. etcd 3.4 says so with the code of an isolated member, later versions do not.
+const LEARNER: &str = "not supported for learner";
 
 impl ErrorReply for EtcdError {
     fn kind(&self) -> ErrorKind {
@@ -61,7 +65,9 @@ impl ErrorReply for EtcdError {
             Code::ResourceExhausted => ErrorKind::Unavailable,
             Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Refused,
             Code::Unimplemented => ErrorKind::Unsupported,
-            _ if says("etcdserver: no leader") || says(LEASE_GONE) => ErrorKind::Unavailable,
+            _ if says("etcdserver: no leader") || says(LEASE_GONE) || says(LEARNER) => {
+                ErrorKind::Unavailable
+            }
             _ if says(NO_USER) || says("authentication failed") => ErrorKind::Refused,
             // Includes "request timed out": the server may still apply such a request.
             _ => ErrorKind::OutcomeUnknown,
@@ -165,10 +171,38 @@ mod tests {
                 "etcdserver: mvcc: database space exceeded",
                 ErrorKind::Unavailable,
             ),
+            (
+                Code::FailedPrecondition,
+                "etcdserver: rpc not supported for learner",
+                ErrorKind::Unavailable,
+            ),
             (Code::Unknown, "something new", ErrorKind::OutcomeUnknown),
         ] {
             let failure = RequestError::from(Status::new(code, text));
             assert_eq!(failure.error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_executes_nothing_is_left() {
+        let learner = "etcdserver: rpc not supported for learner";
+        for (code, text, ends) in [
+            (Code::Unavailable, "etcdserver: no leader", true),
+            (Code::Unavailable, learner, true), // etcd 3.4
+            (Code::FailedPrecondition, learner, true),
+            (
+                Code::NotFound,
+                "etcdserver: requested lease not found",
+                false,
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
+                false,
+            ),
+        ] {
+            let failure = RequestError::from(Status::new(code, text));
+            assert_eq!(failure.ends_connection(), ends, "{text}");
         }
     }
 
