@@ -1,12 +1,13 @@
 //! T76: when a client connects, the cluster has no leader, or the server is slow or not there yet.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use real_servers::connecting::is_waited_for;
+use testkit::proxy::{Mode, Proxy};
 use testkit::servers::{EtcdCluster, EtcdServer};
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
-use crate::world::ms;
+use crate::world::{SOON, ms, soon};
 
 fn builder() -> ClientBuilder {
     Client::builder().lease(ms(4000)).response_timeout(ms(1000))
@@ -47,4 +48,46 @@ async fn t76_a_login_that_is_not_taken_is_not_waited_for() {
     let asked = tokio::time::timeout(Duration::from_secs(5), patient.connect(&wrong));
     let refused = asked.await.expect("told at once").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
+}
+
+/// Connects, at once and with the first operation, although the first member of the URL serves nobody.
+async fn gets_past_the_first_member_of(url: &str) {
+    // Each try to connect starts with the first member again.
+    let eager = builder().connect_within(SOON).connect(url).await.unwrap();
+    let lazy = builder().connect_lazy(url).unwrap();
+    for client in [eager, lazy] {
+        let acquired = soon("the lock", client.lock("stock").acquire()).await;
+        acquired.unwrap().release().await.unwrap();
+    }
+}
+
+/// The kernel accepts the connections of a frozen server. Two proxies in front of one server stand for two members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t76_a_first_member_that_is_silent_keeps_nobody_out() {
+    let server = EtcdServer::start().unwrap();
+    let silent = Proxy::start(server.addr()).unwrap();
+    silent.set_both(Mode::Drop);
+    let other = Proxy::start(server.addr()).unwrap();
+    let url = format!("etcd://{},{}", silent.addr(), other.addr());
+    gets_past_the_first_member_of(&url).await;
+    assert!(silent.accepted() > 0 && other.accepted() > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t76_a_first_member_that_is_a_learner_keeps_nobody_out() {
+    let server = EtcdServer::start().unwrap();
+    let learner = server.start_learner().unwrap();
+    // Until it has joined the cluster it gives other reasons.
+    let end = Instant::now() + SOON;
+    loop {
+        let refused = builder().connect(&learner.url()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        if refused.to_string().contains("learner") {
+            break;
+        }
+        assert!(Instant::now() < end, "{refused}");
+        tokio::time::sleep(ms(50)).await;
+    }
+    let url = format!("etcd://{},{}", learner.addr(), server.addr());
+    gets_past_the_first_member_of(&url).await;
 }

@@ -97,6 +97,28 @@ impl EtcdServer {
         EtcdBuilder::default()
     }
 
+    /// Starts another member, which has no vote, and waits until it runs. It tells its state and executes no request of a
+    /// client. This server must be alone and use no TLS.
+    ///
+    /// # Errors
+    /// The same as [`EtcdBuilder::start`].
+    pub fn start_learner(&self) -> Result<Self> {
+        let (name, peer_port) = ("learner", port::free()?);
+        let addr = self.ground.addr();
+        let peer = format!("http://{addr}:{peer_port}");
+        self.admin(&["member", "add", name, "--learner", "--peer-urls", &peer])?;
+        let all = format!("default=http://{addr}:{},{name}={peer}", self.peer_port);
+        let config = EtcdBuilder {
+            peers: Some((name.to_owned(), peer_port, all)),
+            ..EtcdBuilder::default().args(["--initial-cluster-state", "existing"])
+        };
+        let learner = Self::prepare(config, Ground::default())?;
+        learner.run()?;
+        let is_up = || learner.health().map(drop);
+        learner.process.await_ready(START, is_up)?;
+        Ok(learner)
+    }
+
     fn prepare(config: EtcdBuilder, ground: Ground) -> Result<Self> {
         let process = ServerProcess::new("etcd")?;
         let certs = config

@@ -212,8 +212,8 @@ impl Connection {
             let talking = std::pin::pin!(talk(Arc::clone(&conn)));
             let answer = self.endpoint.timers.until(deadline, talking).await;
             let answer = answer.unwrap_or_else(|| {
-                let limit = self.endpoint.limit;
-                Err(RequestError::Broken(format!("no answer within {limit:?}")))
+                let why = format!("{}: no answer in time", conn.address());
+                Err(RequestError::Broken(why))
             });
             match answer {
                 Err(failure) if failure.wants_login() && !logged_in => {

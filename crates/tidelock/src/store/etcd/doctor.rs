@@ -16,9 +16,31 @@ use crate::store::etcd::errors::untouched;
 const OLDEST_VERSION: (u32, u32) = (3, 4);
 
 impl Etcd {
-    /// Handshake at connect: checks the server's version, that the cluster has a leader, and that we may read.
+    /// Handshake at connect: asks the members in turn, each with a share of the time, until one of them can serve us.
+    ///
+    /// A member that is frozen, has no leader or is a learner accepts connections all the same. We do not leave it to the
+    /// next connect to go on: a new client starts with the first member again, and would never get past it.
     pub(crate) async fn greet(&self) -> Result<()> {
+        let endpoint = &self.connection.endpoint;
         let deadline = self.connection.deadline();
+        let mut left = u32::try_from(endpoint.places.len()).unwrap_or(1);
+        loop {
+            let member = self.connection.get(deadline).await?;
+            let now = endpoint.timers.now();
+            let share = deadline.since(now) / left.max(1);
+            match self.greet_member(now + share).await {
+                Err(error) if error.is_retryable() && left > 1 => {
+                    tracing::debug!(%error, "a member of etcd cannot serve; the next one is tried");
+                    self.connection.retire(&member);
+                    left -= 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Checks the version of the member that we are connected to, that the cluster has a leader, and that we may read.
+    async fn greet_member(&self, deadline: BootInstant) -> Result<()> {
         let status = self.status(deadline).await?;
         if version(&status.version) < OLDEST_VERSION {
             return Err(Error::new(ErrorKind::Unsupported).because(format!(
