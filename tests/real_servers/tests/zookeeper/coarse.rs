@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use testkit::servers::ZooKeeperServer;
 use tidelock::{AcquireOptions, Guard, HoldState, Sequencer};
+use zookeeper_client as zk;
 
+use crate::permits::{bare, patient_client};
 use crate::world::{SOON, World, free, ms, soon, waits};
 
 async fn until(guard: &Guard, state: HoldState) {
@@ -93,4 +96,29 @@ async fn a_delay_outlives_the_session_of_a_killed_holder() {
     let (next, _) = soon("the next holder", next).await.unwrap();
     next.release().await.unwrap();
     world.until_nodes(0).await;
+}
+
+/// The delay of a hold of ours is running, and a client that knows no delays has taken the lock meanwhile, as Curator does.
+/// A forced release ends both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_during_a_delay_takes_the_lock_from_curator() {
+    const MARK: &str = "/shop/%delays/till";
+    const NODE: &str = "/shop/till/_c_x-lock-0000000000";
+    let server = ZooKeeperServer::start().unwrap();
+    let (a, bare) = (patient_client(&server).await, bare(&server).await);
+    let lasting = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let of_session = zk::CreateMode::Ephemeral.with_acls(zk::Acls::anyone_all());
+    for path in ["/shop/till", "/shop/%delays"] {
+        bare.mkdir(path, &lasting).await.unwrap();
+    }
+    bare.create(MARK, b"77 60000", &lasting).await.unwrap();
+    bare.create(NODE, b"10.0.0.7", &of_session).await.unwrap();
+    let lock = a.lock("till");
+    assert!(lock.inspect().await.unwrap().is_locked());
+    assert!(lock.force_release().await.unwrap());
+    for path in [NODE, MARK] {
+        assert!(bare.check_stat(path).await.unwrap().is_none(), "{path}");
+    }
+    let free = lock.try_acquire().await.unwrap();
+    free.expect("free").release().await.unwrap();
 }

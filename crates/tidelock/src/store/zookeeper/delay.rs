@@ -222,18 +222,31 @@ pub(crate) async fn release(
     }
 }
 
-/// Deletes a delay node, whichever hold it belongs to.
+/// Deletes this delay node, also if a waiter has marked it as seen meanwhile. That of a later hold stays; otherwise the
+/// next holder would lose its delay.
 pub(crate) async fn remove(
     shared: &Shared,
     session: &ZooKeeperSession,
     name: &Name,
+    mark: &DelayMark,
     deadline: BootInstant,
 ) -> Result<()> {
     let path = shared.delay_path(name);
-    let gone = session.client.delete(&path, None);
-    match shared.timers.until(deadline, gone).await {
-        Some(Ok(()) | Err(zk::Error::NoNode)) => Ok(()),
-        Some(Err(error)) => Err(errors::unwritten(error)),
-        None => Err(errors::late(ErrorKind::OutcomeUnknown)),
+    let mut version = mark.version;
+    loop {
+        let gone = session.client.delete(&path, Some(version));
+        match shared.timers.until(deadline, gone).await {
+            Some(Ok(()) | Err(zk::Error::NoNode)) => return Ok(()),
+            Some(Err(zk::Error::BadVersion)) => {}
+            Some(Err(error)) => return Err(errors::unwritten(error)),
+            None => return Err(errors::late(ErrorKind::OutcomeUnknown)),
+        }
+        let now = session.client.get_data(&path);
+        let now = shared.timers.until(deadline, now).await;
+        let now = delay_node::mark(now.ok_or_else(|| errors::late(ErrorKind::Unavailable))?)?;
+        match now.filter(|now| now.generation == mark.generation) {
+            Some(now) => version = now.version,
+            None => return Ok(()),
+        }
     }
 }

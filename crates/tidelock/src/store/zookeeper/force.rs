@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::store::errors::after_a_change;
 use crate::store::zookeeper::connection::ZooKeeperSession;
@@ -10,7 +10,7 @@ use crate::store::zookeeper::delay_node::DelayMark;
 use crate::store::zookeeper::inspect::{HeldNodes, is_semaphore};
 use crate::store::zookeeper::release::remove;
 use crate::store::zookeeper::shared::Shared;
-use crate::store::zookeeper::{delay, errors, keys, semaphores};
+use crate::store::zookeeper::{delay, keys, semaphores};
 use crate::store::{BootInstant, Name};
 
 /// Deletes the nodes that hold the lock, also those of other clients, and the delay node. False: there was nothing to
@@ -30,30 +30,21 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
         let seen = (seen, &*queue, mark.as_ref());
         return force_if(shared, &session, name, seen, deadline).await;
     }
-    let holders = keys::holders(&queue);
-    let mut holds = !holders.is_empty();
     // We look before we remove the delay. Otherwise a look without an answer would say that nothing was changed.
-    if let (Some(mark), Some(first)) = (&mark, holders.first()) {
-        let path = format!("{parent}/{first}");
-        let stat = session.client.check_stat(&path);
-        let stat = shared.timers.until(deadline, stat).await;
-        let stat = stat.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-        let stat = stat.map_err(errors::unread)?;
-        // If a delay is running, these nodes do not hold the lock yet. They keep their place.
-        holds = stat.is_some_and(|stat| stat.czxid == mark.generation);
+    let held = HeldNodes::read(shared, &session, &parent, &queue, mark.as_ref(), deadline);
+    let HeldNodes { nodes, barred } = held.await?;
+    if let Some(mark) = &mark {
+        delay::remove(shared, &session, name, mark, deadline).await?;
     }
-    if mark.is_some() {
-        delay::remove(shared, &session, name, deadline).await?;
-    }
-    if holds {
-        // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
-        let removed = holders
-            .iter()
-            .map(|node| remove(shared, &session, &parent, node, deadline));
-        let changed = mark.is_some() || holders.len() > 1;
-        let removed = try_join_all(removed).await;
-        removed.map_err(|error| after_a_change(changed, error))?;
-    }
+    // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
+    let removed = nodes
+        .iter()
+        .map(|(node, _)| remove(shared, &session, &parent, &node.name, deadline));
+    let changed = mark.is_some() || nodes.len() > 1;
+    let removed = try_join_all(removed).await;
+    removed.map_err(|error| after_a_change(changed, error))?;
+    // Those that wait for a delay do not hold the lock yet. They keep their place.
+    let holds = keys::holders(&queue).len() > barred;
     Ok(holds || mark.is_some())
 }
 
