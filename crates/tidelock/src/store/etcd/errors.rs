@@ -61,7 +61,9 @@ impl ErrorReply for EtcdError {
     fn kind(&self) -> ErrorKind {
         let says = |words| self.text.contains(words);
         match self.code {
-            // Too many requests, or no space left. The server checks both before it applies a request.
+            // The server also says this of a request that it has applied, if the quota was used up just before.
+            Code::ResourceExhausted if says("space exceeded") => ErrorKind::OutcomeUnknown,
+            // Too many requests: the server looks before it accepts one.
             Code::ResourceExhausted => ErrorKind::Unavailable,
             Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Refused,
             Code::Unimplemented => ErrorKind::Unsupported,
@@ -169,6 +171,11 @@ mod tests {
             (
                 Code::ResourceExhausted,
                 "etcdserver: mvcc: database space exceeded",
+                ErrorKind::OutcomeUnknown,
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
                 ErrorKind::Unavailable,
             ),
             (
