@@ -2,7 +2,7 @@
 //!
 //! It has its own thread and runtime, so it works for blocking tests and for async tests whose clock is paused or whose
 //! threads are all busy. It parses enough of Redis's protocol to distinguish requests, replies and pushes. A connection
-//! that starts with anything else (such as TLS) passes as plain bytes, and no rule applies to it.
+//! that starts with anything else (such as TLS) passes as plain bytes, and only rules of [`When::bytes`] apply to it.
 
 mod pump;
 mod resp;

@@ -183,3 +183,25 @@ async fn it_works_beside_a_paused_clock() -> Result<()> {
     assert!(asking.join().expect("no panic").is_err());
     Ok(())
 }
+
+#[test]
+fn bytes_of_a_protocol_that_is_not_parsed_are_held() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let proxy = Proxy::start(listener.local_addr()?)?;
+    let rule = proxy.on(When::bytes("secret"), Then::Hold);
+    let mut client = TcpStream::connect(proxy.addr())?;
+    let (mut server, _) = listener.accept()?;
+    let mut heard = [0; 5];
+    client.write_all(b"plain")?;
+    server.read_exact(&mut heard)?;
+    assert_eq!((&heard, rule.count()), (b"plain", 0));
+    client.write_all(b"a secret b")?;
+    rule.wait_fired(SOON)?;
+    server.set_read_timeout(Some(Duration::from_millis(50)))?;
+    assert!(server.read_exact(&mut heard).is_err());
+    server.set_read_timeout(Some(SOON))?;
+    rule.release();
+    server.read_exact(&mut heard)?;
+    assert_eq!(&heard, b"a sec");
+    Ok(())
+}

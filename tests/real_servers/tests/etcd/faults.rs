@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use testkit::proxy::{Mode, Proxy};
+use testkit::proxy::{Mode, Proxy, Then, When};
 use testkit::servers::{EtcdCluster, EtcdServer};
 use tidelock::{ErrorKind, LostReason};
 
@@ -242,5 +242,41 @@ async fn a_waiter_under_a_lease_that_was_spare_keeps_its_place() {
         let (guard, _) = soon("its turn", waiter).await.unwrap();
         guard.release().await.unwrap();
     }
+    until_keys(&server, 0).await;
+}
+
+/// The request that moves a key to a longer lease gets no answer, and takes effect when that lease would have ended long ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_an_extension_that_takes_effect_late_ends_no_hold() {
+    let server = EtcdServer::start().unwrap();
+    let proxy = Proxy::start(server.addr()).unwrap();
+    let builder = tidelock::Client::builder()
+        .lease(ms(4000))
+        .response_timeout(ms(2500));
+    let builder = builder.publish_process_info(false);
+    let url = format!("etcd://{}", proxy.addr());
+    let a = builder.connect(&url).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let key = until_keys(&server, 1).await.remove(0);
+    let old = lease_of(&server, &key);
+    let value = server.admin(&["get", &key, "--print-value-only"]).unwrap();
+    let value = value.trim();
+    // Of all requests that a hold sends, only that one has the value of the key.
+    let lost = proxy.on(When::bytes(value), Then::Hold);
+    let error = guard.extend(ms(6000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert_eq!(lost.count(), 1);
+    let listed = server.admin(&["lease", "list"]).unwrap();
+    let mut ids = listed.lines().skip(1).map(str::trim); // the first line has their number
+    let new = ids.find(|id| *id != old).expect("another lease");
+    // Nobody knows when the request arrives. By then the lease would have ended by itself.
+    tokio::time::sleep(ms(10_000)).await;
+    assert_eq!(lease_of(&server, &key), old);
+    let under = format!("--lease={new}");
+    server.admin(&["put", &key, value, &under]).unwrap();
+    tokio::time::sleep(ms(5000)).await;
+    assert!(guard.is_held());
+    assert_eq!(lease_of(&server, &key), new);
+    guard.release().await.unwrap();
     until_keys(&server, 0).await;
 }

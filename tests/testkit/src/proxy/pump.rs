@@ -126,7 +126,7 @@ impl Reader<'_> {
             let (end, fate) = match end {
                 Ok(None) => return Ok(()),
                 Ok(Some(end)) => (end, self.judge(&buffer[..end])),
-                Err(()) => (buffer.len(), Fate::Pass),
+                Err(()) => (buffer.len(), self.judge_bytes(buffer)),
             };
             let bytes = buffer.drain(..end).collect();
             let held = match fate {
@@ -149,6 +149,13 @@ impl Reader<'_> {
         match self.way {
             Way::ToServer => self.shared.request(self.id, message),
             Way::ToClient => self.shared.reply(self.id, message),
+        }
+    }
+
+    fn judge_bytes(&self, bytes: &[u8]) -> Fate {
+        match self.way {
+            Way::ToServer => self.shared.bytes(bytes),
+            Way::ToClient => Fate::Pass,
         }
     }
 }

@@ -7,10 +7,19 @@ use tokio::sync::watch;
 use super::signal::Signal;
 use super::state::Shared;
 
+/// What a rule looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Request,
+    Push,
+    /// What a client sends on a connection that we cannot parse.
+    Bytes,
+}
+
 /// Selects the messages of a rule.
 #[derive(Debug, Clone)]
 pub struct When {
-    pub(super) push: bool,
+    of: Of,
     name: Option<String>,
     part: Vec<u8>,
     pub(super) skip: u64,
@@ -20,7 +29,7 @@ impl When {
     /// A request that contains these bytes.
     pub fn request(part: impl AsRef<[u8]>) -> Self {
         Self {
-            push: false,
+            of: Of::Request,
             name: None,
             part: part.as_ref().to_vec(),
             skip: 0,
@@ -43,7 +52,16 @@ impl When {
     /// A message pushed by the server (not the confirmation of a subscription) that contains these bytes.
     pub fn push(part: impl AsRef<[u8]>) -> Self {
         Self {
-            push: true,
+            of: Of::Push,
+            ..Self::request(part)
+        }
+    }
+
+    /// Bytes from a client that contain these, on a connection that the proxy cannot parse. They must arrive in one piece, as
+    /// those of a small request do. `Then` is `Hold` or `Cut`: without some of its bytes such a connection makes no sense.
+    pub fn bytes(part: impl AsRef<[u8]>) -> Self {
+        Self {
+            of: Of::Bytes,
             ..Self::request(part)
         }
     }
@@ -55,8 +73,8 @@ impl When {
         self
     }
 
-    pub(super) fn fits(&self, push: bool, name: &str, message: &[u8]) -> bool {
-        self.push == push
+    pub(super) fn fits(&self, of: Of, name: &str, message: &[u8]) -> bool {
+        self.of == of
             && self.name.as_deref().is_none_or(|wanted| wanted == name)
             && (self.part.is_empty()
                 || message

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::resp::{self, Kind};
-use super::rule::{Rule, RuleState, Then, When};
+use super::rule::{Of, Rule, RuleState, Then, When};
 use super::signal::Signal;
 use super::{Logged, Mode, Way};
 
@@ -166,7 +166,7 @@ impl Shared {
     pub(super) fn request(&self, id: u64, message: &[u8]) -> Fate {
         let mut state = self.lock();
         let name = state.note(id, message);
-        let rule = state.pick(false, &name, message);
+        let rule = state.pick(Of::Request, &name, message);
         let reply_rule = rule
             .as_ref()
             .filter(|rule| rule.then.is_about_reply())
@@ -193,12 +193,18 @@ impl Shared {
     pub(super) fn reply(&self, id: u64, message: &[u8]) -> Fate {
         let mut state = self.lock();
         let rule = match resp::kind(message) {
-            Kind::Push => state.pick(true, "", message),
+            Kind::Push => state.pick(Of::Push, "", message),
             kind => state
                 .links
                 .get_mut(&id)
                 .and_then(|link| link.answered(&kind, message)),
         };
+        rule.map_or(Fate::Pass, |rule| rule.fate())
+    }
+
+    /// Bytes from a client on a connection that we cannot parse.
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Fate {
+        let rule = self.lock().pick(Of::Bytes, "", bytes);
         rule.map_or(Fate::Pass, |rule| rule.fate())
     }
 }
@@ -265,9 +271,9 @@ impl State {
     }
 
     /// The first rule that matches this message and has skipped enough messages.
-    fn pick(&mut self, push: bool, name: &str, message: &[u8]) -> Option<Arc<RuleState>> {
+    fn pick(&mut self, of: Of, name: &str, message: &[u8]) -> Option<Arc<RuleState>> {
         let at = self.rules.iter_mut().position(|(rule, passed)| {
-            let fits = rule.when.fits(push, name, message);
+            let fits = rule.when.fits(of, name, message);
             *passed += u64::from(fits);
             fits && *passed > rule.when.skip
         })?;

@@ -105,12 +105,12 @@ pub(crate) struct Compare {
     /// 0: `EQUAL`; or [`LESS`].
     #[prost(int32, tag = "1")]
     pub(crate) result: i32,
-    /// 1: `CREATE`, the creation revision; 2: `MOD`, that of the last change; 3: `VALUE`.
+    /// 1: `CREATE`, the creation revision; 2: `MOD`, that of the last change; 3: `VALUE`; 4: `LEASE`.
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
-    #[prost(oneof = "Against", tags = "5, 6, 7")]
+    #[prost(oneof = "Against", tags = "5, 6, 7, 8")]
     pub(crate) against: Option<Against>,
     /// If not empty, the comparison must hold for every key from `key` up to this one, exclusive.
     #[prost(bytes = "vec", tag = "64")]
@@ -125,6 +125,8 @@ pub(crate) enum Against {
     ModRevision(i64),
     #[prost(bytes = "vec", tag = "7")]
     Value(Vec<u8>),
+    #[prost(int64, tag = "8")]
+    Lease(i64),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -237,6 +237,16 @@ pub(crate) fn says(key: &str, value: &str) -> Compare {
     }
 }
 
+/// Condition: the key is under this lease.
+pub(crate) fn is_under(key: &str, lease: i64) -> Compare {
+    Compare {
+        target: 4,
+        key: key.as_bytes().to_vec(),
+        against: Some(Against::Lease(lease)),
+        ..Compare::default()
+    }
+}
+
 /// The result of a range operation within a transaction. `None`: it is missing, or belongs to another operation.
 pub(crate) fn found(response: Option<&ResponseOp>) -> Option<&RangeResponse> {
     match response?.done.as_ref()? {

@@ -9,8 +9,8 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::api::{KeyValue, Op, TxnRequest};
-use crate::store::etcd::calls::{created, found, ops, put, says, whole_seconds};
+use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
+use crate::store::etcd::calls::{created, found, get, is_under, ops, put, says, whole_seconds};
 use crate::store::etcd::errors::{RequestError, unexpected, untouched};
 use crate::store::etcd::queue::QueueKeys;
 use crate::store::etcd::ticket_leases::Lease;
@@ -36,22 +36,12 @@ impl Etcd {
         let places: Vec<Option<QueueKeys>> = places.collect();
         let lease = |one: &Renewal| ticket_leases.lease(&one.ticket).ok().flatten();
         let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
-        let markers = batch
-            .iter()
-            .flat_map(|one| ticket_leases.markers(&one.ticket));
-        let markers: Vec<i64> = markers.collect();
         let (alive, seen) = join(
-            self.begin_anew(&markers, &leases, deadline),
+            self.begin_anew(batch, &leases, deadline),
             self.see(&places, deadline),
         )
         .await;
         let (alive, mut seen) = (alive?, seen?.into_iter());
-        for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
-            tracing::warn!(
-                lease = lost,
-                "the lease of the lock-delay has expired; if this hold ends without a release, there is no delay"
-            );
-        }
         let mut answers = Vec::with_capacity(batch.len());
         for (n, one) in batch.iter().enumerate() {
             let key = match places[n] {
@@ -65,30 +55,52 @@ impl Etcd {
             answers.push(match self.fate(one, key.as_ref(), leases[n], length) {
                 HoldFate::Kept => Renewed::Kept,
                 HoldFate::Gone => Renewed::Gone,
-                HoldFate::Elsewhere => {
-                    failed("its key stood under another lease; asked again it is known")
-                }
-                HoldFate::TooShort => self.lengthen(one, deadline).await,
+                HoldFate::Elsewhere => elsewhere(),
+                HoldFate::TooShort(old) => self.lengthen(one, old, deadline).await,
             });
         }
         Ok(answers)
     }
 
-    /// Keeps markers and leases alive, markers first. If the stream breaks midway, a key whose marker was not renewed
-    /// would get too short a lock-delay.
+    /// Keeps the leases of a batch alive, those of markers first. If the stream breaks midway, a key whose marker was not
+    /// renewed would get too short a lock-delay. Returns the leases that exist, with their time to live.
     async fn begin_anew(
         &self,
-        markers: &[i64],
+        batch: &[Renewal],
         leases: &[Option<Lease>],
         deadline: BootInstant,
     ) -> Result<HashMap<i64, Duration>> {
+        let ticket_leases = &self.shared.ticket_leases;
+        let markers = batch
+            .iter()
+            .flat_map(|one| ticket_leases.markers(&one.ticket));
+        let markers: Vec<i64> = markers.collect();
+        let in_doubt = batch.iter().flat_map(|one| {
+            let ids = ticket_leases.in_doubt(&one.ticket).into_iter();
+            ids.map(move |id| (&one.ticket, id))
+        });
+        let in_doubt: Vec<(&Ticket, i64)> = in_doubt.collect();
         let leases = leases.iter().flatten().map(|lease| lease.id);
+        let leases = in_doubt.iter().map(|(_, id)| *id).chain(leases);
         let ids: Vec<i64> = markers.iter().copied().chain(leases).collect();
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
         let alive = self.connection.keep_alive(&ids, deadline).await;
-        alive.map_err(RequestError::error)
+        let alive = alive.map_err(RequestError::error)?;
+        for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
+            tracing::warn!(
+                lease = lost,
+                "the lease of the lock-delay has expired; if this hold ends without a release, there is no delay"
+            );
+        }
+        for (ticket, id) in in_doubt {
+            // The server refuses whatever would use a lease that has ended.
+            if !alive.contains_key(&id) {
+                ticket_leases.ended(ticket, id);
+            }
+        }
+        Ok(alive)
     }
 
     /// Reads the keys of the tickets that can have one, in order. `None`: a key that the hold needs does not exist.
@@ -126,46 +138,43 @@ impl Etcd {
         length: Option<Duration>,
     ) -> HoldFate {
         let ticket_leases = &self.shared.ticket_leases;
-        let Some(key) = key.filter(|key| key.value == one.ticket.owner.text().as_bytes()) else {
+        let Some(key) = key.filter(|key| self.is_own(&one.ticket, key)) else {
             return HoldFate::Gone;
         };
-        // A key that was created again has lost its place in the queue, and the hold with it.
-        if ticket_leases
-            .revision(&one.ticket)
-            .is_some_and(|known| known != key.create_revision)
-        {
-            return HoldFate::Gone;
-        }
-        if lease.is_none_or(|lease| lease.id != key.lease) {
+        let Some(lease) = lease.filter(|lease| lease.id == key.lease) else {
             ticket_leases.record_key_lease(&one.ticket, key.lease);
             return HoldFate::Elsewhere;
-        }
+        };
         match length {
             None => HoldFate::Gone,
-            Some(length) if length < one.lease => HoldFate::TooShort,
+            Some(length) if length < one.lease => HoldFate::TooShort(lease),
             Some(_) => HoldFate::Kept,
         }
     }
 
-    /// Gives a hold a longer lease. A lease's length is fixed, so the key moves to a new lease; it keeps its place in
-    /// the queue.
-    async fn lengthen(&self, one: &Renewal, deadline: BootInstant) -> Renewed {
-        match self.move_key(&one.ticket, one.lease, deadline).await {
-            Ok(true) => Renewed::Kept,
-            Ok(false) => Renewed::Gone,
-            Err(error) => Renewed::Failed(error),
-        }
+    /// Whether this is still the ticket's key. One that was created again has lost its place in the queue, and the hold with
+    /// it.
+    fn is_own(&self, ticket: &Ticket, key: &KeyValue) -> bool {
+        let known = self.shared.ticket_leases.revision(ticket);
+        key.value == ticket.owner.text().as_bytes()
+            && known.is_none_or(|known| known == key.create_revision)
     }
 
-    /// Moves a ticket's keys to new leases. False: the key is gone, or has another owner.
+    /// Gives a hold a longer lease. A lease's length is fixed, so the key moves from its lease `old` to a new one; it keeps
+    /// its place in the queue.
+    async fn lengthen(&self, one: &Renewal, old: Lease, deadline: BootInstant) -> Renewed {
+        let moved = self.move_key(&one.ticket, (old.id, one.lease), deadline);
+        moved.await.unwrap_or_else(Renewed::Failed)
+    }
+
+    /// Moves a ticket's keys from the lease `old` to new leases.
     async fn move_key(
         &self,
         ticket: &Ticket,
-        length: Duration,
+        (old, length): (i64, Duration),
         deadline: BootInstant,
-    ) -> Result<bool> {
+    ) -> Result<Renewed> {
         let ticket_leases = &self.shared.ticket_leases;
-        let old = ticket_leases.lease(ticket)?;
         let new = self.lease(ticket, length, deadline).await?;
         let keys = QueueKeys::of(self, ticket);
         let keys = keys.ok_or_else(|| unexpected("the hold has no key"))?;
@@ -176,15 +185,16 @@ impl Etcd {
             Some(self.new_marker_lease(ticket, new, delay, deadline).await?)
         };
         let own_place = keys.place.is_some() && !ticket_leases.is_followed(ticket);
-        let all = self.move_to(ticket, &keys, (new.id, marker), own_place);
-        let mut moved = self.send_move(ticket, all, deadline).await?;
-        if !moved && own_place && ticket_leases.is_followed(ticket) {
+        let leases = (old, new.id, marker);
+        let all = self.move_to(ticket, &keys, leases, own_place);
+        let mut answer = self.send_move(ticket, all, deadline).await?;
+        if !answer.succeeded && own_place && ticket_leases.is_followed(ticket) {
             // Meanwhile a reader has taken over the place of this writer, so the place stays where it is.
-            let own = self.move_to(ticket, &keys, (new.id, marker), false);
-            moved = self.send_move(ticket, own, deadline).await?;
+            let own = self.move_to(ticket, &keys, leases, false);
+            answer = self.send_move(ticket, own, deadline).await?;
         }
-        let needless: Vec<i64> = if moved {
-            old.map(|old| old.id).into_iter().chain(markers).collect()
+        let needless: Vec<i64> = if answer.succeeded {
+            [old].into_iter().chain(markers).collect()
         } else {
             [new.id].into_iter().chain(marker).collect()
         };
@@ -192,19 +202,30 @@ impl Etcd {
             ticket_leases.ended(ticket, *id);
         }
         self.revoke_in_background(needless);
-        Ok(moved)
+        if answer.succeeded {
+            return Ok(Renewed::Kept);
+        }
+        let key = found(answer.responses.first()).and_then(|range| range.kvs.first());
+        let key = key.filter(|key| self.is_own(ticket, key) && key.lease != old);
+        Ok(key.map_or(Renewed::Gone, |key| {
+            ticket_leases.record_key_lease(ticket, key.lease);
+            elsewhere()
+        }))
     }
 
-    /// The transaction that moves a key and its marker to these leases, and with `own_place` the ticket's place.
+    /// The transaction that moves a key from the lease `old`, and its marker, to new leases, and with `own_place` the
+    /// ticket's place. If it is refused, it reads the key.
     fn move_to(
         &self,
         ticket: &Ticket,
         keys: &QueueKeys,
-        (new, marker): (i64, Option<i64>),
+        (old, new, marker): (i64, i64, Option<i64>),
         own_place: bool,
     ) -> TxnRequest {
         let (key, owner) = (&keys.key, ticket.owner.text());
-        let mut compare = vec![says(key, owner)];
+        // Without the second condition, a move that arrives late would take the key from the lease of a later move, which
+        // may be longer.
+        let mut compare = vec![says(key, owner), is_under(key, old)];
         if let Some(revision) = self.shared.ticket_leases.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
         }
@@ -219,7 +240,7 @@ impl Etcd {
                 .into_iter()
                 .chain(marker)
                 .chain(place)),
-            failure: Vec::new(),
+            failure: ops([Op::Range(get(key))]),
         }
     }
 
@@ -228,7 +249,7 @@ impl Etcd {
         ticket: &Ticket,
         txn: TxnRequest,
         deadline: BootInstant,
-    ) -> Result<bool> {
+    ) -> Result<TxnResponse> {
         let ticket_leases = &self.shared.ticket_leases;
         ticket_leases.sending(ticket)?;
         let moved = self.connection.txn(txn, deadline).await;
@@ -236,7 +257,7 @@ impl Etcd {
         if moved.as_ref().err().is_none_or(RequestError::is_certain) {
             ticket_leases.answered(ticket);
         }
-        Ok(moved.map_err(RequestError::error)?.succeeded)
+        moved.map_err(RequestError::error)
     }
 
     /// Grants a lease for a key that is not a lock.
@@ -254,9 +275,12 @@ enum HoldFate {
     Gone,
     /// The key is under another lease than we assumed: the outcome of an earlier move was unknown.
     Elsewhere,
-    TooShort,
+    /// The lease that the key is under is too short.
+    TooShort(Lease),
 }
 
-fn failed(why: &str) -> Renewed {
+/// The renewal of a key that is under another lease than we assumed.
+fn elsewhere() -> Renewed {
+    let why = "its key stood under another lease; asked again it is known";
     Renewed::Failed(Error::new(ErrorKind::OutcomeUnknown).because(why))
 }

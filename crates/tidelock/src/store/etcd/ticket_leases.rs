@@ -264,6 +264,16 @@ impl TicketLeases {
         }
     }
 
+    /// The leases that a request of unknown outcome may still move its key to. They are kept alive with the lease that the
+    /// key is under; otherwise the key could end up under a lease that is about to expire.
+    pub(crate) fn in_doubt(&self, ticket: &Ticket) -> Vec<i64> {
+        let known = self.lock();
+        let entry = known.tickets.get(&TicketKey::of(ticket));
+        let entry = entry.filter(|entry| entry.unanswered > 0);
+        let split = entry.and_then(|entry| entry.leases.split_last());
+        split.map_or_else(Vec::new, |(_, others)| ids(others))
+    }
+
     pub(crate) fn created(&self, ticket: &Ticket, revision: i64) {
         let mut known = self.lock();
         self.at(&mut known, ticket).revision = Some(revision);

@@ -46,6 +46,7 @@ impl ModelEtcd {
             Some(Against::CreateRevision(against)) => kv.create_revision.cmp(against) == order,
             Some(Against::ModRevision(against)) => kv.mod_revision.cmp(against) == order,
             Some(Against::Value(against)) => kv.value.cmp(against) == order,
+            Some(Against::Lease(against)) => kv.lease.cmp(against) == order,
             None => panic!("a comparison with nothing"),
         })
     }

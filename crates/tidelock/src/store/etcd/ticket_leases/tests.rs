@@ -1,4 +1,4 @@
-//! Tests of spare leases: which ticket gets one, and how much is left of it.
+//! Tests of spare leases: which ticket gets one, and how much is left of it. And of leases that a late request may use.
 
 use super::*;
 use crate::engine::runtime::clock::Clock;
@@ -69,4 +69,33 @@ fn only_a_lease_that_was_just_kept_alive_needs_no_keep_alive() {
     ticket_leases.kept_alive(&next, spare.id, at(200));
     let known = ticket_leases.lease(&next).unwrap().unwrap();
     assert!(known.is_young(at(209)));
+}
+
+#[test]
+fn a_lease_that_a_late_move_may_use_is_in_doubt() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let ticket = Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new("stock").unwrap(),
+        owner: OwnerMint::new().fresh(),
+    };
+    let lease = |id| Lease {
+        id,
+        asked: 3,
+        ttl: Duration::from_secs(3),
+        kept_at: BootInstant::from_nanos(1),
+    };
+    assert!(ticket_leases.in_doubt(&ticket).is_empty());
+    ticket_leases.granted(&ticket, lease(1)).unwrap();
+    ticket_leases.granted(&ticket, lease(2)).unwrap();
+    assert!(ticket_leases.in_doubt(&ticket).is_empty());
+    ticket_leases.sending(&ticket).unwrap();
+    assert_eq!(ticket_leases.in_doubt(&ticket), [1]);
+    ticket_leases.record_key_lease(&ticket, 1);
+    assert_eq!(ticket_leases.in_doubt(&ticket), [2]);
+    ticket_leases.ended(&ticket, 2);
+    assert!(ticket_leases.in_doubt(&ticket).is_empty());
+    ticket_leases.granted(&ticket, lease(3)).unwrap();
+    ticket_leases.answered(&ticket);
+    assert!(ticket_leases.in_doubt(&ticket).is_empty());
 }
