@@ -23,11 +23,10 @@ const RIGHTS: DoctorCheck = DoctorCheck {
 pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
-    let mut findings = vec![sessions(
-        session.client.session_timeout(),
-        shared.connection.session_timeout(),
-        shared.lease,
-    )];
+    let granted = session.client.session_timeout();
+    let asked = shared.connection.session_timeout();
+    let mut findings = vec![sessions(granted, asked, shared.lease)];
+    findings.extend(short(granted));
     findings.extend(servers(shared, &session, deadline).await);
     findings.push(rights(shared, &session, deadline).await?);
     Ok(findings)
@@ -62,6 +61,21 @@ fn sessions(granted: Duration, asked: Duration, lease: Duration) -> Finding {
         format!("{granted:?}"),
         "a holder that has crashed or is cut off is followed within this time and a tick",
     )
+}
+
+/// Five ticks, if the servers tick every 2 s. They do not tell how long their ticks are.
+const FIVE_TICKS: Duration = Duration::from_secs(10);
+
+/// A finding if a leader that was replaced may confirm holds of these sessions for too long.
+fn short(granted: Duration) -> Option<Finding> {
+    let short = Finding::new(
+        Severity::Advice,
+        "short sessions",
+        format!("{granted:?}"),
+        "unless tickTime is shorter than 2 s on the servers: a leader that was replaced and does not know it yet may confirm a lock for a moment after another has it",
+    );
+    let short = short.advise("take a lease of 7.5 s or more, or compare fencing tokens");
+    (granted < FIVE_TICKS).then_some(short)
 }
 
 /// How many servers vote. `None`: the server does not tell.
@@ -188,6 +202,14 @@ mod tests {
         ] {
             let finding = sessions(seconds(granted), seconds(asked), seconds(lease));
             assert_eq!(finding.severity, severity, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_of_less_than_five_ticks_is_named() {
+        for (granted, is_short) in [(4, true), (9, true), (10, false), (40, false)] {
+            let finding = short(Duration::from_secs(granted));
+            assert_eq!(finding.is_some(), is_short, "{granted} s");
         }
     }
 

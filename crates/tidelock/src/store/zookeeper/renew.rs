@@ -60,7 +60,8 @@ pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
 }
 
 /// Renews the holds of one session. The leader answers the `sync`, so the answer also extends the life of the
-/// session.
+/// session. A leader that was replaced and does not know it yet answers too: it asks no other server. In a session of
+/// several ticks its holders are told in time all the same, because a quarter of the session is not proved.
 async fn renew_on(
     shared: &Shared,
     connection: &Connection,
