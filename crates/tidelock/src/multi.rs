@@ -43,7 +43,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let mut identities: Vec<String> = known.into_iter().collect();
     identities.sort_unstable();
     let name = name_of(parts.iter().map(|part| &part.name))?;
-    let hosts = hosts(core, parts.iter().map(|part| &part.context.core));
+    let hosts = hosts(core, &parts);
     let members = parts.iter().map(|LockPart { context, name }| {
         let host: Arc<dyn Host> = Arc::clone(&context.core) as _;
         Member::new(
@@ -93,19 +93,21 @@ fn parts_of<L: Borrow<Lock>>(locks: impl IntoIterator<Item = L>) -> Result<Vec<L
     Ok(parts)
 }
 
-/// The clients of the parts, each once, without the client of the set. A hold needs all of them.
-fn hosts<'a>(
-    core: &Arc<ClientInner>,
-    parts: impl Iterator<Item = &'a Arc<ClientInner>>,
-) -> SetHosts {
-    let mut known = vec![core];
-    for part in parts {
-        if !known.iter().any(|one| Arc::ptr_eq(one, part)) {
-            known.push(part);
+/// The clients of the parts, each once, without the client of the set. A hold needs all of them. A `RedLock` belongs to its
+/// first client, and needs those of its other servers too.
+fn hosts(core: &Arc<ClientInner>, parts: &[LockPart]) -> SetHosts {
+    let own = &core.steward.guests;
+    let mut others = SetHosts::new();
+    for LockPart { context, .. } in parts {
+        let of_servers = context.store.hosts().into_iter().flatten();
+        for host in std::iter::once(&context.core.steward.guests).chain(of_servers) {
+            let is_own = Arc::ptr_eq(own, host);
+            if !is_own && !others.iter().any(|known| Arc::ptr_eq(known, host)) {
+                others.push(Arc::clone(host));
+            }
         }
     }
-    let others = known[1..].iter();
-    others.map(|it| Arc::clone(&it.steward.guests)).collect()
+    others
 }
 
 /// Why a lock of this kind cannot be part of a set.

@@ -174,6 +174,29 @@ async fn the_client_of_a_server_waits_for_the_hold_of_a_majority() {
     }
 }
 
+/// A `RedLock` belongs to its first client. As a part of another set it needs the clients of all its servers.
+#[tokio::test(start_paused = true)]
+async fn the_client_of_a_server_waits_for_the_hold_of_a_set_with_its_majority() {
+    for closes in 0..3 {
+        let (servers, watchers) = clients::<3>().await;
+        let ([a], [watcher_a]) = clients().await;
+        let redlock = RedLock::new(servers.clone()).unwrap();
+        let both = a.multi_lock([redlock.lock("x"), a.lock("y")]).unwrap();
+        let guard = both.acquire().await.unwrap();
+        let closing = close(&servers[closes], SECOND * 10);
+        assert!(timeout(SECOND * 9, guard.lost()).await.is_err());
+        assert!(!closing.is_finished(), "server {closes}");
+        assert!(!is_free(&watchers[closes].lock("x")).await);
+        let told = timeout(SECOND * 2, guard.lost()).await;
+        assert_eq!(told.expect("it is told"), LostReason::Closed);
+        assert_eq!(closing.await.unwrap(), 1);
+        assert!(is_free(&watcher_a.lock("y")).await);
+        for watcher in &watchers {
+            assert!(is_free(&watcher.lock("x")).await);
+        }
+    }
+}
+
 /// A guard that is lost holds nothing, and a signal of a hold that has ended keeps nobody.
 #[tokio::test(start_paused = true)]
 async fn the_client_of_a_part_does_not_wait_for_what_has_ended() {
