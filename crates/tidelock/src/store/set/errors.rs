@@ -1,12 +1,19 @@
 //! Combines the errors of several members into one.
 
 use crate::error::{Error, ErrorKind};
+use crate::store::NotYet;
 use crate::store::set::shared::Shared;
 
 /// The error of one member, with the member's label.
 pub(crate) fn of_part(set: &Shared, part: usize, error: Error) -> Error {
     let detail = said(set, part, &error);
-    Error::new(error.kind()).because(detail).caused_by(error)
+    let whole = Error::new(error.kind()).because(detail);
+    match NotYet::of(&error) {
+        // The acquire loop looks for it in the direct cause only. Otherwise it would take a healthy member for one that does
+        // not answer, and end the wait after a lease.
+        Some(within) => whole.caused_by(NotYet { within }),
+        None => whole.caused_by(error),
+    }
 }
 
 /// One error of the given kind, with the details of several members.

@@ -54,3 +54,27 @@ async fn a_server_that_may_have_forgotten_an_extended_lock_does_not_vote() {
     let text = error.to_string();
     assert!(text.contains("votes only after"), "{text}");
 }
+
+/// The servers have just started. A set with their majority waits until they may vote, as the majority alone does.
+#[tokio::test(start_paused = true)]
+async fn a_set_waits_for_the_servers_of_its_majority_beyond_a_lease() {
+    let longest = LEASE * 20;
+    let servers = [(); 3].map(|()| Server(Arc::default()));
+    let mut clients = Vec::new();
+    for server in servers.clone() {
+        let fixture = Fixture::memory().simulated().lease_of(LEASE);
+        let fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, server.clone()));
+        clients.push(fixture.client(fixture.builder()).await);
+    }
+    let builder = RedLock::builder(clients.clone()).longest_lease(longest);
+    let redlock = builder.build().unwrap();
+    let parts = [redlock.lock("x"), clients[0].lock("y")];
+    let both = clients[0].multi_lock(parts).unwrap();
+    let waiting = tokio::spawn(async move { both.acquire().await });
+    tokio::time::sleep(longest / 2).await;
+    assert!(!waiting.is_finished());
+    for server in &servers {
+        server.0.store(longest.as_secs(), Ordering::SeqCst);
+    }
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
