@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidelock::testing::{Chaos, Faults, Plug};
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::environment::passes_with;
+use super::refused_releases::with_refused_releases;
 
 /// The log of this thread.
 #[derive(Debug, Clone, Default)]
@@ -255,6 +256,16 @@ async fn releases_in_the_background() {
     };
     assert!(loss.contains("lock=taken"), "{loss}");
     assert!(!text.contains(stays), "there is nothing to release: {text}");
+
+    // Its first part is freed before, so the background finds it free.
+    let refused = with_refused_releases("memory:background", ErrorKind::Refused).await;
+    let both = other.multi_lock([other.lock("one"), refused.lock("two")]);
+    let guard = both.unwrap().acquire().await.unwrap();
+    let (log, scope) = listen(tracing::Level::INFO);
+    guard.release().await.unwrap_err();
+    tokio::time::sleep(SECOND * 60).await;
+    drop(scope);
+    assert_eq!(log.text(), "", "it is no loss");
 
     let guard = client.lock("kept").acquire().await.unwrap();
     plug.pull();

@@ -27,6 +27,7 @@ mod polled;
 mod pollers;
 mod properties;
 mod redlock;
+mod refused_releases;
 #[cfg(feature = "serde")]
 mod serde;
 mod sets;

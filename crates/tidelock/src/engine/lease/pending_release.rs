@@ -31,7 +31,8 @@ pub(crate) struct PendingRelease {
     pub(crate) kept: Duration,
     /// The fencing token of the hold, for the log.
     pub(crate) token: Option<FencingToken>,
-    /// The loss of the hold was logged before, or there was no hold.
+    /// The loss of the hold was logged before, or there was no hold, or a set has freed some of its parts before: that one of
+    /// those is not held is no loss.
     pub(crate) is_logged: bool,
     /// Gets the result.
     pub(crate) answer: Option<oneshot::Sender<Result<()>>>,

@@ -1,4 +1,5 @@
-//! Release: the caller sends the first request on its own connection. If that brings no answer, the steward retries.
+//! Release: the caller sends the first request on its own connection. If that brings no answer, or a refusal, the steward
+//! retries.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// `Lost` if the hold was lost before; `OutcomeUnknown` if the store has not confirmed the release in time. The steward
-/// then goes on until the lease has ended.
+/// then goes on until the lease has ended. Any other error is that of the caller's connection; the steward sends the release
+/// again on its own.
 pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     let term = Arc::get_mut(&mut hold).and_then(|hold| hold.term.take());
     let steward = hold.context.steward();
@@ -62,6 +64,17 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     leader_term::end(term);
     match result {
         Err(error) if error.is_retryable() => repeat(&hold, repeated, error).await,
+        Err(error) if error.kind() != ErrorKind::Lost => {
+            // The connection of the steward may still work, after a change of the password or the end of the caller's
+            // runtime. Otherwise the lock would stay held until its lease ends.
+            steward.send(StewardCommand::Release(PendingRelease {
+                repeated,
+                is_logged: true,
+                cleanup: Some(CleanupCause::Unconfirmed),
+                ..hold.pending_release(None)
+            }));
+            Err(error)
+        }
         result => result,
     }
 }
