@@ -333,6 +333,8 @@ impl Guard {
     /// Extends the lease to at least `lease` from now. For holds that [expire](crate::AcquireOptions::expires_after)
     /// but need longer; a renewed hold needs no extension.
     ///
+    /// A hold that was extended beyond its lease is released in the store when it ends; this process does not hand it off.
+    ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost) if the lock is no longer held, [`InvalidOptions`](ErrorKind::InvalidOptions),
     /// [`Unavailable`](ErrorKind::Unavailable), [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).

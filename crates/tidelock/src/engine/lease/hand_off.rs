@@ -71,11 +71,13 @@ impl Hold {
     }
 
     /// Takes the next waiter from the local queue. `None` if no more than a third of the lease is proved: the new
-    /// holder might not have the time to hear of a loss.
+    /// holder might not have the time to hear of a loss. Nor if the lease was extended beyond what was asked for: the store
+    /// keeps the longer one, so if this process died, the lock would stay held for longer than the new holder has asked for.
     fn next_holder(&mut self) -> Option<(BootInstant, NextHolder)> {
         let term = self.term.as_ref()?;
         if *self.disarmed.get_mut()
             || *self.is_written.get_mut()
+            || self.longest_extension() > self.granted().lease
             || self.status.is_lost()
             || self.context.steward().closed.is_set()
         {

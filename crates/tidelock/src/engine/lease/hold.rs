@@ -130,9 +130,13 @@ impl Hold {
     /// The latest instant at which the lease ends in the store. We take the longest extension into account, because it
     /// may have taken effect.
     pub(crate) fn over_by(&self) -> BootInstant {
-        let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
-        let longest = self.granted().lease.max(extension);
+        let longest = self.granted().lease.max(self.longest_extension());
         (self.context.steward().timers.now() + longest).max(self.status.valid_until())
+    }
+
+    /// The longest extension that was requested. Zero: none was.
+    pub(crate) fn longest_extension(&self) -> Duration {
+        Duration::from_nanos(self.extension.load(Ordering::SeqCst))
     }
 
     /// The time since the grant, or since the last renewal if there was one.

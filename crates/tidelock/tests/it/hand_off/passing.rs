@@ -312,6 +312,23 @@ async fn a_third_of_the_lease_must_be_proved() {
     }
 }
 
+/// The store never shortens a lease. So the next holder would have the long one of the holder before it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_extended_is_not_handed_on() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let (lock, lease) = (client.lock("a"), SECOND * 30);
+    for (extension, trips) in [(lease, 0), (lease * 100, 2)] {
+        let (held, next) = holder_and_heir(&lock, AcquireOptions::new()).await;
+        held.extend(extension).await.unwrap();
+        let before = plug.requests();
+        held.release().await.unwrap();
+        let guard = next.await.unwrap();
+        assert_eq!(plug.requests() - before, trips, "after {extension:?}");
+        assert!(guard.valid_for() <= lease, "{:?}", guard.valid_for());
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiters_do_not_wait_for_a_lost_hold() {
     let store = store();
