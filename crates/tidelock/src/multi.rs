@@ -7,6 +7,7 @@ use crate::engine::ClientInner;
 use crate::engine::acquire::context::LockPart;
 use crate::engine::lease::guests::SetHosts;
 use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::store_handle::SetMembers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::store::Name;
@@ -43,7 +44,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let mut identities: Vec<String> = known.into_iter().collect();
     identities.sort_unstable();
     let name = name_of(parts.iter().map(|part| &part.name))?;
-    let hosts = hosts(core, &parts);
+    let of_set = set_members(core, &parts);
     let members = parts.iter().map(|LockPart { context, name }| {
         let host: Arc<dyn Host> = Arc::clone(&context.core) as _;
         Member::new(
@@ -63,7 +64,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     let store = QueuedStore::of_set(
         store,
         &format!("all of {}", identities.join(" ")),
-        hosts,
+        of_set,
         core.timers.clock(),
     );
     Ok(Lock::in_set(Arc::clone(core), store, name, parts))
@@ -91,6 +92,20 @@ fn parts_of<L: Borrow<Lock>>(locks: impl IntoIterator<Item = L>) -> Result<Vec<L
         }
     }
     Ok(parts)
+}
+
+/// What the set needs to know of its parts.
+fn set_members(core: &Arc<ClientInner>, parts: &[LockPart]) -> SetMembers {
+    let contexts = || parts.iter().map(|part| &part.context);
+    let connect_within = contexts().map(|context| context.connect_within());
+    SetMembers {
+        hosts: hosts(core, parts),
+        needed: parts.len(),
+        connect_within: connect_within.max().unwrap_or_default(),
+        healths: contexts()
+            .map(|context| Arc::clone(context.store.health()))
+            .collect(),
+    }
 }
 
 /// The clients of the parts, each once, without the client of the set. A hold needs all of them. A `RedLock` belongs to its

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::engine::ClientInner;
 use crate::engine::local_queue::queued_store::QueuedStore;
+use crate::engine::store_handle::SetMembers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::options;
@@ -259,11 +260,8 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let others = self.clients[1..].iter();
-        let hosts = others
-            .map(|it| Arc::clone(&it.core().steward.guests))
-            .collect();
-        let store = QueuedStore::of_set(store, &identity, hosts, core.timers.clock());
+        let of_set = set_members(&self.clients);
+        let store = QueuedStore::of_set(store, &identity, of_set, core.timers.clock());
         Ok(RedLock { core, store })
     }
 }
@@ -276,6 +274,24 @@ impl fmt::Debug for RedLockBuilder {
             .field("longest_lease", &self.longest_lease)
             .field("restart_guard", &self.restart_guard)
             .finish()
+    }
+}
+
+/// What the set needs to know of its servers.
+fn set_members(clients: &[Client]) -> SetMembers {
+    let cores = || clients.iter().map(Client::core);
+    let connect_within = cores().map(|core| core.settings.connect_within);
+    SetMembers {
+        // The first client makes the set.
+        hosts: cores()
+            .skip(1)
+            .map(|core| Arc::clone(&core.steward.guests))
+            .collect(),
+        needed: clients.len() / 2 + 1,
+        connect_within: connect_within.max().unwrap_or_default(),
+        healths: cores()
+            .map(|core| Arc::clone(core.home.store.health()))
+            .collect(),
     }
 }
 

@@ -9,9 +9,22 @@ use crate::engine::store_health::StoreHealth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::kinds::{no_counts, unsupported};
 use crate::store::{
-    Awaited, Backend, CountKind, Counts, LockKind, Name, PermitCounter, ReleasesSeen, Store,
+    Awaited, Backend, Clock, CountKind, Counts, LockKind, Name, PermitCounter, ReleasesSeen, Store,
     Timers, WakeChannels,
 };
+
+/// What a set needs to know of its members and of their clients.
+#[derive(Debug)]
+pub(crate) struct SetMembers {
+    /// The clients of the members, without the one that made the set.
+    pub(crate) hosts: SetHosts,
+    /// The health of each member's store, as its client sees it.
+    pub(crate) healths: Vec<Arc<StoreHealth>>,
+    /// How many members must grant a lock.
+    pub(crate) needed: usize,
+    /// The longest `connect_within` of the clients.
+    pub(crate) connect_within: Duration,
+}
 
 /// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
 /// store, because one client can have tickets in several stores.
@@ -26,8 +39,8 @@ pub(crate) struct StoreHandle {
     /// The local queues, which hear of every release. `None`: a set of stores, whose waiters each ask for themselves. A lock
     /// may have none although its store has some: that for permits.
     queues: Option<Arc<dyn Queues>>,
-    /// The clients of the other members of a set. `None`: the client's own store.
-    hosts: Option<SetHosts>,
+    /// The members of a set. `None`: the client's own store.
+    members: Option<SetMembers>,
     /// The plain layout of a store shares it with the store's own layout.
     health: Arc<StoreHealth>,
 }
@@ -44,7 +57,7 @@ impl StoreHandle {
             set,
             polls: OnceLock::new(),
             queues,
-            hosts: None,
+            members: None,
             health,
         })
     }
@@ -53,16 +66,18 @@ impl StoreHandle {
     pub(crate) fn of_set(
         store: Store,
         set: Arc<str>,
-        hosts: SetHosts,
-        health: Arc<StoreHealth>,
+        members: SetMembers,
+        clock: Clock,
     ) -> Arc<Self> {
+        let healths = members.healths.clone();
+        let health = StoreHealth::of_set(clock, healths, members.needed);
         Arc::new(Self {
             store,
             set: Some(set),
             polls: OnceLock::new(),
             queues: None,
-            hosts: Some(hosts),
-            health,
+            members: Some(members),
+            health: Arc::new(health),
         })
     }
 
@@ -81,7 +96,7 @@ impl StoreHandle {
         &*self.store.back
     }
 
-    pub(crate) fn health(&self) -> &StoreHealth {
+    pub(crate) fn health(&self) -> &Arc<StoreHealth> {
         &self.health
     }
 
@@ -106,7 +121,14 @@ impl StoreHandle {
 
     /// The clients of the other members of a set. `None`: the client's own store.
     pub(crate) fn hosts(&self) -> Option<&SetHosts> {
-        self.hosts.as_ref()
+        self.members.as_ref().map(|members| &members.hosts)
+    }
+
+    /// How long an acquire waits for the clients of the members of a set to connect. Zero: the client's own store, for which
+    /// its settings say it.
+    pub(crate) fn members_connect_within(&self) -> Duration {
+        let members = self.members.as_ref();
+        members.map_or(Duration::ZERO, |members| members.connect_within)
     }
 
     /// The text that distinguishes a set from a single lock of the same name, and from other sets. Two

@@ -16,6 +16,10 @@ pub(crate) struct StoreHealth {
     clock: Clock,
     /// Set when the store is open. `None`: it was open from the start.
     opened: Option<Arc<Flag>>,
+    /// The members of a set. Empty: a single store.
+    members: Vec<Arc<StoreHealth>>,
+    /// How many members must grant a lock.
+    needed: usize,
     /// `FAR`: no request was answered yet.
     last_answer: AtomicU64,
     /// The number of entries in `outages`. While it is zero, an answer does not take the mutex.
@@ -39,9 +43,20 @@ impl StoreHealth {
         Self {
             clock,
             opened,
+            members: Vec::new(),
+            needed: 0,
             last_answer: AtomicU64::new(BootInstant::FAR.0),
             silent_lanes: AtomicUsize::new(0),
             outages: Mutex::default(),
+        }
+    }
+
+    /// The health of a set with these members, of which so many must grant a lock.
+    pub(crate) fn of_set(clock: Clock, members: Vec<Arc<Self>>, needed: usize) -> Self {
+        Self {
+            members,
+            needed,
+            ..Self::new(clock, None)
         }
     }
 
@@ -105,9 +120,12 @@ impl StoreHealth {
             && self.silent_lanes.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the client has not connected yet, so no request of a lock can have been sent.
+    /// Whether the client has not connected yet, so no request of a lock can have been sent. A set connects as long as too few
+    /// of its members are open to grant a lock.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.opened.as_ref().is_some_and(|opened| !opened.is_set())
+        let open = self.members.iter().filter(|member| !member.is_connecting());
+        let is_shut = |opened: &Arc<Flag>| !opened.is_set();
+        open.count() < self.needed || self.opened.as_ref().is_some_and(is_shut)
     }
 
     /// The time since the last answer. `None`: there was none yet.
@@ -175,6 +193,25 @@ mod tests {
         health.connected();
         assert!(health.is_answering());
         assert!(health.since_last_answer().is_some());
+    }
+
+    #[test]
+    fn a_set_connects_until_enough_of_its_members_are_open() {
+        let opened = [(); 3].map(|()| Arc::<Flag>::default());
+        let members = opened.each_ref().map(|opened| {
+            let opened = Some(Arc::clone(opened));
+            Arc::new(StoreHealth::new(Clock::Boot, opened))
+        });
+        let of_set = |needed| StoreHealth::of_set(Clock::Boot, members.to_vec(), needed);
+        let (all, most) = (of_set(3), of_set(2));
+        let is_connecting = || [all.is_connecting(), most.is_connecting()];
+        assert_eq!(is_connecting(), [true, true]);
+        opened[1].set();
+        assert_eq!(is_connecting(), [true, true]);
+        opened[0].set();
+        assert_eq!(is_connecting(), [true, false]);
+        opened[2].set();
+        assert_eq!(is_connecting(), [false, false]);
     }
 
     /// A refusal is an answer, and so is the announcement of a store that waits until it is safe to grant.

@@ -214,6 +214,39 @@ async fn without_a_wait_limit_the_first_acquire_ends_after_a_lease_or_connect_wi
     assert!(begun.elapsed() < LEASE + ANSWER, "{:?}", begun.elapsed());
 }
 
+/// The clients of a set connect with its first acquire, which waits for them as it does for a single one.
+#[tokio::test(start_paused = true)]
+async fn the_first_acquire_of_a_set_waits_for_the_longest_connect_within() {
+    let short = LEASE / 2;
+    for (limits, expected) in [
+        ([short; 3], LEASE),
+        ([short, LEASE * 3, short], LEASE * 3),
+    ] {
+        for is_redlock in [false, true] {
+            let clients = limits.map(|limit| {
+                let settings = quiet().lease(LEASE).connect_within(limit);
+                Harbour::closed().client(settings)
+            });
+            let lock = if is_redlock {
+                RedLock::new(clients).unwrap().lock("a")
+            } else {
+                let parts = clients.each_ref().map(|client| client.lock("a"));
+                clients[0].multi_lock(parts).unwrap()
+            };
+            let begun = Instant::now();
+            let error = lock.acquire().await.unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+            let took = begun.elapsed();
+            let latest = expected + ANSWER * 2;
+            assert!(took >= expected && took < latest, "{took:?}");
+            // The others are too few, so nothing of the attempt in flight can be granted.
+            let briefly = lock.acquire_timeout(ANSWER / 30).await;
+            let error = briefly.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permanent_error_ends_the_first_operation_at_once() {
     for kind in [

@@ -1,6 +1,7 @@
 //! The context of a lock: its client and its store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::ClientInner;
 use crate::engine::instruments::HandOverStop;
@@ -61,6 +62,12 @@ impl LockContext {
             reenters: true,
             parts,
         }
+    }
+
+    /// How long an acquire waits at least for the client to connect, or for those of the members of a set.
+    pub(crate) fn connect_within(&self) -> Duration {
+        let of_members = self.store.members_connect_within();
+        self.core.settings.connect_within.max(of_members)
     }
 
     /// The same context for another `Lock` value.

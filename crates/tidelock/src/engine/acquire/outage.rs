@@ -42,7 +42,7 @@ impl StoreOutage {
         let limit = if request.only_asks() {
             core.settings.response_timeout
         } else if request.context.store.health().is_connecting() {
-            core.settings.lease.max(core.settings.connect_within)
+            core.settings.lease.max(request.context.connect_within())
         } else {
             core.settings.lease
         };

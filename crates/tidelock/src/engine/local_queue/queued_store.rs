@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::lease::guests::SetHosts;
 use crate::engine::lease::leader_term::Queues;
 use crate::engine::local_queue::queue::{LocalQueueSettings, LocalQueues};
 use crate::engine::runtime::event::Flag;
-use crate::engine::store_handle::StoreHandle;
+use crate::engine::store_handle::{SetMembers, StoreHandle};
 use crate::engine::store_health::StoreHealth;
 use crate::store::{Clock, Store};
 
@@ -36,11 +35,10 @@ impl QueuedStore {
         (Self::new(store, None, settings, &health), plain)
     }
 
-    /// A set of stores, identified by that text. `hosts`: the clients of its members, without the one that makes it.
-    pub(crate) fn of_set(store: Store, identity: &str, hosts: SetHosts, clock: Clock) -> Self {
-        let health = Arc::new(StoreHealth::new(clock, None));
+    /// A set of stores, identified by that text.
+    pub(crate) fn of_set(store: Store, identity: &str, members: SetMembers, clock: Clock) -> Self {
         Self {
-            store: StoreHandle::of_set(store, identity.into(), hosts, health),
+            store: StoreHandle::of_set(store, identity.into(), members, clock),
             queues: None,
         }
     }
