@@ -59,7 +59,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         members: members.collect(),
         timers: core.timers.clone(),
         background: core.steward.background.clone(),
-        response_timeout: core.settings.response_timeout,
+        response_timeout: core.settings.response_timeout.max(of_set.slowest),
     });
     let store = QueuedStore::of_set(
         store,
@@ -98,10 +98,12 @@ fn parts_of<L: Borrow<Lock>>(locks: impl IntoIterator<Item = L>) -> Result<Vec<L
 fn set_members(core: &Arc<ClientInner>, parts: &[LockPart]) -> SetMembers {
     let contexts = || parts.iter().map(|part| &part.context);
     let connect_within = contexts().map(|context| context.connect_within());
+    let slowest = contexts().map(|context| context.response_timeout());
     SetMembers {
         hosts: hosts(core, parts),
         needed: parts.len(),
         connect_within: connect_within.max().unwrap_or_default(),
+        slowest: slowest.max().unwrap_or_default(),
         healths: contexts()
             .map(|context| Arc::clone(context.store.health()))
             .collect(),

@@ -260,7 +260,7 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let of_set = set_members(&self.clients);
+        let of_set = set_members(&self.clients, node_timeout);
         let store = QueuedStore::of_set(store, &identity, of_set, core.timers.clock());
         Ok(RedLock { core, store })
     }
@@ -278,7 +278,7 @@ impl fmt::Debug for RedLockBuilder {
 }
 
 /// What the set needs to know of its servers.
-fn set_members(clients: &[Client]) -> SetMembers {
+fn set_members(clients: &[Client], node_timeout: Duration) -> SetMembers {
     let cores = || clients.iter().map(Client::core);
     let connect_within = cores().map(|core| core.settings.connect_within);
     SetMembers {
@@ -289,6 +289,7 @@ fn set_members(clients: &[Client]) -> SetMembers {
             .collect(),
         needed: clients.len() / 2 + 1,
         connect_within: connect_within.max().unwrap_or_default(),
+        slowest: node_timeout,
         healths: cores()
             .map(|core| Arc::clone(core.home.store.health()))
             .collect(),

@@ -24,6 +24,8 @@ pub(crate) struct SetMembers {
     pub(crate) needed: usize,
     /// The longest `connect_within` of the clients.
     pub(crate) connect_within: Duration,
+    /// How long the set waits for the answer of its slowest member.
+    pub(crate) slowest: Duration,
 }
 
 /// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
@@ -129,6 +131,13 @@ impl StoreHandle {
     pub(crate) fn members_connect_within(&self) -> Duration {
         let members = self.members.as_ref();
         members.map_or(Duration::ZERO, |members| members.connect_within)
+    }
+
+    /// How long a set waits for the answer of its slowest member. Zero: the client's own store, which has the response timeout of
+    /// the client.
+    pub(crate) fn slowest(&self) -> Duration {
+        let members = self.members.as_ref();
+        members.map_or(Duration::ZERO, |members| members.slowest)
     }
 
     /// The text that distinguishes a set from a single lock of the same name, and from other sets. Two

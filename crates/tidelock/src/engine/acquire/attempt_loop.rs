@@ -320,8 +320,9 @@ impl<'a> AcquireLoop<'a> {
     async fn start_over(&mut self) {
         let gone = self.pending.start_over();
         if self.request.only_asks() {
-            let core = &self.request.context.core;
-            let wait = core.timers.limit(core.settings.response_timeout, gone);
+            let context = &self.request.context;
+            let limit = context.response_timeout();
+            let wait = context.core.timers.limit(limit, gone);
             // Boxed, because this path is rare: inline, it would enlarge every future of the acquire loop.
             drop(Box::pin(wait).await);
         }

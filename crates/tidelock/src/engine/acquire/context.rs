@@ -70,6 +70,13 @@ impl LockContext {
         self.core.settings.connect_within.max(of_members)
     }
 
+    /// How long one attempt takes at most. The members of a set may be slower than the client that made it; without them an
+    /// outage of such a member would look like a freeze of this process.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        let own = self.core.settings.response_timeout;
+        own.max(self.store.slowest())
+    }
+
     /// The same context for another `Lock` value.
     pub(crate) fn copy(&self) -> Arc<Self> {
         Arc::new(self.with_reentry(self.reenters))

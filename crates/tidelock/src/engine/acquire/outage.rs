@@ -38,22 +38,21 @@ impl StoreOutage {
         leader: Option<&Leader>,
     ) -> Result<Duration> {
         let core = &request.context.core;
-        let now = core.timers.now();
+        let (now, response_timeout) = (core.timers.now(), request.context.response_timeout());
         let limit = if request.only_asks() {
-            core.settings.response_timeout
+            response_timeout
         } else if request.context.store.health().is_connecting() {
             core.settings.lease.max(request.context.connect_within())
         } else {
             core.settings.lease
         };
         let (since, rest) = self.failed.unwrap_or((from, Duration::ZERO));
-        let longest = core.settings.response_timeout + rest;
+        let longest = response_timeout + rest;
         self.lasted += running_part(now.since(since), longest);
         if let Some(within) = NotYet::of(&error)
             && !request.only_asks()
         {
-            let slack = core.settings.response_timeout;
-            self.ready_by.get_or_insert(now + within + slack);
+            self.ready_by.get_or_insert(now + within + response_timeout);
         }
         if !error.is_retryable() {
             return Err(error);

@@ -127,7 +127,7 @@ async fn wait_for_turn<'a>(
         if !slot.is_turn_abandoned() {
             return Ok(None);
         }
-        let limit = core.settings.response_timeout;
+        let limit = request.context.response_timeout();
         match core.timers.limit(limit, slot.next_turn(request)).await {
             None if slot.is_turn_abandoned() => Err(Error::new(ErrorKind::Unavailable).because(
                 "the store has not answered an earlier attempt of this owner, whose caller has left",

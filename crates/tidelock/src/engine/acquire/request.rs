@@ -211,7 +211,7 @@ impl AcquireRequest {
         let ahead = self.owner_slot().map(|slot| slot.last_answer());
         let last = self.waiter.last_answer().or(queue.unwrap_or_default());
         let last = last.or(ahead.unwrap_or_default());
-        let tolerance = core.settings.response_timeout / TOLERATED_SILENCE;
+        let tolerance = self.context.response_timeout() / TOLERATED_SILENCE;
         if last.is_held(core.timers.now(), tolerance) {
             return Error::new(ErrorKind::TimedOut);
         }

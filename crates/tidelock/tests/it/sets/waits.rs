@@ -287,6 +287,58 @@ impl Twist for Frozen {
     }
 }
 
+/// Answers no attempt in this time, and gives it up then.
+#[derive(Debug, Clone, Copy)]
+struct Silent(Duration);
+
+impl Twist for Silent {
+    fn attempt<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        let limit = self.0;
+        Box::pin(async move {
+            sleep(limit).await;
+            Error::new(ErrorKind::OutcomeUnknown).into()
+        })
+    }
+}
+
+/// The client that makes the set expects quick answers. That another member takes longer to fail is no freeze of this process.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_a_slow_part_ends_a_wait_after_a_lease() {
+    const QUICK: Duration = Duration::from_millis(200);
+    const SLOW: Duration = Duration::from_secs(3);
+    let client = async |limit: Duration, is_silent: bool| {
+        let mut fixture = Fixture::memory().simulated().lease_of(LEASE);
+        if is_silent {
+            fixture = fixture.wrapped(|_, store| Twisted::wrap(store, Silent(SLOW)));
+        }
+        let settings = fixture.builder().response_timeout(limit);
+        fixture.client(settings).await
+    };
+    let (first, second) = (client(QUICK, false).await, client(SLOW, true).await);
+    let parts = [first.lock("x"), second.lock("y")];
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(client(QUICK, true).await);
+    }
+    let builder = RedLock::builder(servers).node_timeout(SLOW);
+    let redlock = builder.build().unwrap();
+    for lock in [first.multi_lock(parts).unwrap(), redlock.lock("z")] {
+        let begun = Instant::now();
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        let took = begun.elapsed();
+        assert!(took >= LEASE && took < LEASE * 2, "{took:?}");
+        let begun = Instant::now();
+        lock.try_acquire().await.unwrap_err();
+        let took = begun.elapsed();
+        assert!(took < SLOW * 2, "{took:?}");
+    }
+}
+
 /// Four of five servers refuse the lock. The first attempt has their answers after a node timeout, and each later one as soon.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_while_one_server_is_frozen_blames_no_store() {
