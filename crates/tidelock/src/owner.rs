@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::engine::lease::hold::Hold;
 use crate::engine::local_queue::last_answer::LastAnswer;
+use crate::engine::runtime::event::Event;
 use crate::engine::runtime::sync::Mutex;
 use crate::store::{Caller, LockKind, Name};
 use crate::types::ClientId;
@@ -95,13 +96,24 @@ pub(crate) trait TurnHolder: Caller {
 
     /// Takes over what the acquisition before it was told.
     fn set_last_answer(&self, last: LastAnswer);
+
+    /// Whether it enters beside a hold that it keeps: a downgrade, or an upgrade.
+    fn is_beside(&self) -> bool;
 }
 
 /// One name of one [`Owner`]. Its acquisitions take turns, so that the second one re-enters the hold of the first.
+///
+/// Those that enter beside a hold take turns among themselves only. If they waited for the turn of the others, the one that
+/// has it could wait in the store for just the hold that they keep. The others wait for them, and re-enter what they get.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerSlot {
-    turn: tokio::sync::Mutex<()>,
-    turn_state: Mutex<TurnState>,
+    turns: TurnQueue,
+    /// The turns of those that enter beside a hold.
+    beside: TurnQueue,
+    /// Notified at the end of each turn of `beside`.
+    left: Event,
+    /// What the acquisition that had a turn last was told.
+    before: Mutex<LastAnswer>,
     hold: Mutex<Weak<Hold>>,
     /// The writer that an upgradeable reader has become, or the plain reader that a writer has become. It lies beside
     /// `hold`, and when it ends the owner re-enters its upgradeable reader again, if it has one. Otherwise an owner that
@@ -109,37 +121,72 @@ pub(crate) struct OwnerSlot {
     newer: Mutex<Weak<Hold>>,
 }
 
-/// The acquisition that has the turn, and what the one before it was told.
+/// Acquisitions that take turns.
 #[derive(Debug, Default)]
-struct TurnState {
+struct TurnQueue {
+    turn: tokio::sync::Mutex<()>,
     /// Weak: a slot must not keep a client. `None`: no acquisition has the turn.
-    holder: Option<Weak<dyn TurnHolder>>,
-    before: LastAnswer,
+    holder: Mutex<Option<Weak<dyn TurnHolder>>>,
+}
+
+impl TurnQueue {
+    fn is_taken(&self) -> bool {
+        self.holder.lock().is_some()
+    }
+
+    fn holder(&self) -> Option<Arc<dyn TurnHolder>> {
+        self.holder.lock().as_ref()?.upgrade()
+    }
 }
 
 /// The turn of one acquisition. Its drop leaves what this one was told to the next one.
 pub(crate) struct OwnerTurn<'a> {
     slot: &'a OwnerSlot,
     holder: &'a dyn TurnHolder,
-    /// The drop of a struct runs before the drops of its fields, so the next one finds what this one has left.
-    _turn: tokio::sync::MutexGuard<'a, ()>,
+    /// The drop of a struct runs before the drops of its fields, so the next one finds what this one has left. `None`:
+    /// another acquisition has the turn, and its owner has got a hold beside it, which this one may re-enter.
+    turn: Option<tokio::sync::MutexGuard<'a, ()>>,
+}
+
+impl OwnerTurn<'_> {
+    /// False: this one may only re-enter a hold.
+    pub(crate) fn is_own(&self) -> bool {
+        self.turn.is_some()
+    }
 }
 
 impl Drop for OwnerTurn<'_> {
     fn drop(&mut self) {
-        let before = self.holder.last_answer();
-        let holder = None;
-        *self.slot.turn_state.lock() = TurnState { holder, before };
+        if self.turn.is_none() {
+            return;
+        }
+        let is_beside = self.holder.is_beside();
+        *self.slot.before.lock() = self.holder.last_answer();
+        *self.slot.queue(is_beside).holder.lock() = None;
+        if is_beside {
+            self.slot.left.notify();
+        }
     }
 }
 
 impl OwnerSlot {
+    fn queue(&self, is_beside: bool) -> &TurnQueue {
+        if is_beside { &self.beside } else { &self.turns }
+    }
+
     /// Takes the turn if it is free and nobody waits for it.
     pub(crate) fn try_turn<'a, H: TurnHolder + 'static>(
         &'a self,
         holder: &'a Arc<H>,
     ) -> Option<OwnerTurn<'a>> {
-        let turn = self.turn.try_lock().ok()?;
+        let is_beside = holder.is_beside();
+        if !is_beside && self.beside.is_taken() {
+            return None;
+        }
+        let turn = self.queue(is_beside).turn.try_lock().ok();
+        if turn.is_none() && !self.passes(is_beside) {
+            return None;
+        }
         Some(self.begin_turn(turn, holder))
     }
 
@@ -149,39 +196,61 @@ impl OwnerSlot {
         &'a self,
         holder: &'a Arc<H>,
     ) -> OwnerTurn<'a> {
-        let turn = self.turn.lock().await;
+        let is_beside = holder.is_beside();
+        let turn = async {
+            let turn = self.queue(is_beside).turn.lock().await;
+            self.left
+                .until(|| is_beside || !self.beside.is_taken())
+                .await;
+            turn
+        };
+        let turn = tokio::select! {
+            biased;
+            () = self.left.until(|| self.passes(is_beside)) => None,
+            turn = turn => Some(turn),
+        };
         holder.set_last_answer(self.last_answer());
         self.begin_turn(turn, holder)
     }
 
+    /// Whether an acquisition need not wait for the one that has the turn: its owner has a hold by now that it re-enters. The
+    /// one that has the turn may wait for just this hold.
+    fn passes(&self, is_beside: bool) -> bool {
+        !is_beside && !self.beside.is_taken() && self.current().is_some()
+    }
+
     fn begin_turn<'a, H: TurnHolder + 'static>(
         &'a self,
-        turn: tokio::sync::MutexGuard<'a, ()>,
+        turn: Option<tokio::sync::MutexGuard<'a, ()>>,
         holder: &'a Arc<H>,
     ) -> OwnerTurn<'a> {
-        self.turn_state.lock().holder = Some(Arc::downgrade(holder) as _);
+        if turn.is_some() {
+            let queue = self.queue(holder.is_beside());
+            *queue.holder.lock() = Some(Arc::downgrade(holder) as _);
+        }
         OwnerTurn {
             slot: self,
             holder: &**holder,
-            _turn: turn,
+            turn,
         }
     }
 
-    fn turn_holder(&self) -> Option<Arc<dyn TurnHolder>> {
-        self.turn_state.lock().holder.as_ref()?.upgrade()
-    }
-
-    /// What the store said to the acquisition that has the turn. If none has it: to the one before.
+    /// What the store said to the acquisitions that have a turn. If none has one: to the one before.
     pub(crate) fn last_answer(&self) -> LastAnswer {
-        match self.turn_holder() {
-            Some(holder) => holder.last_answer(),
-            None => self.turn_state.lock().before,
-        }
+        let holders = [&self.turns, &self.beside].map(TurnQueue::holder);
+        let answers = holders.iter().flatten().map(|holder| holder.last_answer());
+        answers
+            .reduce(LastAnswer::or)
+            .unwrap_or_else(|| *self.before.lock())
     }
 
-    /// Whether the caller of the acquisition that has the turn has left. Its last request is still in flight then.
-    pub(crate) fn is_turn_abandoned(&self) -> bool {
-        self.turn_holder().is_some_and(|holder| holder.has_left())
+    /// Whether the callers of all acquisitions that this one waits for have left. Their last requests are still in flight
+    /// then.
+    pub(crate) fn is_turn_abandoned(&self, waiter: &dyn TurnHolder) -> bool {
+        let turns = (!waiter.is_beside()).then_some(&self.turns);
+        let ahead = turns.into_iter().chain([&self.beside]);
+        let mut ahead = ahead.filter_map(TurnQueue::holder).peekable();
+        ahead.peek().is_some() && ahead.all(|holder| holder.has_left())
     }
 
     /// Returns the hold of this owner, if it is still provably held.
@@ -201,12 +270,17 @@ impl OwnerSlot {
         has_guards(&self.hold) || has_guards(&self.newer)
     }
 
-    pub(crate) fn put(&self, hold: &Arc<Hold>) {
+    /// Keeps what the acquisition has got. False if an upgrade of this owner has begun since, and would wait for this plain
+    /// reader, and so for its own owner: give the hold back.
+    pub(crate) fn put(&self, hold: &Arc<Hold>, holder: &dyn TurnHolder) -> bool {
+        if holder.is_beside() {
+            *self.newer.lock() = Arc::downgrade(hold);
+            return true;
+        }
         *self.hold.lock() = Arc::downgrade(hold);
-    }
-
-    pub(crate) fn put_newer(&self, hold: &Arc<Hold>) {
-        *self.newer.lock() = Arc::downgrade(hold);
+        // We look after the hold is in its place, and an upgrade looks there after its turn has begun. In another order
+        // both could miss each other.
+        !(hold.granted().ticket.kind.is_read() && self.beside.is_taken())
     }
 }
 

@@ -151,6 +151,7 @@ macro_rules! conformance {
             a_writer_that_was_lost_is_not_downgraded
             only_the_last_guard_of_a_writer_is_downgraded
             an_owner_reenters_what_it_was_downgraded_to
+            a_downgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_writer
             a_downgrade_dropped_anywhere_leaves_nothing
         );
         $crate::conformance!(@tests $fixture; delay:

@@ -24,6 +24,7 @@ macro_rules! conformance_of_upgrades {
         $crate::conformance!(@tests $fixture; upgrade_owners:
             an_owner_downgrades_to_a_new_reader_beside_its_upgradeable_one
             one_upgrade_of_a_guard_at_a_time
+            an_upgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_reader
             a_guard_that_writes_but_was_lost_is_not_upgraded
         );
         $crate::conformance!(@tests $fixture; upgrade_requests:

@@ -22,6 +22,7 @@ mod logs;
 mod memory;
 mod multi;
 mod own_store;
+mod owners;
 mod paused;
 mod polled;
 mod pollers;

@@ -43,7 +43,7 @@
 //! 4. `close` misses no grant: we register before we check for `close`, and check again after the insert.
 //! 5. The lease is proved from the time the attempt was sent, never from the time of the reply.
 //!
-//! Lock order: an owner's async mutex comes first, and is held during the whole acquisition. The locks of the local
+//! Lock order: the turn of an owner comes first, and is held during the whole acquisition. The locks of the local
 //! queues and of the lease table are taken one after the other, never together and never across an await.
 
 use crate::engine::runtime::sync::atomic::Ordering;

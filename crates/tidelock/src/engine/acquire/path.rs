@@ -67,16 +67,39 @@ impl AcquirePath {
 }
 
 async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> AcquireResult {
-    let AcquireRequest { context, terms, .. } = &*request;
-    // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it. Otherwise
-    // both would ask the store, and the second would wait for its own owner.
-    let turn = match slot.try_turn(&request) {
-        None => wait_for_turn(&slot, &request).await?,
-        turn => turn,
-    };
-    let Some(_turn) = turn else {
-        return Ok(None);
-    };
+    loop {
+        // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it. Otherwise
+        // both would ask the store, and the second would wait for its own owner.
+        let turn = match slot.try_turn(&request) {
+            None => wait_for_turn(&slot, &request).await?,
+            turn => turn,
+        };
+        let Some(turn) = turn else {
+            return Ok(None);
+        };
+        if let Some(hold) = reenter(&slot, &request)? {
+            return Ok(Some(hold));
+        }
+        if !turn.is_own() {
+            continue; // the hold that it could have re-entered was lost since
+        }
+        let Some(hold) = enter_new(Arc::clone(&request)).await? else {
+            return Ok(None);
+        };
+        // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner
+        // through a non-reentrant handle, although no guard exists that the owner could release first.
+        if request.gone.load(Ordering::SeqCst) || slot.put(&hold, &*request) {
+            return Ok(Some(hold));
+        }
+        // The drop of the hold lets the upgrade in. We re-enter the writer then.
+    }
+}
+
+/// The hold of this owner that the acquisition re-enters. `None`: it needs one of its own.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOptions`] if the lock is non-reentrant, or if the owner would wait for itself.
+fn reenter(slot: &OwnerSlot, request: &AcquireRequest) -> AcquireResult {
     let current = match (&request.upgrade_of, &request.downgrade_of) {
         // An upgrade enters beside the hold that it upgrades. Any other hold of this owner is a writer, which it enters
         // again, or a plain reader, which refuses: the upgrade would wait for it, and so for its own owner.
@@ -88,28 +111,16 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
         (None, Some(_)) => None,
         (None, None) => slot.current(),
     };
-    if let Some(hold) = current {
-        if !context.reenters {
-            return Err(Error::new(ErrorKind::InvalidOptions).because(
-                "this owner holds the lock, which is non-reentrant; release it first, or pass its guard on",
-            ));
-        }
-        request.set_path(AcquireEnd::Reentered);
-        return hold.shared_with(terms.kind).map(Some);
+    let Some(hold) = current else {
+        return Ok(None);
+    };
+    if !request.context.reenters {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "this owner holds the lock, which is non-reentrant; release it first, or pass its guard on",
+        ));
     }
-    let hold = enter_new(Arc::clone(&request)).await?;
-    // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner
-    // through a non-reentrant handle, although no guard exists that the owner could release first.
-    if let Some(hold) = &hold
-        && !request.gone.load(Ordering::SeqCst)
-    {
-        if request.upgrade_of.is_some() || request.downgrade_of.is_some() {
-            slot.put_newer(hold);
-        } else {
-            slot.put(hold);
-        }
-    }
-    Ok(hold)
+    request.set_path(AcquireEnd::Reentered);
+    hold.shared_with(request.terms.kind).map(Some)
 }
 
 /// Waits until the acquisition is the next one of its owner. `None`: with a zero wait, another one is ahead.
@@ -124,12 +135,13 @@ async fn wait_for_turn<'a>(
         }
         // A caller that has left wants nothing more. Its last request is in flight, and may bring a lock that is released
         // at once. So "not free" would be wrong, and the store gives up that request after a response timeout.
-        if !slot.is_turn_abandoned() {
+        let is_abandoned = || slot.is_turn_abandoned(&**request);
+        if !is_abandoned() {
             return Ok(None);
         }
         let limit = request.context.response_timeout();
         match core.timers.limit(limit, slot.next_turn(request)).await {
-            None if slot.is_turn_abandoned() => Err(Error::new(ErrorKind::Unavailable).because(
+            None if is_abandoned() => Err(Error::new(ErrorKind::Unavailable).because(
                 "the store has not answered an earlier attempt of this owner, whose caller has left",
             )),
             turn => Ok(turn),

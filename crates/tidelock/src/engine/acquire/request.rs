@@ -207,7 +207,7 @@ impl AcquireRequest {
             ..
         } = &*self.context;
         let queue = queues.as_ref().map(|queues| queues.last_answer(&self.name));
-        // A wait for the turn among the acquisitions of its owner relies on the one that has it.
+        // A wait for the turn among the acquisitions of its owner relies on those that have one.
         let ahead = self.owner_slot().map(|slot| slot.last_answer());
         let last = self.waiter.last_answer().or(queue.unwrap_or_default());
         let last = last.or(ahead.unwrap_or_default());
@@ -282,6 +282,10 @@ impl TurnHolder for AcquireRequest {
 
     fn set_last_answer(&self, last: LastAnswer) {
         self.waiter.set_last_answer(last);
+    }
+
+    fn is_beside(&self) -> bool {
+        self.upgrade_of.is_some() || self.downgrade_of.is_some()
     }
 }
 

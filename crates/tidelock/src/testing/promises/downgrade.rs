@@ -8,7 +8,7 @@ use crate::owner::Owner;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
-use crate::testing::promises::waiters::{free, next, refused, waiting};
+use crate::testing::promises::waiters::{free, next, refused, until_wait, waiting};
 
 /// The writer and the readers that wait stay out: the writer until the reader has released, the readers behind it.
 pub async fn a_writer_becomes_a_reader_without_a_gap(fixture: &Fixture) {
@@ -146,6 +146,45 @@ pub async fn an_owner_reenters_what_it_was_downgraded_to(fixture: &Fixture) {
     reader.release().await.expect("held");
     let held = next(fixture, "the writer", waits).await;
     held.release().await.expect("held");
+}
+
+/// An acquisition of the same owner that came first waits for the writer, and the downgrade does not wait for it. Otherwise
+/// neither of them would ever end.
+pub async fn a_downgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_writer(
+    fixture: &Fixture,
+) {
+    let name = unique("prices");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.party().await,
+    );
+    let sides = a.read_write_lock(&name);
+    let me = AcquireOptions::new().owner(&Owner::new());
+    // A downgrade that has not been polled has taken its owner's writer from it.
+    for (options, writes) in [
+        (AcquireOptions::new(), false),
+        (AcquireOptions::new(), true),
+        (me.clone(), false),
+    ] {
+        let writer = sides.write().acquire_with(options).await.expect("free");
+        let downgrade = sides.downgrade_with(writer, me.clone());
+        let side = if writes { sides.write() } else { sides.read() };
+        let waits = tokio::spawn(side.acquire_with(me.clone()));
+        until_wait(fixture, &b.read(&name), 1).await;
+        let reader = within("the downgrade", fixture.soon(), downgrade).await;
+        let reader = reader.expect("held");
+        let again = sides.read().acquire_with(me.clone());
+        let again = within("itself", fixture.soon(), again).await;
+        let again = again.expect("the same owner");
+        assert_eq!(again.owner_id(), reader.owner_id());
+        again.release().await.expect("held");
+        assert!(!(writes && waits.is_finished()), "a reader is inside");
+        reader.release().await.expect("held");
+        let next = within("its turn", fixture.soon(), waits).await;
+        let next = next.expect("no panic").expect("free");
+        next.release().await.expect("held");
+    }
+    free(fixture, &b.write(&name)).await;
 }
 
 /// A downgrade that is dropped after any number of polls leaves neither of its holds.

@@ -92,6 +92,38 @@ pub async fn one_upgrade_of_a_guard_at_a_time(fixture: &Fixture) {
     drop(unused);
 }
 
+/// An acquisition of the same owner that came first waits for the upgradeable reader, and the upgrade does not wait for it.
+/// Otherwise neither of them would ever end.
+pub async fn an_upgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_reader(
+    fixture: &Fixture,
+) {
+    let name = unique("prices");
+    let a = fixture.client(fixture.builder()).await;
+    let b = fixture.party().await;
+    let sides = a.read_write_lock(&name);
+    let me = AcquireOptions::new().owner(&Owner::new());
+    for side in [sides.write(), sides.upgradeable_read()] {
+        let held = sides.upgradeable_read().acquire().await.expect("free");
+        let waits = tokio::spawn(side.acquire_with(me.clone()));
+        until_wait(fixture, &b.read(&name), 1).await;
+        let upgrade = sides.upgrade_with(&held, me.clone());
+        let writer = within("the upgrade", fixture.soon(), upgrade).await;
+        let writer = writer.expect("alone");
+        let again = sides.write().acquire_with(me.clone());
+        let again = within("itself", fixture.soon(), again).await;
+        let again = again.expect("the same owner");
+        assert_eq!(again.owner_id(), writer.owner_id());
+        again.release().await.expect("held");
+        writer.release().await.expect("held");
+        assert!(!waits.is_finished(), "a reader is inside");
+        held.release().await.expect("held");
+        let next = within("its turn", fixture.soon(), waits).await;
+        let next = next.expect("no panic").expect("free");
+        next.release().await.expect("held");
+    }
+    free(fixture, &b.write(&name)).await;
+}
+
 /// A guard that writes needs no request to be upgraded. That it was lost is told when the future is polled.
 pub async fn a_guard_that_writes_but_was_lost_is_not_upgraded(fixture: &Fixture) {
     let name = unique("prices");
