@@ -107,9 +107,9 @@ async fn an_upgrade_passes_a_writer_that_came_after_another_upgrade() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     sleep(SECOND).await;
     reader.release().await.unwrap();
-    let writer = upgrade(10).await.unwrap();
+    let upgraded = upgrade(10).await.unwrap();
     assert!(!writes.is_finished(), "it waits for the reader");
-    writer.release().await.unwrap();
+    upgraded.release().await.unwrap();
     shared.release().await.unwrap();
     writes.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -218,10 +218,7 @@ async fn without_a_wait_limit_the_first_acquire_ends_after_a_lease_or_connect_wi
 #[tokio::test(start_paused = true)]
 async fn the_first_acquire_of_a_set_waits_for_the_longest_connect_within() {
     let short = LEASE / 2;
-    for (limits, expected) in [
-        ([short; 3], LEASE),
-        ([short, LEASE * 3, short], LEASE * 3),
-    ] {
+    for (limits, expected) in [([short; 3], LEASE), ([short, LEASE * 3, short], LEASE * 3)] {
         for is_redlock in [false, true] {
             let clients = limits.map(|limit| {
                 let settings = quiet().lease(LEASE).connect_within(limit);
