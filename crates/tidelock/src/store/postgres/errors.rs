@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::{Error, ErrorKind};
 use crate::store::errors::ErrorReply;
@@ -15,16 +15,15 @@ const NO_TLS_HERE: &str =
 /// Why a statement has no result.
 pub(crate) type RequestError = errors::RequestError<PostgresError>;
 
-/// The server rejected the statement and rolled it back.
+/// The server rejected the statement, or rolled it back.
 #[derive(Debug)]
 pub(crate) struct PostgresError(Box<DbError>);
 
 impl RequestError {
     pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            // The server ends the connection, possibly during a commit.
-            Some(why) if ends_session(why.code()) => Self::Broken(why.message().to_owned()),
-            Some(why) => Self::Server(PostgresError(Box::new(why.clone()))),
+            Some(why) if is_certain(why) => Self::Server(PostgresError(Box::new(why.clone()))),
+            Some(why) => Self::Broken(why.message().to_owned()),
             None => Self::Broken(error.to_string()),
         }
     }
@@ -109,6 +108,31 @@ fn wants_tls(text: &str) -> bool {
     text.contains("no encryption") || text.contains("SSL off")
 }
 
+/// Whether the statement that this error answers has certainly not run, or was rolled back.
+///
+/// A session may end during a commit. A server that panics while it writes a commit may find it in its log when it starts
+/// again. A pooler whose connection to the server broke ends our session too, or says it with a code of class 58.
+fn is_certain(why: &DbError) -> bool {
+    let code = why.code();
+    // A pooler may log in for the first statement only. A login that fails has run none.
+    let logs_in = code.code().starts_with("28")
+        || [
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::TOO_MANY_CONNECTIONS,
+        ]
+        .contains(code);
+    // A pooler may leave out the severity that is not translated.
+    let ends = match why.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => ["FATAL", "PANIC"].contains(&why.severity()),
+    };
+    let is_unclear = ends
+        || ends_session(code)
+        || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+        || code.code().starts_with("58");
+    logs_in || !is_unclear
+}
+
 fn ends_session(code: &SqlState) -> bool {
     [
         SqlState::ADMIN_SHUTDOWN,
@@ -144,4 +168,54 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
 /// The error of an attempt whose ticket was withdrawn.
 pub(crate) fn withdrawn() -> Error {
     Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::{Config, NoTls};
+
+    use super::*;
+    use crate::store::postgres::fake_server::refusing;
+
+    /// What a request fails with that the server answers with this severity and this code.
+    async fn failure(severity: &str, code: &str) -> RequestError {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let error = format!("{severity}\0C{code}\0Mrefused\0\0");
+        tokio::spawn(async move { refusing(theirs, &error).await });
+        let mut config = Config::new();
+        config.user("app");
+        let (client, connection) = config.connect_raw(ours, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let asked = client.simple_query("EXECUTE it").await;
+        RequestError::of(&asked.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn only_an_error_after_which_the_session_goes_on_is_certain() {
+        for (severity, code, is_certain) in [
+            // A write of the log that fails, before the server goes down.
+            ("SPANIC\0VPANIC", "58030", false),
+            ("SPANIC\0VPANIC", "53100", false),
+            ("SPANIK\0VPANIC", "53100", false),
+            // The connection from a pooler to the server broke.
+            ("SFATAL\0VFATAL", "58000", false),
+            ("SFATAL", "XX000", false),
+            ("SERROR", "58000", false),
+            ("SERROR\0VERROR", "08006", false),
+            ("SERROR\0VERROR", "40003", false),
+            ("SFATAL\0VFATAL", "57P05", false),
+            // A full disk, a deadlock, a cancelled statement.
+            ("SERROR\0VERROR", "53100", true),
+            ("SERROR\0VERROR", "40P01", true),
+            ("SERROR", "57014", true),
+            // A pooler that could not log in.
+            ("SFATAL\0VFATAL", "28P01", true),
+            ("SFATAL\0VFATAL", "3D000", true),
+            ("SFATAL", "53300", true),
+        ] {
+            let failure = failure(severity, code).await;
+            assert_eq!(failure.is_certain(), is_certain, "{code} {failure:?}");
+            assert_eq!(failure.ends_connection(), !is_certain, "{code} {failure:?}");
+        }
+    }
 }

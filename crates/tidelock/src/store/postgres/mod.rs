@@ -17,6 +17,8 @@ mod counter;
 mod doctor;
 mod errors;
 mod fair_sql;
+#[cfg(test)]
+mod fake_server;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
