@@ -11,6 +11,7 @@ mod every_await;
 mod fair;
 mod faults;
 mod fence;
+mod notifications;
 mod permits;
 mod prepared;
 mod promises;

@@ -11,7 +11,7 @@ use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::permit_sql::PermitSql;
 use crate::store::postgres::queue_sql::QueueSql;
-use crate::store::postgres::schema::Sql;
+use crate::store::postgres::schema::{HAS_ROOM, Sql};
 use crate::store::postgres::wake::{ListenState, NotifyListener};
 
 const WAKES: DoctorCheck = DoctorCheck {
@@ -20,6 +20,15 @@ const WAKES: DoctorCheck = DoctorCheck {
     severity: Severity::Advice,
     bad: "waiters ask twenty times a second instead of being woken",
     advice: "connect past the pooler, or let it keep sessions (pool_mode = session)",
+};
+
+/// As [`WAKES`], for another reason.
+const ROOM: DoctorCheck = DoctorCheck {
+    subject: WAKES.subject,
+    good: WAKES.good,
+    severity: Severity::Advice,
+    bad: "releases send no message, so waiters ask twenty times a second instead of being woken; a program that sends one cannot commit once it is full",
+    advice: "end the session that listens and has left a transaction open; pg_stat_activity shows it as idle in transaction",
 };
 
 const QUEUES: DoctorCheck = DoctorCheck {
@@ -56,7 +65,7 @@ pub(crate) async fn examine(
     listener: &Arc<NotifyListener>,
 ) -> Result<Vec<Finding>> {
     let mut findings = settings(connection).await?;
-    findings.push(hearing(listener, connection).await);
+    findings.push(hearing(listener, connection).await?);
     for (check, both) in [
         (QUEUES, [&queues.waiters, &queues.sides]),
         (SEMAPHORES, [&permits.semaphores, &permits.permits]),
@@ -140,9 +149,14 @@ async fn usable(
     Ok(check.good(format!("{one}, {other}")))
 }
 
-async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Finding {
-    match listener.hears(connection.limit() * 2).await {
+async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Result<Finding> {
+    let rows = connection.ask(&format!("SELECT {HAS_ROOM}"), &[]).await;
+    let rows = rows.map_err(RequestError::error)?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(ROOM.bad("the server's queue of notifications is almost full"));
+    }
+    Ok(match listener.hears(connection.limit() * 2).await {
         ListenState::Live => WAKES.good("NOTIFY is heard"),
         ListenState::Unknown | ListenState::Deaf => WAKES.bad("NOTIFY is not heard"),
-    }
+    })
 }

@@ -7,7 +7,7 @@ use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::{micros, newest};
 use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left};
-use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS};
+use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS, notify};
 use crate::store::{Name, Ticket};
 
 impl QueueSql {
@@ -131,9 +131,9 @@ impl QueueSql {
             String::new()
         };
         format!(
-            "{serve}SELECT current_setting('tidelock.freed'), \
-               CASE WHEN owner IS NULL THEN pg_notify('{channel}', 'f' || name)::text END \
-             FROM {locks} WHERE name = {name}"
+            "{serve}SELECT current_setting('tidelock.freed'), CASE WHEN owner IS NULL THEN {tells} END \
+             FROM {locks} WHERE name = {name}",
+            tells = notify(channel, "'f' || name"),
         )
     }
 

@@ -214,7 +214,9 @@ impl Postgres {
     ) -> Attempt {
         // A notification can be lost, so every waiter rechecks at least once per lease.
         let recheck = left.unwrap_or(self.lease).min(self.lease);
-        let polls = wake.is_none() && ask.wants_wake();
+        // A wake that was armed before hears nothing while the listener is deaf.
+        let hears = wake.is_some() || !ask.wants_wake() && self.listener.is_live();
+        let polls = !hears && !ask.patience.is_zero();
         Attempt::held(wake, if polls { recheck.min(POLL) } else { recheck })
     }
 

@@ -15,7 +15,7 @@ use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, tidy};
-use crate::store::postgres::schema::{NOW, SEMAPHORE};
+use crate::store::postgres::schema::{NOW, SEMAPHORE, notify};
 use crate::store::{Name, PermitChange, Renewal, Ticket};
 
 /// The end of a lease that does not end. Not `infinity`: the rest of that lease would be no number.
@@ -101,7 +101,8 @@ impl PermitSql {
              served AS (UPDATE {permits} AS p SET held = true, \
                  ends = {NOW} + least(p.lease, {unconfirmed}) * interval '1 microsecond' \
                FROM ordered AS o, number WHERE p.owner = o.owner AND o.wanted <= number.free RETURNING p.owner) \
-             SELECT pg_notify('{channel}', 'f' || owner) FROM served; "
+             SELECT {tells} FROM served; ",
+            tells = notify(channel, "'f' || owner"),
         )
     }
 
@@ -283,4 +284,33 @@ fn make(table: &str) -> String {
            client text NOT NULL,\n  permits integer NOT NULL,\n  held boolean NOT NULL,\n  lease bigint NOT NULL,\n  \
            ends timestamptz NOT NULL,\n  UNIQUE (name, place, owner)\n);"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::schema::{HAS_ROOM, Sql};
+
+    /// A transaction with a message fails at its commit when the queue is full.
+    #[test]
+    fn no_text_sends_a_message_without_a_look_at_the_servers_queue() {
+        let (sql, queue) = (Sql::new("t"), Arc::new(QueueSql::new("t", "t")));
+        let permits = PermitSql::new(Arc::clone(&queue));
+        let name = Name::new("till").unwrap();
+        let looks = format!("CASE WHEN (SELECT {HAS_ROOM}) THEN pg_notify(");
+        for text in [
+            sql.release.text,
+            sql.release_unless_waited.text,
+            sql.withdraw,
+            sql.force,
+            sql.force_if,
+            queue.serve("name"),
+            queue.force(&name, None, false),
+            permits.force_permits(&name, None),
+        ] {
+            let messages = text.matches("pg_notify(").count();
+            assert!(messages > 0, "{text}");
+            assert_eq!(text.matches(&looks).count(), messages, "{text}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::literal::literal;
-use crate::store::postgres::schema::{NOW, ROW_PATIENCE};
+use crate::store::postgres::schema::{NOW, ROW_PATIENCE, notify};
 use crate::store::side_order::STANDS_FOR_SIDES;
 use crate::types::{UPGRADEABLE, UPGRADES};
 
@@ -156,8 +156,9 @@ impl QueueSql {
              granted AS (UPDATE {locks} AS l SET owner = new.held_as, token = new.token, \
                  expires = greatest(new.ends, CASE WHEN l.owner = new.held_as THEN l.expires END) \
                FROM new WHERE l.name = {name}) \
-             SELECT pg_notify('{channel}', 'f' || owner) FROM entering; ",
+             SELECT {tells} FROM entering; ",
             dead = self.remove_dead(name),
+            tells = notify(channel, "'f' || owner"),
             arrivals = self.arrivals(name),
             upgradeable = format_args!("owner LIKE '%{UPGRADEABLE}'"),
             upgraded = upgraded("a.owner"),

@@ -30,6 +30,9 @@ pub(crate) const NOW: &str = "clock_timestamp()";
 /// The last number of a sequence, as an expression. A sequence that was not used yet shows the first one.
 const LAST_TOKEN: &str = "CASE WHEN is_called THEN last_value ELSE last_value - 1 END";
 
+/// Whether the server's queue of messages has room, as an expression. The queue is one for all databases.
+pub(crate) const HAS_ROOM: &str = "pg_notification_queue_usage() < 0.9";
+
 /// The owner in the row of a name that is a semaphore. No owner id is so.
 pub(crate) const SEMAPHORE: &str = ":semaphore";
 
@@ -135,7 +138,7 @@ fn force(table: &str, condition: &str) -> String {
     format!(
         "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
            WHERE name = $1 AND owner <> '{SEMAPHORE}' AND expires > {NOW} {condition} RETURNING name) \
-         SELECT true, {free}::text FROM freed"
+         SELECT true, {free} FROM freed"
     )
 }
 
@@ -155,7 +158,17 @@ fn channel(table: &str) -> String {
 
 /// The call that wakes the waiters of a row's lock.
 fn free(table: &str) -> String {
-    format!("pg_notify('{}', 'f' || name)", channel(table))
+    notify(&channel(table), "'f' || name")
+}
+
+/// The call that sends a message, which is an expression too. It sends none while the server's queue has no room.
+///
+/// A session that listens, and leaves a transaction open, keeps all messages of the server in the queue. When the queue is
+/// full, each transaction with a message fails at its commit, and the release in it would be undone. Without messages the
+/// waiters ask again and again.
+pub(crate) fn notify(channel: &str, message: &str) -> String {
+    // `CASE` has an order of evaluation. The question is a query of its own, so it is asked once for all rows.
+    format!("CASE WHEN (SELECT {HAS_ROOM}) THEN pg_notify('{channel}', {message})::text END")
 }
 
 /// Creates the tables, the sequence and the function.
@@ -221,7 +234,7 @@ fn release(table: &str, condition: &str) -> NamedStatement {
     let text = format!(
         "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
            WHERE name = $1 AND owner = $2 AND expires > {NOW} {condition} RETURNING name) \
-         SELECT true, {free}::text, {} FROM freed",
+         SELECT true, {free}, {} FROM freed",
         has_queue(table)
     );
     NamedStatement::new("text, text", text)
@@ -254,7 +267,7 @@ fn withdraw(table: &str) -> String {
              ended = CASE WHEN l.owner = $2 AND l.expires > {NOW} THEN $2 END, \
              withdrawn = (ARRAY[$2] || l.withdrawn)[1:{NEWEST}] \
            RETURNING name, ended IS NOT NULL AS held) \
-         SELECT held, CASE WHEN held THEN {free}::text END, {} FROM gone",
+         SELECT held, CASE WHEN held THEN {free} END, {} FROM gone",
         has_queue(table)
     )
 }

@@ -9,18 +9,22 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::event::Flag;
 use crate::store::postgres::connection::Connection;
-use crate::store::postgres::schema::Sql;
+use crate::store::postgres::schema::{HAS_ROOM, Sql};
 use crate::store::{Env, Wake, WakeChannels};
 use crate::types::Escaped;
 
 /// How long we wait before we try again behind a pooler that delivers no notifications.
 const POOLER_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
-/// How often we check that the connection still answers.
+/// Why no release sends a notification.
+const NO_ROOM: &str = "the server's queue of notifications is almost full; a session that listens may have left a transaction open";
+
+/// How often we check that the connection still answers, and that the server's queue of messages has room.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Whether notifications arrive.
@@ -30,7 +34,7 @@ pub(crate) enum ListenState {
     Unknown,
     /// They arrive.
     Live,
-    /// The server cannot be reached, or a pooler delivers no notifications.
+    /// The server cannot be reached, its queue has no room, or a pooler delivers no notifications.
     Deaf,
 }
 
@@ -106,8 +110,29 @@ impl NotifyListener {
         let _ = self.released.set(Box::new(hook));
     }
 
-    fn listen_statement(&self) -> String {
-        format!("LISTEN {}", self.channel)
+    /// Listens, or goes on listening. Returns whether the server's queue of messages has room: without it no release sends
+    /// one.
+    async fn listen_with(&self, client: &Client) -> Result<bool, String> {
+        let (timers, limit) = (self.connection.timers(), self.connection.limit());
+        // It begins with `LISTEN`, so the session shows in `pg_stat_activity` what it is for.
+        let text = format!("LISTEN {}; SELECT {HAS_ROOM}", self.channel);
+        let answer = match timers.limit(limit, client.simple_query(&text)).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => return Err(error.to_string()),
+            None => return Err(format!("no answer within {limit:?}")),
+        };
+        Ok(answer.iter().any(|message| match message {
+            SimpleQueryMessage::Row(row) => matches!(row.try_get(0), Ok(Some("t"))),
+            _ => false,
+        }))
+    }
+
+    /// Notes whether notifications arrive. If that has changed, the waiters ask again: they may have missed one, or there
+    /// will be none, and then they poll.
+    fn set_state(&self, state: ListenState) {
+        if self.state.send_replace(state) != state {
+            self.signals.wake_each();
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -132,30 +157,24 @@ async fn listen(listener: Weak<NotifyListener>) {
 /// Serves one connection until it ends, and pauses before the next.
 async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: &mut u32) {
     let ended = Arc::new(Notify::new());
-    let is_pooled = match hear(listener, &ended).await {
+    let pause = match hear(listener, &ended).await {
         Ok(client) => {
-            listener.state.send_replace(ListenState::Live);
-            // Notifications from before we listened are lost, so every waiter rechecks now.
-            listener.signals.wake_each();
+            listener.set_state(ListenState::Live);
             until_it_ends(listener, &client, &ended).await;
             drop(client);
-            listener.state.send_replace(ListenState::Unknown);
+            listener.set_state(ListenState::Unknown);
             *failures = 0;
-            false
+            None
         }
         Err(why) => {
             if !std::mem::replace(told, true) {
                 tracing::warn!(store = %Escaped(&listener.connection), why = %Escaped(&why), "cannot listen for releases; waiters poll instead of being woken");
             }
-            listener.state.send_replace(ListenState::Deaf);
-            why.is_pooled
+            listener.set_state(ListenState::Deaf);
+            why.pause
         }
     };
-    let pause = if is_pooled {
-        POOLER_RETRY_PAUSE
-    } else {
-        RECONNECT.pause(*failures)
-    };
+    let pause = pause.unwrap_or_else(|| RECONNECT.pause(*failures));
     *failures += 1;
     listener.connection.timers().after(pause).await;
 }
@@ -163,31 +182,34 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
 /// Waits until the connection has ended, or the server does not answer on it. A half-open connection looks alive until we
 /// send something, and a waiter would sleep until the holder's lease ends.
 ///
-/// We send `LISTEN` once more, which changes nothing. So the session shows in `pg_stat_activity` what it is for.
-async fn until_it_ends(
-    listener: &Arc<NotifyListener>,
-    client: &tokio_postgres::Client,
-    ended: &Arc<Notify>,
-) {
-    let (timers, limit) = (listener.connection.timers(), listener.connection.limit());
-    let listen = listener.listen_statement();
+/// While the server's queue has no room, the waiters poll. The connection stays: a new one could have to read the whole
+/// queue.
+async fn until_it_ends(listener: &Arc<NotifyListener>, client: &Client, ended: &Arc<Notify>) {
+    let timers = listener.connection.timers();
     loop {
         tokio::select! {
             () = ended.notified() => return,
             () = timers.after(CHECK_INTERVAL) => {}
         }
-        let answer = timers.limit(limit, client.batch_execute(&listen)).await;
-        if !matches!(answer, Some(Ok(()))) {
+        let Ok(has_room) = listener.listen_with(client).await else {
             return;
+        };
+        if has_room {
+            listener.set_state(ListenState::Live);
+            continue;
         }
+        if listener.is_live() {
+            tracing::warn!(store = %Escaped(&listener.connection), "{NO_ROOM}; waiters poll instead of being woken");
+        }
+        listener.set_state(ListenState::Deaf);
     }
 }
 
 /// Why no notifications arrive.
 struct ListenFailure {
     why: String,
-    /// The server answered every request, but the test message did not arrive: there is a pooler in between.
-    is_pooled: bool,
+    /// How long we wait before the next try. `None`: longer after each failure.
+    pause: Option<Duration>,
 }
 
 impl std::fmt::Display for ListenFailure {
@@ -200,11 +222,8 @@ impl std::fmt::Display for ListenFailure {
 async fn hear(
     listener: &Arc<NotifyListener>,
     ended: &Arc<Notify>,
-) -> Result<tokio_postgres::Client, ListenFailure> {
-    let failed = |why: String| ListenFailure {
-        why,
-        is_pooled: false,
-    };
+) -> Result<Client, ListenFailure> {
+    let failed = |why: String| ListenFailure { why, pause: None };
     let hello = format!("h{}", uuid::Uuid::new_v4());
     let heard = Arc::new(Notify::new());
     let ear = {
@@ -224,21 +243,19 @@ async fn hear(
     };
     let timers = listener.connection.timers();
     let limit = listener.connection.limit();
-    let late = || failed(format!("no answer within {limit:?}"));
     let client = match timers
         .limit(limit, listener.connection.connect(Some(ear)))
         .await
     {
         Some(Ok(client)) => client,
         Some(Err(failure)) => return Err(failed(failure.error().to_string())),
-        None => return Err(late()),
+        None => return Err(failed(format!("no answer within {limit:?}"))),
     };
-    let listen = listener.listen_statement();
-    let listening = client.batch_execute(&listen);
-    match timers.limit(limit, listening).await {
-        Some(Ok(())) => {}
-        Some(Err(error)) => return Err(failed(error.to_string())),
-        None => return Err(late()),
+    if !listener.listen_with(&client).await.map_err(failed)? {
+        return Err(ListenFailure {
+            why: NO_ROOM.to_owned(),
+            pause: Some(CHECK_INTERVAL),
+        });
     }
     // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
     let say = [(&hello as _, Type::TEXT)];
@@ -248,7 +265,8 @@ async fn hear(
         Some(()) => Ok(client),
         None => Err(ListenFailure {
             why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
-            is_pooled: true,
+            // The server answered every request.
+            pause: Some(POOLER_RETRY_PAUSE),
         }),
     }
 }
