@@ -243,6 +243,39 @@ async fn a_fence_holds_up_the_next_waiter_and_no_release() {
     next.release().await.unwrap();
 }
 
+/// A fence is open for longer than a process counts as alive, and the lock is free. The waiters stay alive, and one that
+/// comes meanwhile gets its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_that_stays_open_keeps_the_order_of_the_waiters() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let c = client(&server.url()).await;
+    let (mut session, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let guard = a.fair_lock(NAME).fenced().acquire().await.unwrap();
+    let first = wait(&server, &b, 1).await;
+    let second = wait(&server, &c, 2).await;
+    let fence = guard.sql_fence().unwrap();
+    let transaction = session.transaction().await.unwrap();
+    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&fence.name, &fence.token];
+    transaction
+        .execute(&fence.statement, &params)
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
+    let third = wait(&server, &a, 3).await;
+    let order = queue(&server);
+    tokio::time::sleep(ALIVE + BEAT).await;
+    let alive = "SELECT count(*) FROM tidelock_locks_waiters WHERE alive > clock_timestamp()";
+    assert_eq!(server.query(alive).unwrap(), "3");
+    transaction.commit().await.unwrap();
+    for (waiting, owner) in [first, second, third].into_iter().zip(order) {
+        let next = soon("its turn", waiting).await.unwrap().unwrap();
+        assert_eq!(next.owner_id(), owner);
+        next.release().await.unwrap();
+    }
+}
+
 /// The tables are dropped, or the database is replaced by an empty one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_go_on_after_their_rows_are_gone() {

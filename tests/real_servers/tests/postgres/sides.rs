@@ -434,14 +434,17 @@ async fn a_fence_of_a_writer_keeps_readers_out_and_no_release() {
         .unwrap();
     leaves.abort();
     ground.until_wait(1).await;
+    // One that comes meanwhile gets its place behind the reader.
+    let writer = ground.wait(&ground.write(), 2).await;
     assert!(!reader.is_finished());
     transaction.commit().await.unwrap();
     let reader = soon("its turn", reader).await.unwrap().unwrap();
-    assert!(reader.token() > token);
+    assert!(reader.token() > token && !writer.is_finished());
     // Another reader has a newer token, and takes nothing from this one.
     let error = reader.sql_fence().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     reader.release().await.unwrap();
+    within(BEAT, writer).await.release().await.unwrap();
 }
 
 /// The reply of the server to the downgrade is lost. Afterwards one reader holds the lock.

@@ -29,12 +29,13 @@ impl QueueSql {
     }
 
     /// An attempt. Answers: 1 if this owner has the lock, the rest of the lease, the token, and what
-    /// [`refused`](Self::refused) says.
+    /// [`refused`](Self::refused) says. `serves`: as in [`end`](Self::end); without it the ticket only takes its place.
     pub(crate) fn attempt_fair(
         &self,
         ticket: &Ticket,
         lease: Duration,
         position: FairPosition,
+        serves: bool,
     ) -> String {
         let Self { locks, waiters, .. } = self;
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
@@ -70,7 +71,7 @@ impl QueueSql {
              FROM {locks} AS l WHERE l.name = {name}",
             refused = self.refused(&owner),
             lock = self.lock_row(&name),
-            grants = granting(&(queues + &self.serve(&name))),
+            grants = granting(&(queues + &self.serve_if(serves, &name))),
             left = left("l"),
         )
     }

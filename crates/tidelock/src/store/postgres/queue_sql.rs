@@ -165,10 +165,20 @@ impl QueueSql {
         )
     }
 
+    /// As [`serve`](Self::serve), or nothing.
+    pub(crate) fn serve_if(&self, serves: bool, name: &str) -> String {
+        if serves {
+            self.serve(name)
+        } else {
+            String::new()
+        }
+    }
+
     /// A look at the queue. `beat`: also shows that this client is alive, and removes waiters
-    /// of names that nobody uses any more. Answers: the owners of this client that wait; a letter for each waiter up to
-    /// the first of them (see [`turns_of`](crate::store::side_order::turns_of)); the rest of the holder's lease.
-    pub(crate) fn look(&self, name: &Name, client: &str, beat: bool) -> String {
+    /// of names that nobody uses any more. `serves`: as in [`end`](Self::end). Answers: the owners of this client that wait;
+    /// a letter for each waiter up to the first of them (see [`turns_of`](crate::store::side_order::turns_of)); the rest of
+    /// the holder's lease.
+    pub(crate) fn look(&self, name: &Name, client: &str, beat: bool, serves: bool) -> String {
         let Self {
             locks,
             waiters,
@@ -197,7 +207,7 @@ impl QueueSql {
                   WHERE place <= (SELECT min(place) FROM arrivals WHERE client = {client}) \
                   ORDER BY place, owner LIMIT {COUNTED} + 1) AS ahead), \
                CASE WHEN l.owner IS NULL THEN 0 ELSE {left} END FROM {locks} AS l WHERE l.name = {name}",
-            serve = granting(&self.serve(&name)),
+            serve = granting(&self.serve_if(serves, &name)),
             arrivals = self.arrivals(&name),
             left = left("l"),
         );

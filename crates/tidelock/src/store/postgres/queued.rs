@@ -28,6 +28,9 @@ use crate::types::LostReason;
 /// The pause before the next attempt while another transaction locks the row.
 pub(crate) const ROW_TAKEN: Duration = Duration::from_millis(50);
 
+/// The pause before the next look while a fence keeps everybody from a lock that is free. Nobody is told of its end.
+const FENCED: Duration = Duration::from_millis(500);
+
 /// The queue table, on a connection.
 pub(crate) struct PostgresQueue {
     pub(crate) connection: Connection,
@@ -37,15 +40,29 @@ pub(crate) struct PostgresQueue {
 
 impl QueueTable for PostgresQueue {
     async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
-        let text = self.sql.look(name, client, beat);
-        let answer = ask(&self.connection, &self.sql, &Liveness::default(), &text).await;
+        let (connection, sql, somebody) = (&self.connection, &self.sql, Liveness::default());
+        let text = sql.look(name, client, beat, true);
+        let mut answer = ask(connection, sql, &somebody, &text).await;
+        // A fence in a user's transaction allows no grant. The beat must not be rolled back with the grant: otherwise all
+        // waiters would be dead once the fence was open for long, and their order would be lost.
+        let is_fenced = answer.as_ref().is_err_and(RequestError::is_row_taken);
+        if is_fenced {
+            let text = sql.look(name, client, beat, false);
+            answer = ask(connection, sql, &somebody, &text).await;
+        }
         let columns = answer.map_err(RequestError::error)?;
+        let left = Duration::from_micros(columns.number(2)?);
+        let left = if is_fenced && left.is_zero() {
+            FENCED
+        } else {
+            left
+        };
         let owners = columns.text(0)?.split(SEPARATOR);
         let waiting = owners.filter(|owner| !owner.is_empty());
         Ok(QueueLook {
             waiting: waiting.map(str::to_owned).collect(),
             ahead: turns_of(columns.text(1)?).min(COUNTED),
-            left: Duration::from_micros(columns.number(2)?),
+            left,
         })
     }
 
@@ -64,6 +81,11 @@ async fn ask(
 ) -> Result<TextAnswer, RequestError> {
     let made_by = ("a table of the fair and read-write locks", &*sql.make);
     tables::ask_and_make(connection, made_by, liveness, text).await
+}
+
+/// Whether an attempt takes a place in the queue if the lock is not granted. A downgrade enters beside its writer.
+fn takes_a_place(ask_for: &AttemptRequest) -> bool {
+    FairPosition::of(ask_for) != FairPosition::None && ask_for.downgrade_of.is_none()
 }
 
 /// Whether there is a queue that this user may read. A user who has rights to locks without a queue only can still look
@@ -92,8 +114,13 @@ impl QueuedLocks<'_> {
             self.listener.hears(self.connection.limit() / 2).await;
         }
         let wake = self.waiters.arm(ask_for);
-        let text = self.attempt_text(ask_for);
-        let answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+        let text = self.attempt_text(ask_for, true);
+        let mut answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+        if answer.as_ref().is_err_and(RequestError::is_row_taken) && takes_a_place(ask_for) {
+            // A fence in a user's transaction allows no grant, but a place.
+            let text = self.attempt_text(ask_for, false);
+            answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+        }
         let columns = match answer {
             // Another transaction locks the row: the attempt changed nothing. Without the wake the next one is the first
             // again.
@@ -123,14 +150,15 @@ impl QueuedLocks<'_> {
         Ok(Attempt::granted(token))
     }
 
-    fn attempt_text(&self, ask_for: &AttemptRequest) -> String {
+    fn attempt_text(&self, ask_for: &AttemptRequest, serves: bool) -> String {
         let AttemptRequest { ticket, lease, .. } = ask_for;
         let position = FairPosition::of(ask_for);
         if ticket.kind.is_fair() {
-            return self.sql.attempt_fair(ticket, *lease, position);
+            return self.sql.attempt_fair(ticket, *lease, position, serves);
         }
         let follows = Follows::of(ask_for);
-        self.sql.attempt_side(ticket, *lease, position, follows)
+        self.sql
+            .attempt_side(ticket, *lease, position, follows, serves)
     }
 
     pub(crate) async fn release(self, ticket: &Ticket) -> Result<Released> {

@@ -13,12 +13,14 @@ use crate::types::UPGRADEABLE;
 
 impl QueueSql {
     /// An attempt for a side. Answers as that for a fair lock; then, for an upgrade, 1 if its reader holds the lock.
+    /// `serves`: as for a fair lock.
     pub(crate) fn attempt_side(
         &self,
         ticket: &Ticket,
         lease: Duration,
         position: FairPosition,
         follows: Follows<'_>,
+        serves: bool,
     ) -> String {
         let Self { locks, sides, .. } = self;
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
@@ -34,7 +36,8 @@ impl QueueSql {
         let enters = match follows {
             Follows::Writer(writer) => self.join(ticket, lease, writer),
             Follows::Nobody | Follows::Upgradeable(_) => {
-                self.take_side_place(ticket, lease, place, &upgraded) + &self.serve(&name)
+                self.take_side_place(ticket, lease, place, &upgraded)
+                    + &self.serve_if(serves, &name)
             }
         };
         // Without patience the ticket takes a place only for the decision.
