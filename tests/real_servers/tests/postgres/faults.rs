@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::Pgbouncer;
-use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, LostReason, Severity};
+use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard, LostReason, Severity};
+use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, soon, until};
 
@@ -256,4 +257,128 @@ async fn calls_that_were_dropped_on_a_silent_connection_do_not_hold_up_the_next_
     };
     let guard = soon("the next connection", again).await;
     guard.expect("it is free").release().await.unwrap();
+}
+
+/// Somebody's session, which keeps rows.
+async fn session(url: &str) -> tokio_postgres::Client {
+    let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    session
+}
+
+fn assert_held(guards: &[Guard]) {
+    let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// A client holds locks of every kind, and somebody's transaction keeps the row of one of each. All of them are renewed
+/// together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_kept_delays_its_own_lock_only() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let holds = async |name: &str| -> [Guard; 4] {
+        let semaphore = a.semaphore(&format!("permits:{name}"));
+        semaphore.set_permits(1).await.unwrap();
+        let sides = a.read_write_lock(&format!("sides:{name}"));
+        let plain = a.lock(&format!("plain:{name}")).acquire();
+        let fair = a.fair_lock(&format!("fair:{name}")).acquire();
+        [
+            plain.await.unwrap(),
+            fair.await.unwrap(),
+            sides.read().acquire().await.unwrap(),
+            semaphore.acquire().await.unwrap().into(),
+        ]
+    };
+    let kept = holds("kept").await;
+    let mut others = Vec::new();
+    for n in 0..5 {
+        others.extend(holds(&format!("other:{n}")).await);
+    }
+    let mut session = session(&server.url()).await;
+    let transaction = session.transaction().await.unwrap();
+    let rows = "SELECT 1 FROM tidelock_locks WHERE name LIKE '%:kept' FOR UPDATE";
+    assert_eq!(transaction.query(rows, &[]).await.unwrap().len(), 4);
+    for guard in &kept {
+        let reason = soon("the loss of the one", guard.lost()).await;
+        assert_eq!(reason, LostReason::Expired);
+    }
+    // Others have been renewed since, and go on.
+    tokio::time::sleep(LEASE).await;
+    assert_held(&others);
+    transaction.rollback().await.unwrap();
+    let next = soon("the row", a.lock("plain:kept").acquire()).await;
+    next.unwrap().release().await.unwrap();
+    for other in others {
+        other.release().await.unwrap();
+    }
+}
+
+/// A short request of another client locks the row of a lock at the moment of its renewal, each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    let mut busy = tokio::task::JoinSet::new();
+    // One of them always waits for the row, so it is never free.
+    for _ in 0..4 {
+        let mut session = session(&server.url()).await;
+        busy.spawn(async move {
+            let row = "SELECT 1 FROM tidelock_locks FOR NO KEY UPDATE";
+            while !session.is_closed() {
+                let transaction = session.transaction().await.unwrap();
+                transaction.batch_execute(row).await.unwrap();
+                tokio::time::sleep(LEASE / 300).await;
+                transaction.commit().await.unwrap();
+            }
+        });
+    }
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_held());
+    busy.shutdown().await;
+    guard.release().await.unwrap();
+}
+
+/// A client waits for locks whose rows somebody's transaction keeps. Its looks at their queues wait for the rows, and its
+/// renewals do not wait behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_rows_that_are_kept_cost_no_other_lock() {
+    const NAMES: usize = 20;
+    let server = server();
+    let patient = Client::builder().lease(LEASE * 100);
+    let a = patient.connect(&server.url()).await.unwrap();
+    let b = client(&server.url()).await;
+    let names = || (0..NAMES).map(|n| format!("stock:{n}"));
+    let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+    for name in names() {
+        taken.push(a.fair_lock(&name).acquire().await.unwrap());
+    }
+    for name in names() {
+        waiting.push(tokio::spawn(b.fair_lock(&name).acquire()));
+    }
+    let queued = "SELECT count(*) FROM tidelock_locks_waiters";
+    until(&server, queued, &NAMES.to_string()).await;
+    let mut held = Vec::new();
+    for n in 0..5 {
+        held.push(b.lock(&format!("other:{n}")).acquire().await.unwrap());
+    }
+    let mut session = session(&server.url()).await;
+    let transaction = session.transaction().await.unwrap();
+    let rows = "SELECT 1 FROM tidelock_locks WHERE name LIKE 'stock:%' FOR UPDATE";
+    let rows = transaction.query(rows, &[]).await.unwrap();
+    assert_eq!(rows.len(), NAMES);
+    tokio::time::sleep(LEASE * 3).await;
+    assert_held(&held);
+    transaction.rollback().await.unwrap();
+    for guard in taken {
+        guard.release().await.unwrap();
+    }
+    for next in waiting {
+        let next = soon("its turn", next).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+    for guard in held {
+        guard.release().await.unwrap();
+    }
 }

@@ -106,6 +106,17 @@ impl Connection {
         Box::pin(connecting).await.map_err(RequestError::Classified)
     }
 
+    /// Whether a request need not wait for a connect.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.once.live().is_some()
+    }
+
+    /// Opens it for later requests, if the server admits it.
+    pub(crate) async fn open(&self) {
+        // The next request tries again.
+        let _ = self.get(self.deadline()).await;
+    }
+
     /// Opens a separate connection, which runs on the steward's thread. It ends when the returned client is dropped.
     pub(crate) async fn connect(
         &self,

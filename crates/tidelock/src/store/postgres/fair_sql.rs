@@ -70,7 +70,7 @@ impl QueueSql {
              SELECT (l.owner IS NOT DISTINCT FROM {owner} AND l.expires > {NOW})::int, {left}, l.token, {refused} \
              FROM {locks} AS l WHERE l.name = {name}",
             refused = self.refused(&owner),
-            lock = self.lock_row(&name),
+            lock = self.lock_row_soon(&name),
             grants = granting(&(queues + &self.serve_if(serves, &name))),
             left = left("l"),
         )

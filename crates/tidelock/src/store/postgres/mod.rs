@@ -5,8 +5,8 @@
 //! ([`prepared`]), and sent in full where a session does not know them. A release sends `NOTIFY`; a separate connection
 //! listens and wakes waiters ([`listener`]). Where notifications do not arrive, waiters poll.
 //!
-//! The callers and the steward each have a connection ([`connection`]). All connections run on the steward's thread, so they
-//! survive the end of a caller's runtime.
+//! The callers and the steward each have a connection ([`connection`]), and renewals have one, so that no other request holds
+//! them up ([`renewals`]). All connections run on the steward's thread, so they survive the end of a caller's runtime.
 //!
 //! `?locks=session` selects the server's advisory locks instead ([`session`]).
 
@@ -33,6 +33,7 @@ mod permits;
 mod prepared;
 mod queue_sql;
 mod queued;
+mod renewals;
 mod schema;
 pub(crate) mod session;
 mod side_sql;
@@ -44,7 +45,7 @@ use std::fmt;
 use std::sync::{Arc, atomic::AtomicBool};
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
+use tokio::sync::Semaphore;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -112,7 +113,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         .await
         .map_err(RequestError::error)?;
     let listener = NotifyListener::new(connection(), front.clone(), &sql, env);
-    let queue_sql = Arc::new(QueueSql::new(&sql.table, &sql.channel));
+    let patience = env.response_timeout / 2;
+    let queue_sql = Arc::new(QueueSql::new(&sql.table, &sql.channel, patience));
     let back = connection();
     let table = PostgresQueue {
         connection: back.clone(),
@@ -128,8 +130,11 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     });
     let permits = PermitLocks::new(&queue_sql, &back, &listener, env);
     let has_queue = Arc::new(AtomicBool::new(false));
+    let (renewals, waits) = (connection(), Arc::new(Semaphore::new(1)));
     let face = |connection| Postgres {
         connection,
+        renewals: renewals.clone(),
+        waits: Arc::clone(&waits),
         sql: Arc::clone(&sql),
         listener: Arc::clone(&listener),
         waiters: Arc::clone(&waiters),
@@ -150,6 +155,10 @@ pub(crate) fn target(url: &str, env: &Env) -> Result<Address> {
 /// The store, for callers or for the steward, with a connection each.
 struct Postgres {
     connection: Connection,
+    /// Both have one for renewals.
+    renewals: Connection,
+    /// Bounds the renewals that wait for a row.
+    waits: Arc<Semaphore>,
     sql: Arc<Sql>,
     listener: Arc<NotifyListener>,
     waiters: Arc<FairWaiters<PostgresQueue>>,
@@ -218,37 +227,6 @@ impl Postgres {
         let hears = wake.is_some() || !ask.wants_wake() && self.listener.is_live();
         let polls = !hears && !ask.patience.is_zero();
         Attempt::held(wake, if polls { recheck.min(POLL) } else { recheck })
-    }
-
-    async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let names: Vec<&str> = batch.iter().map(|one| one.ticket.name.as_str()).collect();
-        let owners: Vec<&str> = batch.iter().map(|one| one.ticket.owner.text()).collect();
-        let leases: Vec<i64> = batch.iter().map(|one| micros(one.lease)).collect();
-        let params = [
-            (&names as _, Type::TEXT_ARRAY),
-            (&owners as _, Type::TEXT_ARRAY),
-            (&leases as _, Type::INT8_ARRAY),
-        ];
-        // The owner of a side or of permits is not the one in the row, so this statement leaves them alone.
-        let mut kept = self.queued().renew_sides(batch).await?;
-        kept.extend(self.renew_permits(batch).await?);
-        let in_row = |kind: LockKind| !kind.is_read_write() && !kind.is_permits();
-        if batch.iter().any(|one| in_row(one.ticket.kind)) {
-            let rows = self.connection.ask(&self.sql.renew, &params).await;
-            let rows = rows.map_err(RequestError::error)?;
-            kept.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
-        }
-        // `WITH ORDINALITY` counts from one.
-        Ok((1..)
-            .zip(batch)
-            .map(|(number, _)| {
-                if kept.contains(&number) {
-                    Renewed::Kept
-                } else {
-                    Renewed::Gone
-                }
-            })
-            .collect())
     }
 
     fn queued(&self) -> QueuedLocks<'_> {
@@ -329,6 +307,7 @@ impl Backend for Postgres {
         self.waiters.close();
         self.permits.waiters.close();
         self.listener.close();
+        self.renewals.close();
         self.connection.close();
         ready(())
     }

@@ -14,7 +14,9 @@ use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::literal::literal;
-use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, tidy};
+use crate::store::postgres::queue_sql::{
+    QueueSql, SEPARATOR, alive, asked, numbers_in, renewing, tidy, without_patience,
+};
 use crate::store::postgres::schema::{NOW, SEMAPHORE, notify};
 use crate::store::{Name, PermitChange, Renewal, Ticket};
 
@@ -141,7 +143,7 @@ impl PermitSql {
              SELECT (SELECT count(*) FROM {table} WHERE owner = {owner} AND held), \
                CASE WHEN {withdrawn} THEN 1 WHEN {is_lock} THEN 2 ELSE 0 END \
              FROM {locks} AS l WHERE l.name = {name}",
-            lock = self.queue.lock_row(&name),
+            lock = without_patience(&self.queue.lock_row_soon(&name)),
             serve = self.serve_permits(&name),
             client = literal(ticket.owner.client()),
             alive = alive(),
@@ -244,31 +246,48 @@ impl PermitSql {
                greatest(0, coalesce((SELECT total FROM {semaphores} WHERE name = {name}), 0)), \
                greatest(0, coalesce((SELECT (extract(epoch FROM min(ends) - {NOW}) * 1000000)::bigint \
                   FROM {permits} WHERE name = {name} AND held), 0))",
-            lock = self.queue.lock_row(&name),
+            lock = without_patience(&self.queue.lock_row_soon(&name)),
             serve = self.serve_permits(&name),
         )
     }
 
-    /// Renews permits. Answers the numbers of those that were kept. `batch`: the renewals and their numbers.
-    ///
-    /// The rows of the names are locked in one order; otherwise two renewals could wait for each other.
-    pub(crate) fn renew_permits(&self, batch: &[(i64, &Renewal)]) -> String {
+    /// Renews permits. Answers the numbers of those that were kept. `batch`: the renewals and their numbers. `patience`: see
+    /// [`renewing`].
+    pub(crate) fn renew_permits(
+        &self,
+        batch: &[(i64, &Renewal)],
+        patience: Option<Duration>,
+    ) -> String {
         let (locks, permits) = (&self.queue.locks, &self.permits);
-        let rows = batch.iter().map(|(number, one)| {
-            let Ticket { name, owner, .. } = &one.ticket;
-            let (name, owner) = (literal(name.as_str()), literal(owner.text()));
-            format!("({number}, {name}, {owner}, {}::bigint)", micros(one.lease))
-        });
-        let asked = format!(
-            "asked (number, name, owner, lease) AS (VALUES {})",
-            rows.collect::<Vec<_>>().join(", ")
-        );
+        let (waits, skips) = renewing(patience);
+        // Somebody may have deleted the row of the name. The permits are held nevertheless.
         format!(
-            "WITH {asked} SELECT 1 FROM {locks} WHERE name IN (SELECT name FROM asked) ORDER BY name FOR NO KEY UPDATE; \
-             WITH {asked}, \
-             kept AS (UPDATE {permits} AS p SET ends = greatest(p.ends, {NOW} + a.lease * interval '1 microsecond') \
-               FROM asked AS a WHERE p.owner = a.owner AND p.held AND p.ends > {NOW} RETURNING a.number) \
-             SELECT coalesce(string_agg(number::text, '{SEPARATOR}'), '') FROM kept"
+            "{waits}WITH {asked}, \
+             free AS MATERIALIZED (SELECT name FROM {locks} WHERE name IN (SELECT name FROM asked) FOR NO KEY UPDATE{skips}), \
+             ours AS MATERIALIZED ({holds} AND (a.name IN (SELECT name FROM free) \
+               OR NOT EXISTS (SELECT 1 FROM {locks} AS l WHERE l.name = a.name)) FOR NO KEY UPDATE OF p{skips}), \
+             kept AS (UPDATE {permits} AS p SET ends = greatest(p.ends, {NOW} + o.lease * interval '1 microsecond') \
+               FROM ours AS o WHERE p.owner = o.owner AND p.ends > {NOW} RETURNING o.number) \
+             {answer}",
+            asked = asked(batch),
+            holds = self.holds_of_permits(),
+            answer = numbers_in("kept"),
+        )
+    }
+
+    /// As [`renew_permits`](Self::renew_permits), but it changes nothing and waits for no row. Answers the numbers of those
+    /// that are held.
+    pub(crate) fn held_permits(&self, batch: &[(i64, &Renewal)]) -> String {
+        let (asked, holds) = (asked(batch), self.holds_of_permits());
+        format!("WITH {asked}, held AS ({holds}) {}", numbers_in("held"))
+    }
+
+    /// The permits in a batch.
+    fn holds_of_permits(&self) -> String {
+        let permits = &self.permits;
+        format!(
+            "SELECT a.number, a.lease, p.owner FROM asked AS a JOIN {permits} AS p ON p.owner = a.owner \
+             WHERE p.held AND p.ends > {NOW}"
         )
     }
 }
@@ -294,7 +313,7 @@ mod tests {
     /// A transaction with a message fails at its commit when the queue is full.
     #[test]
     fn no_text_sends_a_message_without_a_look_at_the_servers_queue() {
-        let (sql, queue) = (Sql::new("t"), Arc::new(QueueSql::new("t", "t")));
+        let (sql, queue) = (Sql::new("t"), Arc::new(QueueSql::new("t", "t", Duration::ZERO)));
         let permits = PermitSql::new(Arc::clone(&queue));
         let name = Name::new("till").unwrap();
         let looks = format!("CASE WHEN (SELECT {HAS_ROOM}) THEN pg_notify(");

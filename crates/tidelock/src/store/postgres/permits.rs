@@ -1,24 +1,20 @@
 //! The requests for permits of semaphores.
 
-use std::collections::HashSet;
-
 use tokio_postgres::types::Type;
 
 use crate::error::Result;
 use crate::snapshot::{Mode, PermitCount, Snapshot};
-use crate::store::errors::unexpected;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::kinds::is_lock;
 use crate::store::postgres::columns::duration;
 use crate::store::postgres::errors::{RequestError, withdrawn};
 use crate::store::postgres::permit_sql::PermitSql;
-use crate::store::postgres::permit_table::{PermitLocks, ask, parts};
-use crate::store::postgres::queued::ROW_TAKEN;
+use crate::store::postgres::permit_table::{PermitLocks, ask};
 use crate::store::postgres::schema::SEMAPHORE;
 use crate::store::postgres::{Postgres, inspect};
 use crate::store::{
     Attempt, AttemptRequest, BoxFuture, Liveness, Name, OwnerId, Page, PermitChange, PermitCounter,
-    Released, Renewal, Ticket,
+    Released, Ticket,
 };
 
 impl Postgres {
@@ -37,7 +33,10 @@ impl Postgres {
         let text = sql.attempt_permits(ticket, permits, *lease, FairPosition::of(ask_for));
         let answer = ask(&self.connection, sql, &ask_for.liveness, &text).await;
         let columns = match answer {
-            Err(failure) if failure.is_row_taken() => return Ok(Attempt::held(None, ROW_TAKEN)),
+            // Another transaction keeps the row. What was sent behind this attempt has waited for it too.
+            Err(failure) if failure.is_row_taken() => {
+                return Ok(Attempt::held(None, self.connection.limit() / 2));
+            }
             answer => answer.map_err(RequestError::error)?,
         };
         match columns.number(1)? {
@@ -117,23 +116,6 @@ impl Postgres {
             0 => Released::NotHeld,
             _ => Released::Freed,
         })
-    }
-
-    /// Renews the permits in a batch. Returns the numbers of those that were kept; the first of the batch is 1.
-    pub(crate) async fn renew_permits(&self, batch: &[Renewal]) -> Result<HashSet<i64>> {
-        let mut permits: Vec<(i64, &Renewal)> = (1..).zip(batch).collect();
-        permits.retain(|(_, one)| one.ticket.kind.is_permits());
-        if permits.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let text = self.permits.sql.renew_permits(&permits);
-        let (deadline, somebody) = (self.connection.deadline(), Liveness::default());
-        let columns = match self.connection.ask_text(&somebody, &text, deadline).await {
-            Err(failure) if failure.is_no_table() => return Ok(HashSet::new()),
-            columns => columns.map_err(RequestError::error)?,
-        };
-        let numbers = parts(&columns)?.map(|number| number.parse().map_err(unexpected));
-        numbers.collect()
     }
 
     /// Shows the permits of a semaphore instead of the row that stands for them. Returns whether the name is one.

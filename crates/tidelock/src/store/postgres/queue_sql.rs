@@ -11,14 +11,15 @@
 //! them as SQL.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use crate::store::Name;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::literal::literal;
-use crate::store::postgres::schema::{NOW, ROW_PATIENCE, notify};
+use crate::store::postgres::schema::{NOW, ROW_PATIENCE, notify, timeout};
 use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::store::{Name, Renewal, Ticket};
 use crate::types::{UPGRADEABLE, UPGRADES};
 
 /// Separates the owners in an answer; no owner contains one.
@@ -33,6 +34,8 @@ pub(crate) struct QueueSql {
     /// The holders and waiters of read-write locks.
     pub(crate) sides: String,
     pub(crate) channel: String,
+    /// How long an attempt or a look waits for the row of a lock.
+    patience: String,
     /// Creates both tables.
     pub(crate) make: String,
     /// The waiters of a lock that are alive, in their order, and which of them wait for a fair lock.
@@ -44,7 +47,8 @@ pub(crate) struct QueueSql {
 }
 
 impl QueueSql {
-    pub(crate) fn new(table: &str, channel: &str) -> Self {
+    /// `patience`: how long an attempt or a look waits for the row of a lock. It must be answered within the response timeout.
+    pub(crate) fn new(table: &str, channel: &str, patience: Duration) -> Self {
         let (waiters, sides) = (format!("{table}_waiters"), format!("{table}_sides"));
         Self {
             make: make(table),
@@ -65,6 +69,7 @@ impl QueueSql {
             waiters,
             sides,
             channel: channel.to_owned(),
+            patience: timeout(patience),
         }
     }
 
@@ -76,6 +81,14 @@ impl QueueSql {
             "INSERT INTO {locks} (name, expires, token) VALUES ({name}, {NOW}, 0) ON CONFLICT (name) DO NOTHING; \
              SELECT 1 FROM {locks} WHERE name = {name} FOR NO KEY UPDATE; "
         )
+    }
+
+    /// As [`lock_row`](Self::lock_row), but it gives up if somebody's transaction keeps the row. Otherwise what is sent behind it
+    /// on the connection would wait too, and the connection would be given up. What follows must set `lock_timeout` back, as
+    /// [`granting`] does.
+    pub(crate) fn lock_row_soon(&self, name: &str) -> String {
+        let patience = &self.patience;
+        format!("SELECT set_config('lock_timeout', '{patience}', true); ") + &self.lock_row(name)
     }
 
     /// The waiters of a name. `reads` is null for one that waits for a fair lock.
@@ -187,7 +200,7 @@ impl QueueSql {
             ..
         } = self;
         let (name, client) = (literal(name.as_str()), literal(client));
-        let mut text = self.lock_row(&name);
+        let mut text = self.lock_row_soon(&name);
         if beat {
             let alive = alive();
             // Writing to a string does not fail.
@@ -227,10 +240,43 @@ fn upgraded(writer: &str) -> String {
 /// Nothing after the grant may give up. Before the server commits a notification, it waits for every other transaction that
 /// has one, and those may be slow. Otherwise a free lock would be refused, because somebody else's disk is busy.
 pub(crate) fn granting(statements: &str) -> String {
+    let granted = without_patience(statements);
+    format!("SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true); {granted}")
+}
+
+/// Statements after which a wait for a row has no limit again.
+pub(crate) fn without_patience(statements: &str) -> String {
+    format!("{statements}SELECT set_config('lock_timeout', '0', true); ")
+}
+
+/// The renewals of a batch and their numbers, as a common table.
+pub(crate) fn asked(batch: &[(i64, &Renewal)]) -> String {
+    let rows = batch.iter().map(|(number, one)| {
+        let Ticket { name, owner, .. } = &one.ticket;
+        let (name, owner) = (literal(name.as_str()), literal(owner.text()));
+        format!("({number}, {name}, {owner}, {}::bigint)", micros(one.lease))
+    });
     format!(
-        "SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true); {statements}\
-         SELECT set_config('lock_timeout', '0', true); "
+        "asked (number, name, owner, lease) AS (VALUES {})",
+        rows.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// What a text that renews begins with, and how it locks rows. `patience`: how long it waits for a row; `None`: it passes over
+/// rows that another transaction locks. One that waits renews one lock. With several, two renewals could wait for each other.
+pub(crate) fn renewing(patience: Option<Duration>) -> (String, &'static str) {
+    match patience.map(timeout) {
+        Some(patience) => (
+            format!("SELECT set_config('lock_timeout', '{patience}', true); "),
+            "",
+        ),
+        None => (String::new(), " SKIP LOCKED"),
+    }
+}
+
+/// The answer with the numbers in a common table.
+pub(crate) fn numbers_in(table: &str) -> String {
+    format!("SELECT coalesce(string_agg(number::text, '{SEPARATOR}'), '') FROM {table}")
 }
 
 /// Creates the tables of the waiters and of the sides.

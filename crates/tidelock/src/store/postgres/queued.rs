@@ -1,6 +1,5 @@
 //! Fair and read-write locks of this store: its part of [`fair_waiters`](crate::store::fair_waiters).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,11 +21,11 @@ use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::postgres::{inspect, tables};
 use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of, turns_of};
-use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Renewal, Ticket};
+use crate::store::{Attempt, AttemptRequest, Liveness, Name, Released, Ticket};
 use crate::types::LostReason;
 
 /// The pause before the next attempt while another transaction locks the row.
-pub(crate) const ROW_TAKEN: Duration = Duration::from_millis(50);
+const ROW_TAKEN: Duration = Duration::from_millis(50);
 
 /// The pause before the next look while a fence keeps everybody from a lock that is free. Nobody is told of its end.
 const FENCED: Duration = Duration::from_millis(500);
@@ -124,7 +123,9 @@ impl QueuedLocks<'_> {
         let columns = match answer {
             // Another transaction locks the row: the attempt changed nothing. Without the wake the next one is the first
             // again.
-            Err(failure) if failure.is_row_taken() => return Ok(Attempt::held(None, ROW_TAKEN)),
+            Err(failure) if failure.is_row_taken() => {
+                return Ok(Attempt::held(None, self.row_taken(ask_for)));
+            }
             answer => answer.map_err(RequestError::error)?,
         };
         match columns.number(3)? {
@@ -148,6 +149,16 @@ impl QueuedLocks<'_> {
         let token = i64::try_from(columns.number(2)?).ok().and_then(fencing);
         let token = token.ok_or_else(|| unexpected("a grant without a token"))?;
         Ok(Attempt::granted(token))
+    }
+
+    /// The pause before the next attempt while another transaction locks the row. One that takes a place has waited for the
+    /// row itself, and with it what was sent behind it.
+    fn row_taken(&self, ask_for: &AttemptRequest) -> Duration {
+        if takes_a_place(ask_for) {
+            self.connection.limit() / 2
+        } else {
+            ROW_TAKEN
+        }
     }
 
     fn attempt_text(&self, ask_for: &AttemptRequest, serves: bool) -> String {
@@ -305,28 +316,6 @@ impl QueuedLocks<'_> {
             0 => Released::NotHeld,
             _ => Released::Freed,
         })
-    }
-
-    /// Renews the sides in a batch. Returns the numbers of those that were kept; the first of the batch is 1.
-    pub(crate) async fn renew_sides(&self, batch: &[Renewal]) -> Result<HashSet<i64>> {
-        let mut sides: Vec<(i64, &Renewal)> = (1..).zip(batch).collect();
-        sides.retain(|(_, one)| one.ticket.kind.is_read_write());
-        if sides.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let text = self.sql.renew_sides(&sides);
-        let (deadline, somebody) = (self.connection.deadline(), Liveness::default());
-        let asked = self.connection.ask_text(&somebody, &text, deadline);
-        let columns = match asked.await {
-            Err(failure) if failure.is_no_table() => return Ok(HashSet::new()),
-            columns => columns.map_err(RequestError::error)?,
-        };
-        let numbers = columns
-            .text(0)?
-            .split(SEPARATOR)
-            .filter(|number| !number.is_empty());
-        let kept = numbers.map(|number| number.parse().map_err(unexpected));
-        kept.collect()
     }
 
     /// Whether there is a queue that this user may read.

@@ -1,6 +1,8 @@
 //! The SQL statements. Each operation is one statement. It decides on one row, under that row's lock and by the
 //! server's clock at that moment.
 
+use std::time::Duration;
+
 use crate::fence::{POSTGRES_REFUSAL, SQLSTATE};
 use crate::store::postgres::mark_sql::MarkSql;
 use crate::store::postgres::prepared::NamedStatement;
@@ -47,7 +49,12 @@ pub(crate) struct Sql {
     pub(crate) there: String,
     pub(crate) make: String,
     pub(crate) attempt: NamedStatement,
+    /// Passes over rows that another transaction locks.
     pub(crate) renew: String,
+    /// As `renew`, but it waits for such rows, each for as long as `$5` says.
+    pub(crate) renew_patiently: String,
+    /// As `renew`, but it changes nothing, and answers which locks are held.
+    pub(crate) held: String,
     /// The third column: whether there are tables of a queue that this user may read.
     pub(crate) release: NamedStatement,
     /// As `release`, but it changes nothing while somebody waits in the queue of this name.
@@ -85,10 +92,15 @@ impl Sql {
             ),
             make: make(table),
             attempt: NamedStatement::new("text, text, bigint", attempt(table)),
-            renew: format!(
-                "UPDATE {table} AS l SET expires = greatest(l.expires, {NOW} + a.lease * interval '1 microsecond') \
-                 FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, lease, number) \
-                 WHERE l.name = a.name AND l.owner = a.owner AND l.expires > {NOW} RETURNING a.number"
+            renew: renew(table, "", "true", " SKIP LOCKED"),
+            renew_patiently: renew(
+                table,
+                "patience AS MATERIALIZED (SELECT set_config('lock_timeout', $5, true) AS value), ",
+                "(SELECT value FROM patience) IS NOT NULL",
+                "",
+            ),
+            held: format!(
+                "SELECT a.number FROM {ASKED} JOIN {table} AS l ON l.name = a.name AND l.owner = a.owner WHERE l.expires > {NOW}"
             ),
             release: release(table, ""),
             release_unless_waited: release(
@@ -130,6 +142,29 @@ impl Sql {
             channel,
         }
     }
+}
+
+/// The renewals of a batch.
+const ASKED: &str =
+    "unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, lease, number)";
+
+/// Extends leases. Returns the numbers of those that are kept. `before`: another common table. `how`: how it locks the rows
+/// that meet the condition.
+///
+/// The lease is looked at once more after a wait for its row.
+fn renew(table: &str, before: &str, condition: &str, how: &str) -> String {
+    format!(
+        "WITH {before}ours AS MATERIALIZED (SELECT l.name, a.lease, a.number \
+           FROM {ASKED} JOIN {table} AS l ON l.name = a.name AND l.owner = a.owner \
+           WHERE l.expires > {NOW} AND {condition} FOR NO KEY UPDATE OF l{how}) \
+         UPDATE {table} AS l SET expires = greatest(l.expires, {NOW} + ours.lease * interval '1 microsecond') \
+         FROM ours WHERE l.name = ours.name AND l.expires > {NOW} RETURNING ours.number"
+    )
+}
+
+/// A wait for a row as the value of `lock_timeout`, where zero is without end.
+pub(crate) fn timeout(patience: Duration) -> String {
+    format!("{}ms", patience.as_millis().clamp(1, 3_600_000))
 }
 
 /// Frees a lock regardless of its owner, if it meets the condition.

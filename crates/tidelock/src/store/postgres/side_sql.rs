@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::micros;
 use crate::store::postgres::literal::literal;
-use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR, alive, granting, left};
+use crate::store::postgres::queue_sql::{
+    QueueSql, alive, asked, granting, left, numbers_in, renewing,
+};
 use crate::store::postgres::schema::NOW;
 use crate::store::side_order::Follows;
 use crate::store::{OwnerId, Renewal, Ticket};
@@ -53,7 +55,7 @@ impl QueueSql {
              UPDATE {locks} AS l SET expires = greatest(l.expires, held.ends) FROM held WHERE l.name = {name}; \
              SELECT (s.owner IS NOT NULL)::int, {left}, coalesce(s.token, 0), {refused}, ({upgraded})::int \
              FROM {locks} AS l LEFT JOIN {sides} AS s ON s.owner = {owner} AND s.held_as = l.owner WHERE l.name = {name}",
-            lock = self.lock_row(&name),
+            lock = self.lock_row_soon(&name),
             enters = granting(&enters),
             dead = self.remove_dead(&name),
             left = left("l"),
@@ -129,30 +131,40 @@ impl QueueSql {
     }
 
     /// Renews the holds of sides. Answers the numbers of those that were kept. `batch`: the renewals and their numbers.
-    ///
-    /// Readers of several processes hold the same names, so the rows are locked in one order; otherwise two renewals
-    /// could wait for each other.
-    pub(crate) fn renew_sides(&self, batch: &[(i64, &Renewal)]) -> String {
+    /// `patience`: see [`renewing`].
+    pub(crate) fn renew_sides(
+        &self,
+        batch: &[(i64, &Renewal)],
+        patience: Option<Duration>,
+    ) -> String {
         let Self { locks, sides, .. } = self;
-        let rows = batch.iter().map(|(number, one)| {
-            let Ticket { name, owner, .. } = &one.ticket;
-            let (name, owner) = (literal(name.as_str()), literal(owner.text()));
-            format!("({number}, {name}, {owner}, {}::bigint)", micros(one.lease))
-        });
-        let asked = format!(
-            "asked (number, name, owner, lease) AS (VALUES {})",
-            rows.collect::<Vec<_>>().join(", ")
-        );
+        let (waits, skips) = renewing(patience);
         format!(
-            "WITH {asked} SELECT 1 FROM {locks} WHERE name IN (SELECT name FROM asked) ORDER BY name FOR NO KEY UPDATE; \
-             WITH {asked}, \
-             kept AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + a.lease * interval '1 microsecond') \
-               FROM asked AS a JOIN {locks} AS l ON l.name = a.name \
-               WHERE s.owner = a.owner AND s.held_as = l.owner AND s.ends > {NOW} AND l.expires > {NOW} \
-               RETURNING a.number, s.name, s.ends), \
+            "{waits}WITH {asked}, ours AS MATERIALIZED ({holds} FOR NO KEY UPDATE OF l, s{skips}), \
+             kept AS (UPDATE {sides} AS s SET ends = greatest(s.ends, {NOW} + o.lease * interval '1 microsecond') \
+               FROM ours AS o WHERE s.owner = o.owner AND s.ends > {NOW} RETURNING o.number, s.name, s.ends), \
              shown AS (UPDATE {locks} AS l SET expires = greatest(l.expires, k.ends) \
                FROM (SELECT name, max(ends) AS ends FROM kept GROUP BY name) AS k WHERE l.name = k.name) \
-             SELECT coalesce(string_agg(number::text, '{SEPARATOR}'), '') FROM kept"
+             {answer}",
+            asked = asked(batch),
+            holds = self.holds_of_sides(),
+            answer = numbers_in("kept"),
+        )
+    }
+
+    /// As [`renew_sides`](Self::renew_sides), but it changes nothing and waits for no row. Answers the numbers of those that
+    /// are held.
+    pub(crate) fn held_sides(&self, batch: &[(i64, &Renewal)]) -> String {
+        let (asked, holds) = (asked(batch), self.holds_of_sides());
+        format!("WITH {asked}, held AS ({holds}) {}", numbers_in("held"))
+    }
+
+    /// The holds of sides in a batch.
+    fn holds_of_sides(&self) -> String {
+        let Self { locks, sides, .. } = self;
+        format!(
+            "SELECT a.number, a.lease, s.owner FROM asked AS a JOIN {sides} AS s ON s.owner = a.owner \
+             JOIN {locks} AS l ON l.name = a.name AND l.owner = s.held_as WHERE s.ends > {NOW} AND l.expires > {NOW}"
         )
     }
 }
