@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use testkit::proxy::{Mode, Proxy, Way};
-use testkit::servers::Pgbouncer;
-use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard, LostReason, Severity};
+use testkit::servers::{Pgbouncer, PostgresServer, ServerCert, Tls};
+use tidelock::{
+    AcquireOptions, Client, ClientBuilder, Credentials, ErrorKind, Guard, LostReason, Severity,
+};
 use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, soon, until};
@@ -381,4 +383,52 @@ async fn waits_for_rows_that_are_kept_cost_no_other_lock() {
     for guard in held {
         guard.release().await.unwrap();
     }
+}
+
+/// The server logs clients in and answers them, but a row is kept, and each request for it is given up with its
+/// connection.
+async fn leaves_no_session(server: &PostgresServer, builder: ClientBuilder, url: &str) {
+    let builder = builder.lease(LEASE * 100).publish_process_info(false);
+    let short = builder.clone().response_timeout(LEASE / 6);
+    let short = short.connect_within(LEASE * 4);
+    let holder = builder.connect(url).await.unwrap();
+    let operator = short.connect(url).await.unwrap().lock("stock");
+    let guard = holder.lock("stock").acquire().await.unwrap();
+    let mut config = tokio_postgres::Config::new();
+    config.host_path(server.dir()).port(server.port());
+    config.user("postgres").dbname("postgres");
+    let (mut session, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = session.transaction().await.unwrap();
+    let row = "SELECT 1 FROM tidelock_locks FOR UPDATE";
+    transaction.batch_execute(row).await.unwrap();
+    for _ in 0..16 {
+        operator.force_release().await.unwrap_err();
+    }
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock'";
+    let sessions: u32 = server.query(ours).unwrap().parse().unwrap();
+    assert!(sessions <= 8, "{sessions}");
+    until(server, &format!("{ours} AND wait_event_type = 'Lock'"), "0").await;
+    transaction.rollback().await.unwrap();
+    let held = "SELECT owner IS NOT NULL FROM tidelock_locks";
+    assert_eq!(server.query(held).unwrap(), "t", "no late release");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_given_up_leave_no_session() {
+    let server = server();
+    leaves_no_session(&server, Client::builder(), &server.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_given_up_leave_no_session_over_tls() {
+    let tls = Tls {
+        cert: ServerCert::Good,
+        client_certs: false,
+    };
+    let server = PostgresServer::start_tls(tls).unwrap();
+    let builder = Client::builder().tls_ca(&server.certs().unwrap().ca);
+    let url = format!("{}?sslmode=verify-full", server.url());
+    leaves_no_session(&server, builder, &url).await;
 }

@@ -126,18 +126,21 @@ impl Address {
         ))
     }
 
+    /// What encrypts a new connection.
+    pub(crate) async fn secure(&self) -> Result<Secure, RequestError> {
+        let Some(check) = self.tls else {
+            return Ok(Secure(None));
+        };
+        let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
+        let alpn: &[&[u8]] = if direct { &[b"postgresql"] } else { &[] };
+        let made = tls::connector(&self.files, check, alpn).await;
+        Ok(Secure(Some(made.map_err(RequestError::Classified)?)))
+    }
+
     /// Connects and logs in. The caller applies the timeout.
     pub(crate) async fn dial(&self) -> Result<(Client, ConnectionTask), RequestError> {
-        let connector = match self.tls {
-            Some(check) => {
-                let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
-                let alpn: &[&[u8]] = if direct { &[b"postgresql"] } else { &[] };
-                let made = tls::connector(&self.files, check, alpn).await;
-                Some(made.map_err(RequestError::Classified)?)
-            }
-            None => None,
-        };
-        let connected = self.config().await?.connect(Secure(connector)).await;
+        let secure = self.secure().await?;
+        let connected = self.config().await?.connect(secure).await;
         connected.map_err(|error| RequestError::connecting(self, &error))
     }
 }

@@ -10,9 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, SimpleQueryRow};
 
+use crate::engine::runtime::event::Flag;
 use crate::error::Result;
 use crate::store::connect_once::{ConnectOnce, ConnectionRuntime};
 use crate::store::errors::{unexpected, unsent};
+use crate::store::postgres::abandoned;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::named_row::NamedRow;
@@ -93,10 +95,13 @@ impl Connection {
         let open = || {
             let (address, background) = (Arc::clone(address), background.clone());
             let (timers, limit) = (timers.clone(), *limit);
+            let given_up = Arc::<Flag>::default();
             async move {
-                let dialled = dial(Arc::clone(&address), &background, None);
+                let ends = Arc::clone(&given_up);
+                let dialled = dial(Arc::clone(&address), &background, None, ends);
                 match timers.limit(limit, dialled).await {
-                    Some(dialled) => dialled.map(LiveClient::new).map_err(RequestError::error),
+                    Some(Ok(client)) => Ok(LiveClient::new(client, given_up)),
+                    Some(Err(failure)) => Err(failure.error()),
                     None => Err(unsent(format_args!("{address}: no connection in time"))),
                 }
             }
@@ -122,7 +127,8 @@ impl Connection {
         &self,
         ear: Option<NotificationHandler>,
     ) -> Result<Client, RequestError> {
-        dial(Arc::clone(&self.0.address), &self.0.background, ear).await
+        let (address, never) = (Arc::clone(&self.0.address), Arc::default());
+        dial(address, &self.0.background, ear, never).await
     }
 
     /// Runs one statement, in one round trip, within the response timeout.
@@ -287,18 +293,24 @@ impl Connection {
         };
         // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
         if answer.as_ref().is_err_and(RequestError::ends_connection) {
-            self.0.once.retire(live);
+            if self.0.once.retire(live) {
+                let (address, timers) = (Arc::clone(&self.0.address), self.0.timers.clone());
+                let ends = abandoned::end(Arc::clone(live), address, timers, self.0.limit);
+                self.0.background.spawn(ends);
+            }
             live.in_flight.close();
         }
         answer
     }
 }
 
-/// Opens a connection, which runs on the steward's thread. It ends when the returned client is dropped.
+/// Opens a connection, which runs on the steward's thread. It ends when the returned client is dropped and every statement is
+/// answered, or when it is given up.
 async fn dial(
     address: Arc<Address>,
     background: &Background,
     ear: Option<NotificationHandler>,
+    given_up: Arc<Flag>,
 ) -> Result<Client, RequestError> {
     let (mut answer, answered) = oneshot::channel();
     background.spawn(async move {
@@ -318,8 +330,14 @@ async fn dial(
         if answer.send(Ok(client)).is_err() {
             return;
         }
+        let mut over = std::pin::pin!(given_up.happened());
         loop {
-            match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            let message = tokio::select! {
+                biased;
+                message = std::future::poll_fn(|cx| connection.poll_message(cx)) => message,
+                () = &mut over => break,
+            };
+            match message {
                 Some(Ok(AsyncMessage::Notification(said))) => {
                     if let Some(ear) = &ear {
                         ear(Some(said.payload()));

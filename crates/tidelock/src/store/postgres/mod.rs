@@ -10,6 +10,7 @@
 //!
 //! `?locks=session` selects the server's advisory locks instead ([`session`]).
 
+mod abandoned;
 mod address;
 mod columns;
 mod connection;

@@ -22,6 +22,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
+use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::sync::Mutex;
 use crate::store::connect_once::MayEnd;
 use crate::store::postgres::literal::short_literal;
@@ -62,6 +63,8 @@ pub(crate) struct LiveClient {
     /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
     /// never sent if its caller leaves. Closed once the connection is given up.
     pub(crate) in_flight: Arc<Semaphore>,
+    /// Set when nothing ends the statements in flight. The connection is dropped then.
+    pub(crate) given_up: Arc<Flag>,
     names: KnownNames,
 }
 
@@ -276,10 +279,11 @@ impl NamedAnswer {
 }
 
 impl LiveClient {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, given_up: Arc<Flag>) -> Self {
         Self {
             client,
             in_flight: Arc::new(Semaphore::new(AT_ONCE)),
+            given_up,
             names: KnownNames::default(),
         }
     }
@@ -333,7 +337,7 @@ mod tests {
         config.user("app");
         let (client, connection) = config.connect_raw(ours, NoTls).await.unwrap();
         tokio::spawn(connection);
-        let live = LiveClient::new(client);
+        let live = LiveClient::new(client, Arc::default());
         let statement = NamedStatement::new("text", "SELECT $1".to_owned());
         let now = BootInstant::from_nanos(1);
         let asked = NamedRequest { liveness, now };
