@@ -230,6 +230,41 @@ async fn a_waiter_is_woken_although_its_listening_connection_went_silent() {
     next.release().await.unwrap();
 }
 
+/// The address leads to another server after a failover, and the old one still answers on the connections that are open. The
+/// one that listens would hear nothing for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_woken_by_the_server_that_its_address_leads_to_now() {
+    let (first, second) = (server(), server());
+    // So long that the end of the holder's lease does not wake the waiter within this test.
+    let patient = async |url: String| {
+        let builder = Client::builder().lease(LEASE * 100);
+        let builder = builder.response_timeout(LEASE / 2);
+        let builder = builder.publish_process_info(false);
+        builder.connect(&url).await.unwrap()
+    };
+    let holder = patient(second.url()).await;
+    let proxy = Proxy::start_opaque(first.addr()).unwrap();
+    let waiter = patient(first.url_at(proxy.addr())).await;
+    let findings = waiter.diagnose().await.unwrap();
+    let wakes = findings.iter().find(|one| one.subject == "wakes").unwrap();
+    assert_eq!(wakes.severity, Severity::Good, "{wakes:?}");
+    proxy.set_upstream(second.addr());
+    for setting in [
+        "ALTER SYSTEM SET default_transaction_read_only = on",
+        "SELECT pg_reload_conf()",
+    ] {
+        first.query(setting).unwrap();
+    }
+    until(&first, "SHOW default_transaction_read_only", "on").await;
+    let guard = holder.lock("till").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("till").acquire());
+    let listens = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    until(&second, listens, "t").await;
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
 /// A call that is dropped keeps its slot on the connection until the server has answered, and here the server never does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_were_dropped_on_a_silent_connection_do_not_hold_up_the_next_one() {

@@ -2,8 +2,8 @@
 //! multiplexed over it as a pipeline, so there is no connection pool.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -114,6 +114,12 @@ impl Connection {
     /// Whether a request need not wait for a connect.
     pub(crate) fn is_open(&self) -> bool {
         self.0.once.live().is_some()
+    }
+
+    /// The connection that is open. Another one may lead to another server.
+    pub(crate) fn current(&self) -> Weak<LiveClient> {
+        let live = self.0.once.live();
+        live.map_or_else(Weak::new, |live| Arc::downgrade(&live))
     }
 
     /// Opens it for later requests, if the server admits it.

@@ -14,6 +14,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::event::Flag;
 use crate::store::postgres::connection::Connection;
+use crate::store::postgres::prepared::LiveClient;
 use crate::store::postgres::schema::{HAS_ROOM, Sql};
 use crate::store::{Env, Wake, WakeChannels};
 use crate::types::Escaped;
@@ -156,11 +157,12 @@ async fn listen(listener: Weak<NotifyListener>) {
 
 /// Serves one connection until it ends, and pauses before the next.
 async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: &mut u32) {
+    let test = TestNotification::default();
     let ended = Arc::new(Notify::new());
-    let pause = match hear(listener, &ended).await {
-        Ok(client) => {
+    let pause = match hear(listener, &test, &ended).await {
+        Ok((client, sender)) => {
             listener.set_state(ListenState::Live);
-            until_it_ends(listener, &client, &ended).await;
+            until_it_ends(listener, &client, (&test, sender), &ended).await;
             drop(client);
             listener.set_state(ListenState::Unknown);
             *failures = 0;
@@ -184,7 +186,15 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
 ///
 /// While the server's queue has no room, the waiters poll. The connection stays: a new one could have to read the whole
 /// queue.
-async fn until_it_ends(listener: &Arc<NotifyListener>, client: &Client, ended: &Arc<Notify>) {
+///
+/// The callers may reach another server by now, and the former one may still answer here. So a new connection of theirs is
+/// tested, as the first one was.
+async fn until_it_ends(
+    listener: &Arc<NotifyListener>,
+    client: &Client,
+    (test, mut sender): (&TestNotification, Weak<LiveClient>),
+    ended: &Arc<Notify>,
+) {
     let timers = listener.connection.timers();
     loop {
         tokio::select! {
@@ -195,6 +205,12 @@ async fn until_it_ends(listener: &Arc<NotifyListener>, client: &Client, ended: &
             return;
         };
         if has_room {
+            if !Weak::ptr_eq(&sender, &listener.mouth.current()) {
+                let Ok(tested) = test.send(listener).await else {
+                    return;
+                };
+                sender = tested;
+            }
             listener.set_state(ListenState::Live);
             continue;
         }
@@ -218,17 +234,54 @@ impl std::fmt::Display for ListenFailure {
     }
 }
 
-/// Opens a connection that listens, and proves it with a test message from another connection.
+fn failed(why: String) -> ListenFailure {
+    ListenFailure { why, pause: None }
+}
+
+/// A message that the connection of the callers sends to the one that listens.
+struct TestNotification {
+    text: String,
+    heard: Arc<Notify>,
+}
+
+impl Default for TestNotification {
+    fn default() -> Self {
+        Self {
+            text: format!("h{}", uuid::Uuid::new_v4()),
+            heard: Arc::default(),
+        }
+    }
+}
+
+impl TestNotification {
+    /// Sends it, and waits until it is heard. Returns the connection that has sent it.
+    async fn send(&self, listener: &NotifyListener) -> Result<Weak<LiveClient>, ListenFailure> {
+        // If another connection sends it, that one is tested again.
+        let sender = listener.mouth.current();
+        let say = [(&self.text as _, Type::TEXT)];
+        let said = listener.mouth.ask(&listener.tell, &say).await;
+        said.map_err(|failure| failed(failure.error().to_string()))?;
+        let (timers, limit) = (listener.connection.timers(), listener.connection.limit());
+        match timers.limit(limit, self.heard.notified()).await {
+            Some(()) => Ok(sender),
+            None => Err(ListenFailure {
+                why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
+                // The server answered every request.
+                pause: Some(POOLER_RETRY_PAUSE),
+            }),
+        }
+    }
+}
+
+/// Opens a connection that listens, and proves it with a test message from another connection. Returns both.
 async fn hear(
     listener: &Arc<NotifyListener>,
+    test: &TestNotification,
     ended: &Arc<Notify>,
-) -> Result<Client, ListenFailure> {
-    let failed = |why: String| ListenFailure { why, pause: None };
-    let hello = format!("h{}", uuid::Uuid::new_v4());
-    let heard = Arc::new(Notify::new());
+) -> Result<(Client, Weak<LiveClient>), ListenFailure> {
     let ear = {
         let (signals, end) = (listener.signals.clone(), Arc::clone(ended));
-        let (hello, heard) = (hello.clone(), Arc::clone(&heard));
+        let (hello, heard) = (test.text.clone(), Arc::clone(&test.heard));
         let released = Arc::clone(&listener.released);
         Box::new(move |said: Option<&str>| match said {
             Some(said) if said == hello => heard.notify_one(),
@@ -258,17 +311,8 @@ async fn hear(
         });
     }
     // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
-    let say = [(&hello as _, Type::TEXT)];
-    let said = listener.mouth.ask(&listener.tell, &say).await;
-    said.map_err(|failure| failed(failure.error().to_string()))?;
-    match timers.limit(limit, heard.notified()).await {
-        Some(()) => Ok(client),
-        None => Err(ListenFailure {
-            why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
-            // The server answered every request.
-            pause: Some(POOLER_RETRY_PAUSE),
-        }),
-    }
+    let sender = test.send(listener).await?;
+    Ok((client, sender))
 }
 
 #[cfg(test)]
