@@ -313,7 +313,10 @@ mod tests {
     /// A transaction with a message fails at its commit when the queue is full.
     #[test]
     fn no_text_sends_a_message_without_a_look_at_the_servers_queue() {
-        let (sql, queue) = (Sql::new("t"), Arc::new(QueueSql::new("t", "t", Duration::ZERO)));
+        let (sql, queue) = (
+            Sql::new("t"),
+            Arc::new(QueueSql::new("t", "t", Duration::ZERO)),
+        );
         let permits = PermitSql::new(Arc::clone(&queue));
         let name = Name::new("till").unwrap();
         let looks = format!("CASE WHEN (SELECT {HAS_ROOM}) THEN pg_notify(");
