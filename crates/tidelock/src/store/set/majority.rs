@@ -72,7 +72,7 @@ struct Votes {
     bonds: Vec<Option<Bond>>,
     /// Members that granted, but have not been up long enough to vote.
     young: Vec<(usize, Duration)>,
-    /// Members that granted, but are another address of a server that has its vote already, or may be one.
+    /// Members that granted, but are, or may be, another address of a server that has its vote already.
     twins: Vec<usize>,
     against: Vec<(usize, Wait)>,
     failed: Vec<(usize, Error)>,
@@ -252,7 +252,8 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
     }
     Ok(match life {
         // The run that it told before is no proof: the server may have restarted, and have told the new one by another address.
-        Err(error) if error.is_retryable() => Vote::WithoutRun(error),
+        // The question only reads, and the grant is known, so the outcome of the attempt is not in doubt.
+        Err(error) if error.is_retryable() => Vote::WithoutRun(error.without_effect()),
         Ok(_) | Err(_) => Vote::Granted(grant.bond),
     })
 }

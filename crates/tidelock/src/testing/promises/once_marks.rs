@@ -47,7 +47,7 @@ pub async fn the_newest_mark_comes_before_one_that_is_kept_longer(fixture: &Fixt
 }
 
 /// A server that was replaced by an empty one lacks the mark that a change is to replace, so the change is refused. Otherwise an
-/// attempt of a job would begin whose lock is lost too.
+/// attempt of a job would begin although its lock is lost too.
 pub async fn a_mark_that_is_missing_is_not_replaced(fixture: &Fixture) {
     let bare = fixture.bare().await;
     let marks = bare.store.front.extensions().marks;
