@@ -109,8 +109,8 @@ impl Running {
                 }
                 number = signals.next() => {
                     self.hand_on(number);
-                    if number == Signal::HUP.as_raw() && self.ended_for_loss {
-                        signals.end_by(number);
+                    if self.ended_for_loss {
+                        signals.came_with_the_end(number);
                     }
                     continue;
                 }

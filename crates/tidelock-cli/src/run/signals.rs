@@ -31,8 +31,12 @@ const DEADLY: [Number; 6] = [
 ];
 
 /// The signals that ask a process to end. The others that terminate by default may have a meaning for the command: HUP
-/// often asks it to read its configuration again.
-const ENDING: [Number; 3] = [Number::SIGINT, Number::SIGTERM, Number::SIGQUIT];
+/// often asks it to read its configuration again, and QUIT asks a JVM for the stacks of its threads.
+const ENDING: [Number; 2] = [Number::SIGINT, Number::SIGTERM];
+
+/// Those that may have a meaning for a command which runs, and have none for one that is being terminated: the terminal
+/// has gone, or a user has pressed Ctrl-\.
+const ENDING_WITH_THE_COMMAND: [Number; 2] = [Number::SIGHUP, Number::SIGQUIT];
 
 /// The caught signals of this process.
 pub(crate) struct Signals {
@@ -76,9 +80,14 @@ impl Signals {
         number
     }
 
-    /// The terminal has gone while the command is being terminated: there is nobody for whom to go on.
-    pub(crate) fn end_by(&mut self, number: i32) {
-        self.ended_by = Some(number);
+    /// This signal came while the command is being terminated. HUP and QUIT ask this process to end then.
+    pub(crate) fn came_with_the_end(&mut self, number: i32) {
+        if ENDING_WITH_THE_COMMAND
+            .iter()
+            .any(|ending| *ending as i32 == number)
+        {
+            self.ended_by = Some(number);
+        }
     }
 
     /// The signal that has asked this process to end, if one came.

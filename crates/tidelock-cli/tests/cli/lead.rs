@@ -95,6 +95,42 @@ fn a_leader_whose_command_was_hung_up_campaigns_again_after_a_loss() {
     only.end();
 }
 
+/// A JVM answers a QUIT with the stacks of its threads, and goes on.
+#[test]
+fn a_leader_whose_command_was_asked_for_its_threads_campaigns_again_after_a_loss() {
+    let bench = Bench::new();
+    let mut only = lead(
+        &bench,
+        "web-1",
+        "trap 'echo again' QUIT; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done",
+    );
+    let old = term(&only.line());
+    only.signal(Signal::QUIT);
+    assert_eq!(only.line(), "again");
+    assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
+    assert!(term(&only.line()) > old);
+    only.signal(Signal::TERM);
+    only.end();
+}
+
+/// While the command is being terminated, a QUIT has no meaning for it any more.
+#[test]
+fn a_leader_that_gets_a_quit_while_it_loses_its_command_leaves() {
+    let bench = Bench::new();
+    let mut only = lead(
+        &bench,
+        "web-1",
+        "trap 'echo asked' TERM; trap 'echo quit; exit' QUIT; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done",
+    );
+    term(&only.line());
+    assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
+    // It is terminated, and has its grace.
+    assert_eq!(only.line(), "asked");
+    only.signal(Signal::QUIT);
+    assert_eq!(only.line(), "quit");
+    assert_eq!(only.end().0, Some(76));
+}
+
 #[test]
 fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     let bench = Bench::new();
