@@ -29,6 +29,7 @@ mod which;
 use std::future::Future;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use tracing_subscriber::Layer;
@@ -38,6 +39,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Failure, Outcome, say};
+
+/// How long the exit waits for calls that block on a thread, such as the search for a host.
+const BLOCKED: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -69,7 +73,7 @@ fn act(cli: Cli) -> Outcome {
     }
     match cli.command {
         Command::Run(args) => run::run(&store, args.wait, &args.job),
-        Command::Try(args) => run::run(&store, Some(std::time::Duration::ZERO), &args.job),
+        Command::Try(args) => run::run(&store, Some(Duration::ZERO), &args.job),
         Command::Once(args) => run::once(&store, &args),
         Command::Lead(args) => run::lead(&store, &args),
         Command::Leader(args) => block_on(lead::leader(&store, args)),
@@ -78,8 +82,8 @@ fn act(cli: Cli) -> Outcome {
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),
-        Command::Top(args) => block_on_and_leave(top::top(&store, args)),
-        Command::Web(args) => block_on_and_leave(web::web(&store, args)),
+        Command::Top(args) => block_on(top::top(&store, args)),
+        Command::Web(args) => block_on(web::web(&store, args)),
         Command::Token(args) => block_on(token::token(&store, args)),
         Command::Unlock(args) => block_on(unlock::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
@@ -95,23 +99,15 @@ fn act(cli: Cli) -> Outcome {
 }
 
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    runtime()?.block_on(work)
-}
-
-/// Like [`block_on`], and does not wait for calls that still block on a thread, such as the search for a host. For work that
-/// has nothing under way in the store when it ends.
-fn block_on_and_leave<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let runtime = runtime()?;
-    let outcome = runtime.block_on(work);
-    runtime.shutdown_background();
-    outcome
-}
-
-fn runtime() -> Outcome<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::internal)
+        .map_err(Failure::internal)?;
+    let outcome = runtime.block_on(work);
+    // A runtime that is dropped waits for such calls without a limit: a name server that does not answer would hold up
+    // the exit for half a minute.
+    runtime.shutdown_timeout(BLOCKED);
+    outcome
 }
 
 /// The log of the library, and of nothing else: drivers log what does not help a user.

@@ -1,9 +1,13 @@
 //! The store that the command uses: a path that does not exist, the default, and the file of a machine.
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
-use crate::bench::Bench;
+use rustix::process::Signal;
+
+use crate::bench::{Bench, PATIENCE, Run};
 
 fn is_empty(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().next().is_none()
@@ -252,4 +256,61 @@ fn a_folder_that_the_user_may_not_write_is_named_once() {
         said.contains("may not create files in its folder: Permission denied"),
         "{said}"
     );
+}
+
+/// Set in the namespace of the test below.
+const BESIDE_A_SILENT_NAME_SERVER: &str = "BESIDE_A_SILENT_NAME_SERVER";
+
+#[test]
+fn a_name_server_that_does_not_answer_holds_up_no_exit() {
+    if std::env::var_os(BESIDE_A_SILENT_NAME_SERVER).is_some() {
+        return search_for_a_host_in_vain();
+    }
+    let bench = Bench::new();
+    let own_test = std::env::current_exe().unwrap();
+    let script = format!(
+        r#"
+        echo 'nameserver 127.0.0.1' > "$AT/resolv.conf"
+        echo 'options timeout:30 attempts:2' >> "$AT/resolv.conf"
+        mount --bind "$AT/resolv.conf" "$(readlink -f /etc/resolv.conf)"
+        ip link set lo up
+        export {BESIDE_A_SILENT_NAME_SERVER}=yes
+        exec '{}' --nocapture --exact stores::a_name_server_that_does_not_answer_holds_up_no_exit
+        "#,
+        own_test.display()
+    );
+    let own = ["--user", "--map-root-user", "--mount", "--net"];
+    if let Some(said) = in_a_namespace(&bench, &own, &script) {
+        assert!(said.contains(" 1 passed"), "{said}");
+    }
+}
+
+/// The part of the test above that runs in the namespace. There a search for a host lasts for a minute.
+fn search_for_a_host_in_vain() {
+    let bench = Bench::new();
+    let start = |command: &str| {
+        let args = ["--store", "redis://nowhere", command, "job", "--", "true"];
+        let mut command = bench.tidelock(&args);
+        command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+        Run::start(command)
+    };
+    let silent = || UdpSocket::bind("127.0.0.1:53").unwrap();
+    let server = silent();
+    let begun = Instant::now();
+    let (code, messages) = start("try").end();
+    assert_eq!(code, Some(69), "{messages}");
+    assert!(begun.elapsed() < PATIENCE / 3, "{:?}", begun.elapsed());
+    // Another socket, which has no request of `try`.
+    drop(server);
+    let server = silent();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let run = start("run");
+    server
+        .recv_from(&mut [0; 512])
+        .expect("it searches for the host");
+    let told = Instant::now();
+    run.signal(Signal::TERM);
+    let (code, messages) = run.end();
+    assert_eq!(code, Some(143), "{messages}");
+    assert!(told.elapsed() < PATIENCE / 3, "{:?}", told.elapsed());
 }
