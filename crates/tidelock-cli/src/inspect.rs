@@ -245,12 +245,14 @@ fn json_for_terminal(object: &str) -> String {
 pub(crate) fn print_line(line: &impl std::fmt::Display) -> Outcome<()> {
     use std::io::Write;
     match writeln!(std::io::stdout().lock(), "{line}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-            exit::by_signal(13),
-            "nobody reads the output any more",
-        )),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(unread()),
         other => other.map_err(Failure::internal),
     }
+}
+
+/// The end of a command whose output nobody reads any more: as if the signal PIPE had ended it.
+pub(crate) fn unread() -> Failure {
+    Failure::new(exit::by_signal(13), "nobody reads the output any more")
 }
 
 /// Formats a lock as one JSON object.

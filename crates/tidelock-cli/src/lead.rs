@@ -10,9 +10,10 @@ use tidelock::election::ElectedLeader;
 
 use crate::args::{CommandArgs, StoreArgs};
 use crate::covers::Shown;
-use crate::exit::{Outcome, say};
-use crate::inspect::{print_line, print_object, program_of, with_client};
+use crate::exit::{Failure, Outcome, say};
+use crate::inspect::{self, print_line, print_object, program_of, with_client};
 use crate::once::time;
+use crate::other_end;
 
 #[derive(Debug, Args)]
 pub(crate) struct LeadArgs {
@@ -61,10 +62,14 @@ pub(crate) async fn leader(args: &StoreArgs, what: LeaderArgs) -> Outcome {
         let mut changes = election.observe();
         // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes in between.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        // As for `watch`.
+        let unread = other_end::gone(std::io::stdout()).map_err(Failure::internal)?;
+        let mut unread = std::pin::pin!(unread);
         loop {
             let change = tokio::select! {
                 change = changes.next() => change,
                 _ = &mut interrupted => return Ok(ExitCode::SUCCESS),
+                () = &mut unread => return Err(inspect::unread()),
             };
             match change {
                 Some(Ok(leader)) => print(&store, &what, leader.as_ref())?,

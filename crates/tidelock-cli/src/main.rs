@@ -11,6 +11,7 @@ mod inspect;
 mod lead;
 mod left_out;
 mod once;
+mod other_end;
 mod pages;
 mod run;
 mod secret;

@@ -8,8 +8,9 @@ use tidelock::Snapshot;
 
 use crate::args::{StoreArgs, WatchArgs};
 use crate::covers::Shown;
-use crate::exit::Outcome;
-use crate::inspect::{as_json, as_text, print_line, print_object, with_client};
+use crate::exit::{Failure, Outcome};
+use crate::inspect::{self, as_json, as_text, print_line, print_object, with_client};
+use crate::other_end;
 
 /// Prints the state of the lock now, and again on every change of it, until Ctrl-C.
 pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
@@ -20,11 +21,15 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
         // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
         // asked.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        // A lock that does not change is not printed, so no write would tell that nobody reads any more.
+        let unread = other_end::gone(std::io::stdout()).map_err(Failure::internal)?;
+        let mut unread = std::pin::pin!(unread);
         let mut before: Option<Snapshot> = None;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 _ = &mut interrupted => return Ok(ExitCode::SUCCESS),
+                () = &mut unread => return Err(inspect::unread()),
             }
             let seen = lock.inspect().await?;
             if before.as_ref().is_none_or(|before| changed(before, &seen)) {

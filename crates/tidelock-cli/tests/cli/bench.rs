@@ -82,7 +82,7 @@ impl Bench {
 /// A `tidelock run` in progress.
 pub(crate) struct Run {
     pub(crate) child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Run {
@@ -103,15 +103,21 @@ impl Run {
             .stderr(messages)
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let lines = child.stdout.take().map(BufReader::new);
         Self { child, lines }
     }
 
     /// The next line. Empty at the end of the output.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
+        let lines = self.lines.as_mut().expect("it is read");
+        lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// Closes the read end of its output.
+    pub(crate) fn leave_unread(&mut self) {
+        self.lines = None;
     }
 
     /// The next line, parsed as a process id.

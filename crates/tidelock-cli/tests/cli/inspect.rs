@@ -150,6 +150,22 @@ fn watch_tells_every_change() {
     assert_eq!(watch.end().0, Some(0));
 }
 
+/// Nothing changes, so nothing is written that could fail.
+#[test]
+fn watch_ends_when_nobody_reads_it_any_more() {
+    let bench = Bench::with_a_store();
+    for args in [
+        &["watch", "job", "--every", "10ms"][..],
+        &["leader", "job", "--watch"],
+    ] {
+        let mut watch = Run::start(bench.tidelock(args));
+        assert!(!watch.line().is_empty(), "{args:?}");
+        watch.leave_unread();
+        let (code, messages) = watch.end();
+        assert_eq!(code, Some(141), "{args:?}: {messages}");
+    }
+}
+
 #[test]
 fn unlock_wants_to_be_forced() {
     let bench = Bench::with_a_store();
