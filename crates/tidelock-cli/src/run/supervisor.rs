@@ -43,24 +43,16 @@ pub(crate) fn supervise() -> Outcome {
     signals::hear_nothing(); // before any thread starts: it would receive signals for the whole process
     let (link, until, input, orders) = connect().map_err(Failure::internal)?;
     boot::adopt_orphans();
-    let plan = Plan::new(
+    let mut plan = Plan::new(
         boot::now(),
         until,
         u64::saturating_mul(orders.grace_ms, 1_000_000),
     );
     if plan.next() <= boot::now() {
         // This process was frozen between the grant and here.
-        link::tell(&link, News::Ending);
-        link::tell(&link, News::Killed(Signal::KILL.as_raw()));
-        return Err(Failure::new(
-            exit::LOST,
-            format!(
-                "{}: the lock was lost before the command began",
-                orders.name
-            ),
-        ));
+        return Err(too_late(&link, &orders.name));
     }
-    let child = start(&orders, input)
+    let mut child = start(&orders, input)
         .map_err(|error| Failure::new(exit::CANNOT_EXECUTE, format!("{}: {error}", orders.name)))?;
     let Some(group) = i32::try_from(child.id()).ok().and_then(Group::of) else {
         return Err(Failure::internal("the process of the command has no id"));
@@ -69,7 +61,14 @@ pub(crate) fn supervise() -> Outcome {
     // know. If this process is killed, the wrapper terminates the group.
     let waits = matches!(group::watch(group.leader()), Change::Stopped(_));
     link::tell(&link, News::Started(group.leader().as_raw_nonzero().get()));
+    let mut heard = Vec::new();
     if waits {
+        let Some(meanwhile) = heard_meanwhile(&link, &mut plan) else {
+            group.kill();
+            let _ = child.wait();
+            return Err(too_late(&link, &orders.name));
+        };
+        heard = meanwhile;
         let _ = group.signal(Signal::CONT);
     }
     let changes = watch_in_background(group).map_err(Failure::internal)?;
@@ -85,8 +84,34 @@ pub(crate) fn supervise() -> Outcome {
         told: false,
         powerless: Once::new(),
     };
+    for news in heard {
+        supervisor.take(news);
+    }
     supervisor.until_leader_is_dead(&changes)?;
     supervisor.finish(child)
+}
+
+/// Tells the wrapper that there is no command.
+fn too_late(link: &UnixStream, name: &str) -> Failure {
+    link::tell(link, News::Ending);
+    link::tell(link, News::Killed(Signal::KILL.as_raw()));
+    let message = format!("{name}: the lock was lost before the command began");
+    Failure::new(exit::LOST, message)
+}
+
+/// Reads what the wrapper has said while the shim started, as this process may have been frozen meanwhile. Returns what
+/// concerns the command. `None`: the command must not begin.
+fn heard_meanwhile(link: &UnixStream, plan: &mut Plan) -> Option<Vec<News>> {
+    let mut heard = Vec::new();
+    loop {
+        match link::hear(link) {
+            Word::News(News::ProvedUntil(until)) => plan.proved(boot::now(), until),
+            Word::News(News::Lost) | Word::End => return None,
+            // Not yet: a signal continues the shim, and the next message may be a loss.
+            Word::News(news) => heard.push(news),
+            Word::Nothing => return (boot::now() < plan.next()).then_some(heard),
+        }
+    }
 }
 
 /// Reads the first message from the socket, which is this process's standard input; see [`link::tell_first`].

@@ -1,9 +1,18 @@
 //! T69: the wrapper and the supervisor can each terminate the command without the other.
 
+use std::fs::File;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
 
 use crate::bench::{Bench, Process, Run};
 use crate::faults::{STUBBORN, gone_before_taken, leader, two};
@@ -164,4 +173,65 @@ fn named(name: &str, how: Chosen) -> Vec<i32> {
         }
     })
     .collect()
+}
+
+/// A message of the wrapper to the supervisor: a letter and a number.
+fn message(letter: u8, number: u64) -> [u8; 9] {
+    let mut bytes = [letter; 9];
+    bytes[1..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Sends what the wrapper sends first: a lock that is proved for a minute, the input of the command, and the command.
+fn send_orders(link: &UnixStream, command: &[&str]) {
+    let words: Vec<_> = command
+        .iter()
+        .map(|word| json!({ "Unix": word.as_bytes() }))
+        .collect();
+    let orders = json!({
+        "name": "job",
+        "grace_ms": 60_000,
+        "merciful": false,
+        "terminal": false,
+        "command": words,
+    });
+    let (read, mut write) = std::io::pipe().unwrap();
+    write.write_all(orders.to_string().as_bytes()).unwrap();
+    let input = File::open("/dev/null").unwrap();
+    let fds = [input.as_fd(), read.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let now = clock_gettime(ClockId::Boottime);
+    let until = u64::try_from(now.tv_sec + 60).unwrap() * 1_000_000_000;
+    let first = message(b'P', until);
+    let bytes = [IoSlice::new(&first)];
+    sendmsg(link, &bytes, &mut control, SendFlags::empty()).unwrap();
+}
+
+/// While the shim starts, the supervisor hears of the loss, or that the wrapper is dead. TERM is ignored, so nothing would end
+/// the command in time once it has begun.
+#[test]
+fn t69_a_command_whose_lock_is_lost_before_it_begins_does_not_begin() {
+    for is_told in [true, false] {
+        let bench = Bench::new();
+        let begun = bench.path("begun");
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        send_orders(&ours, &["touch", begun.to_str().unwrap()]);
+        if is_told {
+            (&ours).write_all(&message(b'L', 0)).unwrap();
+        }
+        let ours = is_told.then_some(ours);
+        let mut supervisor = bench.program("env");
+        supervisor.arg("--ignore-signal=TERM");
+        supervisor.args([env!("CARGO_BIN_EXE_tidelock"), "__supervise"]);
+        supervisor.stdin(Stdio::from(OwnedFd::from(theirs)));
+        let output = supervisor.output().unwrap();
+        drop(ours);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(76), "{is_told}: {said}");
+        let why = "tidelock: job: the lock was lost before the command began\n";
+        assert_eq!(said, why, "{is_told}");
+        assert!(!begun.exists(), "{is_told}");
+    }
 }
