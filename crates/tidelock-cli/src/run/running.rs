@@ -14,7 +14,7 @@ use super::group::{self, Group};
 use super::link::{self, News};
 use super::plan::{Plan, Step};
 use super::signals::Signals;
-use super::terminal::Turn;
+use super::terminal::{self, Turn};
 use super::{boot, supervisor};
 use crate::acquire::Held;
 use crate::args::{CommandArgs, OnLost};
@@ -221,6 +221,12 @@ impl Running {
     }
 
     fn hand_on(&mut self, number: i32) {
+        if number == Signal::TSTP.as_raw() && terminal::is_in_front() {
+            // Ctrl-Z, while the command does not have the terminal because its input or output is elsewhere. The rest of
+            // a pipeline was stopped, and the shell would wait for it.
+            terminal::continue_ours();
+            return self.say_not_stopped();
+        }
         if number == Signal::CONT.as_raw()
             && self
                 .group
@@ -233,12 +239,9 @@ impl Running {
 
     /// The command was stopped, and still holds the lock.
     fn stopped(&mut self, signal: i32) {
-        let name = &self.name;
         if !supervisor::wants_terminal(signal) {
             if self.terminal.is_given() {
-                say(format!(
-                    "{name}: not stopped: a stopped command would keep the lock"
-                ));
+                self.say_not_stopped();
             }
             return;
         }
@@ -249,6 +252,13 @@ impl Running {
                 self.name
             ));
         }
+    }
+
+    fn say_not_stopped(&self) {
+        say(format!(
+            "{}: not stopped: a stopped command would keep the lock",
+            self.name
+        ));
     }
 
     /// Gives the terminal to the command that waits for it, if this process has it. `true`: the command continues.

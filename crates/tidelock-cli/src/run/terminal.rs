@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::IsTerminal;
 
-use rustix::process::{Pid, getpgrp};
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use super::signals;
@@ -99,7 +99,15 @@ impl Turn {
 
 /// Whether this process group is in the foreground of its terminal, with both stdin and stdout on a terminal.
 fn all_ours() -> bool {
-    std::io::stdin().is_terminal()
-        && std::io::stdout().is_terminal()
-        && open().is_some_and(|terminal| tcgetpgrp(terminal).is_ok_and(|front| front == getpgrp()))
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && is_in_front()
+}
+
+/// Whether this process group is in the foreground of its terminal.
+pub(crate) fn is_in_front() -> bool {
+    open().is_some_and(|terminal| tcgetpgrp(terminal).is_ok_and(|front| front == getpgrp()))
+}
+
+/// Continues the processes of this process's own group.
+pub(crate) fn continue_ours() {
+    let _ = kill_process_group(getpgrp(), Signal::CONT);
 }

@@ -102,6 +102,26 @@ fn a_command_in_a_pipeline_may_read_what_is_typed() {
     shell.until("ready");
 }
 
+/// The command does not have the terminal here, so Ctrl-Z goes to `tidelock`, and to the rest of its pipeline.
+#[test]
+fn ctrl_z_stops_no_command_that_writes_elsewhere_and_no_pipeline() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    let (flag, output) = (bench.path("flag"), bench.path("output"));
+    let (flag, output) = (flag.display(), output.display());
+    let script = format!("echo in > /dev/tty; until [ -e {flag} ]; do sleep 0.05; done; echo out");
+    for to in [format!("> {output}; cat {output}"), "| cat".to_owned()] {
+        shell.write(&format!("$tidelock run job -- sh -c '{script}' {to}\n"));
+        shell.until("in");
+        shell.write("\x1a");
+        shell.until_containing("tidelock: job: not stopped");
+        std::fs::write(bench.path("flag"), "").unwrap();
+        shell.until("out");
+        shell.until("ready");
+        std::fs::remove_file(bench.path("flag")).unwrap();
+    }
+}
+
 #[test]
 fn a_terminal_is_put_in_order_after_a_command_that_could_not() {
     let bench = Bench::new();
