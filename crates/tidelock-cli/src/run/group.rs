@@ -1,6 +1,7 @@
 //! The command's process group: signals, and reaping its processes.
 
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -12,6 +13,9 @@ use super::link::News;
 
 /// The message for a group that cannot be terminated.
 pub(crate) const BEYOND_OUR_RIGHTS: &str = "a process that the command has started runs as another user and cannot be terminated; start tidelock as that user instead";
+
+/// How often to reap orphans of commands that have ended.
+pub(crate) const REAP: Duration = Duration::from_secs(1);
 
 /// A process group, identified by its leader.
 #[derive(Debug, Clone, Copy)]

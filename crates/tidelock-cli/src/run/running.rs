@@ -23,8 +23,8 @@ use crate::exit::{self, Failure, Outcome, by_signal, say};
 /// Poll interval while the wrapper terminates a group itself.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// How often to reap orphans of commands that have ended.
-const REAP: Duration = Duration::from_secs(1);
+/// Longer than a shim lives without its supervisor.
+const SHIM_DIES: Duration = Duration::from_secs(1);
 
 /// How it ended.
 pub(crate) struct Over {
@@ -90,7 +90,7 @@ impl Running {
     pub(crate) async fn until_it_ends(mut self, guard: &Guard, signals: &mut Signals) -> Over {
         let mut lost = std::pin::pin!(guard.lost());
         let mut tick = tokio::time::interval(how_often(guard));
-        let mut reap = tokio::time::interval(REAP);
+        let mut reap = tokio::time::interval(group::REAP);
         for interval in [&mut tick, &mut reap] {
             interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         }
@@ -310,11 +310,19 @@ impl Running {
     async fn end_from_here(&mut self, guard: &Guard, signals: &mut Signals) -> Option<News> {
         let _ = self.supervisor.kill();
         let _ = self.supervisor.wait();
+        // If the supervisor was killed just now, its last message may name the group.
+        while let Some(heard @ Event::News(_)) = self.events.now() {
+            self.take(heard);
+        }
         let Some(group) = self.group else {
-            // The shim has not yet become the command, and the kernel kills it with the supervisor.
-            while !group::no_child_is_left() {
-                tokio::time::sleep(GLANCE).await;
-            }
+            // The shim has not become the command, and cannot: the kernel kills it with the supervisor, or it does so
+            // itself. Others may live for any time: children from before this process became `tidelock`, and orphans.
+            let is_reaped = async {
+                while !group::no_child_is_left() {
+                    tokio::time::sleep(GLANCE).await;
+                }
+            };
+            let _ = tokio::time::timeout(SHIM_DIES, is_reaped).await;
             return None;
         };
         let ours = self.over_by.is_none() || group.has_a_child();

@@ -219,6 +219,37 @@ fn orphans_of_a_command_do_not_stay_as_zombies() {
     run.end();
 }
 
+/// The supervisor cannot start the command: its words are more than the kernel takes with a small stack, which the process
+/// gets while it waits for the lock. A child from before it became `tidelock` goes on.
+#[test]
+fn a_command_that_cannot_be_started_ends_the_run_beside_other_children() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let script = "sleep 60 > /dev/null 2>&1 & echo $!; exec \"$0\" \"$@\"";
+    let word = "x".repeat(100_000);
+    let mut command = bench.program("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tidelock")]);
+    command.args(["run", "job", "--", "true"]);
+    command.args([word.as_str(); 12]);
+    let mut run = Run::start(command);
+    let other = run.pid();
+    run.process().await_handler(Signal::TERM);
+    let small = Rlimit {
+        current: Some(4 << 20),
+        maximum: Some(4 << 20),
+    };
+    prlimit(Pid::from_raw(run.process().0), Resource::Stack, small).unwrap();
+    drop(holder.child.stdin.take());
+    holder.end();
+    let (code, messages) = run.end();
+    assert!(!other.is_dead());
+    other.signal(Signal::KILL);
+    assert_eq!(code, Some(126), "{messages}");
+    assert!(messages.contains("Argument list too long"), "{messages}");
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0, "released");
+}
+
 /// Perl, PHP and Python daemons often ignore CHLD so that the kernel reaps their children. `tidelock run` has its exit code from
 /// its child.
 #[test]
