@@ -1,5 +1,6 @@
 //! The command's process group: signals, and reaping its processes.
 
+use std::convert::Infallible;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::link::News;
 /// The message for a group that cannot be terminated.
 pub(crate) const BEYOND_OUR_RIGHTS: &str = "a process that the command has started runs as another user and cannot be terminated; start tidelock as that user instead";
 
-/// How often to reap orphans of commands that have ended.
+/// How often to reap orphans.
 pub(crate) const REAP: Duration = Duration::from_secs(1);
 
 /// A process group, identified by its leader.
@@ -163,6 +164,14 @@ pub(crate) fn reap_others(keep: impl Fn(Pid) -> bool) -> bool {
         reaped |= matches!(waitid(WaitId::Pid(child), options), Ok(Some(_)));
     }
     reaped
+}
+
+/// Reaps what other processes leave to this one, for the time in which it has no command.
+pub(crate) async fn reap_orphans() -> Infallible {
+    loop {
+        reap_others(|_| false);
+        tokio::time::sleep(REAP).await;
+    }
 }
 
 /// The children of this process, dead ones too. Empty where the kernel does not list them.

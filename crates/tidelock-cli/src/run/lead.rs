@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidelock::Guard;
 use tidelock::election::{Election, Leadership};
 
-use super::boot;
 use super::running::Running;
 use super::signals::Signals;
 use super::wrapper::{OUTAGE, explain_delay, leave, program_of};
+use super::{boot, group};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome, by_signal, say};
@@ -55,6 +55,7 @@ async fn terms(
         let leadership = tokio::select! {
             won = campaign(election) => won?,
             number = signals.deadly() => return Ok((by_signal(number), None)),
+            never = group::reap_orphans() => match never {},
         };
         if let Some((code, guard)) = one_term(store, leadership, job, signals).await? {
             return Ok((code, Some(guard)));

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidelock::Client;
 use tidelock::once::{Begun, OnceAttempt};
 
-use super::boot;
 use super::running::{Over, Running};
 use super::signals::Signals;
 use super::wrapper::{OUTAGE, explain_delay, program_of};
+use super::{boot, group};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome, by_signal, say};
@@ -48,6 +48,7 @@ async fn of_client(
     let begun = tokio::select! {
         begun = once.begin() => begun?,
         number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+        never = group::reap_orphans() => match never {},
     };
     match begun {
         Begun::Attempt(attempt) => run(attempt, job, signals).await,

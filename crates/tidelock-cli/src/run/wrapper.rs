@@ -16,7 +16,7 @@ use tidelock::{Client, ErrorKind, Guard};
 use super::orders::Orders;
 use super::running::Running;
 use super::signals::Signals;
-use super::{boot, supervisor};
+use super::{boot, group, supervisor};
 use crate::acquire::{Held, Wanted};
 use crate::args::{CommandArgs, JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
@@ -104,6 +104,7 @@ async fn with_lock(
     let held = tokio::select! {
         held = wanted.acquire(store, client) => held?,
         number = signals.deadly() => return Ok((by_signal(number), None)),
+        never = group::reap_orphans() => match never {},
     };
     let running = Running::start(&held, &job.child)?;
     let over = running.until_it_ends(&held.guard, signals).await;

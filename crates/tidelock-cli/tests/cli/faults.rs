@@ -219,6 +219,35 @@ fn orphans_of_a_command_do_not_stay_as_zombies() {
     run.end();
 }
 
+/// The first process of a container gets the orphans of all others, and waits for its lock for any time.
+#[test]
+fn orphans_do_not_stay_as_zombies_while_a_command_waits_for_its_lock() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    for wait in [
+        &["run"][..],
+        &["lead"],
+        &["once", "--slot", "a", "--wait", "1m"],
+    ] {
+        // Its child is one that it does not know.
+        let script = "true & exec \"$0\" \"$@\"";
+        let mut command = bench.program("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_tidelock")]);
+        command.args(wait).args(["job", "--", "true"]);
+        let waiter = Run::start(command);
+        waiter.process().await_handler(Signal::TERM);
+        let begun = Instant::now();
+        while !waiter.process().children().is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "{wait:?}: a zombie is left");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        waiter.signal(Signal::TERM);
+        let (code, messages) = waiter.end();
+        assert_eq!(code, Some(143), "{wait:?}: {messages}");
+    }
+}
+
 /// The supervisor cannot start the command: its words are more than the kernel takes with a small stack, which the process
 /// gets while it waits for the lock. A child from before it became `tidelock` goes on.
 #[test]
