@@ -4,13 +4,14 @@ use std::io::{ErrorKind, Read, StdinLock};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tidelock::{Escaped, LostReason};
+use tidelock::{Client, Escaped, Guard, LostReason};
 use tokio::sync::oneshot;
 
 use crate::acquire::{Held, Wanted};
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
+use crate::release::{release_and_close, unconfirmed};
 use crate::{covers, store};
 
 /// How soon an input that cannot be waited for is read again.
@@ -38,17 +39,25 @@ pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
         held = wanted.acquire(args, &client) => held.map(Ok),
         number = signals.next() => Ok(Err(by_signal(number))),
     };
-    let result = match acquired {
-        Ok(Ok(held)) => until_the_end(held, &mut signals).await,
-        Ok(Err(interrupted)) => Ok(ExitCode::from(interrupted)),
+    let done = match acquired {
+        Ok(Ok(held)) => keep(held, &mut signals).await,
+        Ok(Err(interrupted)) => Ok((ExitCode::from(interrupted), None)),
         Err(failure) => Err(failure),
     };
-    client.close(Duration::ZERO).await;
-    result
+    match done {
+        Ok((code, Some(guard))) => {
+            leave(&client, guard).await?;
+            Ok(code)
+        }
+        done => {
+            client.close(Duration::ZERO).await;
+            done.map(|(code, _)| code)
+        }
+    }
 }
 
-/// Says that the lock is held, and releases it at the end of the input.
-async fn until_the_end(held: Held, signals: &mut Interrupts) -> Outcome {
+/// Says that the lock is held, and waits for the end of the input. Returns the exit code, and the guard to release.
+async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option<Guard>)> {
     let Held { guard, token, .. } = held;
     let token = token.map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
@@ -60,14 +69,20 @@ async fn until_the_end(held: Held, signals: &mut Interrupts) -> Outcome {
         () = end_of_input() => ExitCode::SUCCESS,
         number = signals.next() => ExitCode::from(by_signal(number)),
     };
+    Ok((code, Some(guard)))
+}
+
+/// Releases the lock and closes the client.
+async fn leave(client: &Client, guard: Guard) -> Outcome<()> {
     let name = guard.name().to_owned();
-    match guard.release().await {
-        Ok(()) => Ok(code),
+    match release_and_close(client, guard).await {
+        Some(Ok(())) => Ok(()),
         // A process that was frozen may see the end of its input before it sees the loss.
-        Err(error) => Err(match error.lost_reason() {
+        Some(Err(error)) => Err(match error.lost_reason() {
             Some(reason) => lost(&name, reason),
             None => Failure::of_lock(error, &name),
         }),
+        None => Err(Failure::new(exit::UNAVAILABLE, unconfirmed(&name))),
     }
 }
 

@@ -13,6 +13,7 @@ mod left_out;
 mod once;
 mod other_end;
 mod pages;
+mod release;
 mod run;
 mod secret;
 mod settings;

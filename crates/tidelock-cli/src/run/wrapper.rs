@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::pin::pin;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use super::{boot, group, supervisor};
 use crate::acquire::{Held, Wanted};
 use crate::args::{CommandArgs, JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::release::{release_and_close, unconfirmed};
 use crate::{block_on, covers, secret, store};
 
 /// Bounds how long we retry a store that cannot be reached, for callers that wait without a limit. A held lock is worth
@@ -67,7 +67,7 @@ pub(super) async fn leave(
         Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
         Err(failure) => (Err(failure), None),
     };
-    match release_and_close(client, guard).await {
+    match release(client, guard).await {
         Left::Lost if on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
         _ => result,
     }
@@ -119,40 +119,30 @@ enum Left {
     Lost,
 }
 
-/// Releases and closes at the same time. Closing waits for one answer of the store, and we wait for no second one: the
-/// command has ended, and its caller waits for the exit code.
-async fn release_and_close(client: &Client, guard: Option<Guard>) -> Left {
-    let mut closed = pin!(client.close(Duration::ZERO));
+/// Releases the guard, if there is one, and closes the client.
+async fn release(client: &Client, guard: Option<Guard>) -> Left {
     let Some(guard) = guard else {
-        closed.await;
+        client.close(Duration::ZERO).await;
         return Left::InOrder;
     };
     let name = guard.name().to_owned();
     let is_known = !guard.is_held();
-    let mut release = guard.release();
-    let released = tokio::select! {
-        biased; // the release begins before the client is closed
-        released = &mut release => Some(released),
-        _ = &mut closed => None,
-    };
-    let Some(released) = released else {
-        say(format!(
-            "{name}: the store has not confirmed the release; the lock may stay until its lease ends"
-        ));
-        return Left::InOrder;
-    };
-    let is_lost = matches!(&released, Err(error) if error.kind() == ErrorKind::Lost);
-    if let Err(error) = released
+    match release_and_close(client, guard).await {
+        Some(Ok(())) => Left::InOrder,
         // A loss that was known before the release has already been reported.
-        && !(is_lost && is_known)
-    {
-        say(&error);
-    }
-    closed.await;
-    if is_lost && !is_known {
-        Left::Lost
-    } else {
-        Left::InOrder
+        Some(Err(error)) if error.kind() == ErrorKind::Lost && is_known => Left::InOrder,
+        Some(Err(error)) => {
+            say(&error);
+            if error.kind() == ErrorKind::Lost {
+                Left::Lost
+            } else {
+                Left::InOrder
+            }
+        }
+        None => {
+            say(unconfirmed(&name));
+            Left::InOrder
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The command has ended, and the store does not answer: `tidelock run` waits for one response timeout and leaves the
-//! lock to its lease.
+//! The work has ended, and the store does not answer: `tidelock run` and `tidelock hold` wait for one response timeout and
+//! leave the lock to its lease.
 
 use std::time::{Duration, Instant};
 
@@ -104,6 +104,25 @@ fn a_frozen_etcd_is_left_in_time() -> Result<()> {
 fn a_frozen_memcached_is_left_in_time() -> Result<()> {
     let server = MemcachedServer::start()?;
     leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_hold_leaves_a_frozen_redis_in_time() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut command = tidelock(&server.url(), &["hold", "job"])?;
+    command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+    let mut held = Spawned::start(command)?;
+    held.wait_line("held job", SOON)?;
+    server.freeze()?;
+    held.close_stdin();
+    let ended = Instant::now();
+    let code = held.wait(SOON)?.code();
+    let took = ended.elapsed();
+    ensure!(code == Some(69), "{code:?}: {:?}", held.seen());
+    ensure!(took < ANSWER * 3 / 2, "{took:?}: {:?}", held.seen());
+    let told = held.seen().iter().any(|line| line.contains("lease ends"));
+    ensure!(told, "{:?}", held.seen());
+    Ok(())
 }
 
 #[test]
