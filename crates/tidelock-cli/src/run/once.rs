@@ -17,6 +17,10 @@ use crate::inspect::holder_as_text;
 use crate::once::{OnceArgs, why_done};
 use crate::{block_on, covers, store};
 
+/// How long the store has, after a signal, to confirm how the run ended. Without it a signal that ends the command, and arrives
+/// here after its end, would also take its mark from a store that answers.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
 /// Runs the command, unless its slot has been run or is running.
 pub(crate) fn once(store: &StoreArgs, job: &OnceArgs) -> Outcome {
     // As for `run`.
@@ -72,27 +76,56 @@ async fn run(attempt: OnceAttempt, job: &OnceArgs, signals: &mut Signals) -> Out
         Ok(running) => running,
         Err(failure) => {
             drop(held);
-            attempt.fail(&failure.message).await?;
-            return Err(failure);
+            let mark = attempt.fail(&failure.message);
+            let marked = confirmed(mark, &job.name, signals).await;
+            return match marked {
+                Ok(Err(error)) => Err(error.into()),
+                _ => Err(failure),
+            };
         }
     };
     let Over { code, for_loss } = running.until_it_ends(&held.guard, signals).await;
     drop(held);
-    let marked = match code {
-        0 => attempt.succeed().await,
-        _ if for_loss => {
-            attempt
-                .fail("it ran for too long, or its lock was lost")
-                .await
+    let mark = async {
+        match code {
+            0 => attempt.succeed().await,
+            _ if for_loss => {
+                attempt
+                    .fail("it ran for too long, or its lock was lost")
+                    .await
+            }
+            code => attempt.fail(format!("exit code {code}")).await,
         }
-        code => attempt.fail(format!("exit code {code}")).await,
     };
-    match marked {
-        Err(error) if code == 0 => Err(error.into()),
-        Err(error) => {
+    match confirmed(mark, &job.name, signals).await {
+        Err(number) if code == 0 => Ok(ExitCode::from(by_signal(number))),
+        Ok(Err(error)) if code == 0 => Err(error.into()),
+        Ok(Err(error)) => {
             say(&error);
             Ok(ExitCode::from(code))
         }
-        Ok(()) => Ok(ExitCode::from(code)),
+        Ok(Ok(())) | Err(_) => Ok(ExitCode::from(code)),
+    }
+}
+
+/// Waits until the store has confirmed how the run ended, which it may do for a lease. `Err`: a signal has ended the wait.
+async fn confirmed(
+    mark: impl Future<Output = tidelock::Result<()>>,
+    name: &str,
+    signals: &mut Signals,
+) -> Result<tidelock::Result<()>, i32> {
+    let interrupted = async {
+        let number = signals.deadly().await;
+        tokio::time::sleep(LAST_TRY).await;
+        number
+    };
+    tokio::select! {
+        marked = mark => Ok(marked),
+        number = interrupted => {
+            say(format!(
+                "{name}: the store has not confirmed how the run ended; its slot may be run again"
+            ));
+            Err(number)
+        }
     }
 }

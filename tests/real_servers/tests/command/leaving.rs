@@ -125,6 +125,35 @@ fn a_hold_leaves_a_frozen_redis_in_time() -> Result<()> {
     Ok(())
 }
 
+/// The store has a whole lease for the mark of a run.
+#[test]
+fn a_once_that_cannot_mark_its_run_is_ended_by_a_signal() -> Result<()> {
+    let server = RedisServer::start()?;
+    let job = ["--lease", "2m", "once", "--slot", "x", "job", "--"];
+    let script = "echo in; read line; exit 0";
+    let args = [&job[..], &["sh", "-c", script]].concat();
+    let mut command = tidelock(&server.url(), &args)?;
+    command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+    let mut run = Spawned::start(command)?;
+    run.wait_line("in", SOON)?;
+    server.freeze()?;
+    run.close_stdin();
+    let begun = Instant::now();
+    let status = loop {
+        // Those that come before the end of the command are for the command.
+        testkit::process::terminate(run.pid())?;
+        if let Ok(status) = run.wait(ANSWER / 4) {
+            break status;
+        }
+        ensure!(begun.elapsed() < SOON, "{:?}", run.seen());
+    };
+    ensure!(status.code() == Some(143), "{status}: {:?}", run.seen());
+    let told = "job: the store has not confirmed how the run ended";
+    let is_told = run.seen().iter().any(|line| line.contains(told));
+    ensure!(is_told, "{:?}", run.seen());
+    Ok(())
+}
+
 #[test]
 fn a_run_whose_lock_was_lost_to_a_frozen_server_ends_in_time() -> Result<()> {
     let server = RedisServer::start()?;
