@@ -12,13 +12,22 @@ use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
 use crate::release::{release_and_close, unconfirmed};
-use crate::{covers, store};
+use crate::{block_on, covers, store};
 
 /// How soon an input that cannot be waited for is read again.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// How soon a terminal that another job has is read again.
+const IN_BACKGROUND: Duration = Duration::from_millis(200);
+
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
-pub(crate) async fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
+pub(crate) fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
+    #[cfg(unix)]
+    crate::run::signals::go_on_in_background(); // before any thread starts
+    block_on(hold_to_the_end(args, what))
+}
+
+async fn hold_to_the_end(args: &StoreArgs, what: HoldArgs) -> Outcome {
     let mut signals = Interrupts::catch()?;
     let begun = Instant::now();
     let client = tokio::select! {
@@ -124,6 +133,7 @@ fn read_to_the_end() {
                 // Whether a read waits is a property that all processes with this input share, and each of them may
                 // have changed it. If we took it for the end, we would release the lock while the caller works.
                 ErrorKind::WouldBlock => wait_for(&input),
+                _ if is_in_background(&error, &input) => std::thread::sleep(IN_BACKGROUND),
                 _ => {
                     say(format!(
                         "standard input cannot be read ({error}): releasing the lock"
@@ -148,6 +158,22 @@ fn wait_for(input: &StdinLock<'_>) {
     #[cfg(not(unix))]
     let _ = input;
     std::thread::sleep(AGAIN);
+}
+
+/// Whether the read failed because another job has the terminal at present. A terminal that has hung up has no such job.
+#[cfg(unix)]
+fn is_in_background(error: &std::io::Error, input: &StdinLock<'_>) -> bool {
+    use rustix::io::Errno;
+    use rustix::process::getpgrp;
+    use rustix::termios::tcgetpgrp;
+
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+        && tcgetpgrp(input).is_ok_and(|front| front != getpgrp())
+}
+
+#[cfg(not(unix))]
+fn is_in_background(_: &std::io::Error, _: &StdinLock<'_>) -> bool {
+    false
 }
 
 /// The signals that end the command: it releases its lock first.

@@ -80,7 +80,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Lead(args) => run::lead(&store, &args),
         Command::Leader(args) => block_on(lead::leader(&store, args)),
         Command::History(args) => block_on(once::history(&store, args)),
-        Command::Hold(args) => block_on(hold::hold(&store, args)),
+        Command::Hold(args) => hold::hold(&store, args),
         Command::Show(args) => block_on(inspect::show(&store, args)),
         Command::Ls(args) => block_on(inspect::ls(&store, args)),
         Command::Watch(args) => block_on(watch::watch(&store, args)),

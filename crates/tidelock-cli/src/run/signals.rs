@@ -124,6 +124,13 @@ fn deaf() -> SigSet {
     deaf
 }
 
+/// Lets this thread, and the threads it starts, use the terminal in the background: a read fails, and a write succeeds.
+/// Otherwise SIGTTIN or SIGTTOU would stop the whole process, and it could not renew its lock. Child processes inherit this.
+pub(crate) fn go_on_in_background() {
+    let of_terminal: SigSet = [Number::SIGTTIN, Number::SIGTTOU].into_iter().collect();
+    let _ = of_terminal.thread_block();
+}
+
 /// Lets this thread set the terminal's foreground group from the background. Without it, SIGTTOU would stop the
 /// process.
 pub(crate) fn may_set_foreground() {

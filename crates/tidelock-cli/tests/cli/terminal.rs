@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use crate::bench::{Bench, PATIENCE, Process};
 
@@ -120,6 +121,23 @@ fn ctrl_z_stops_no_command_that_writes_elsewhere_and_no_pipeline() {
         shell.until("ready");
         std::fs::remove_file(bench.path("flag")).unwrap();
     }
+}
+
+/// A read in the background would stop the process, which then could not renew.
+#[test]
+fn a_hold_in_the_background_keeps_its_lock_until_it_is_brought_forward_and_ended() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock --lease 2s hold job &\n");
+    shell.until("held job");
+    // Two and a half leases.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    shell.write("fg\n");
+    shell.until("$tidelock --lease 2s hold job");
+    shell.write("\x04");
+    let wait = ["run", "--wait", "10s", "job", "--", "true"];
+    assert_eq!(bench.code(&wait), 0);
 }
 
 #[test]
