@@ -171,8 +171,8 @@ pub(crate) enum Command {
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///
     /// Prints one line, `held NAME`, or `held NAME TOKEN` with --fenced, as soon as the lock is held. Releases the lock when
-    /// standard input ends. When the lock is lost, prints `lost NAME` and exits with code 76: the
-    /// caller must stop its work then, because nothing else stops it.
+    /// standard input ends, and refuses /dev/null, which has ended already. When the lock is lost, prints `lost NAME` and
+    /// exits with code 76: the caller must stop its work then, because nothing else stops it.
     Hold(HoldArgs),
     /// Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock
     Show(ShowArgs),

@@ -12,7 +12,7 @@ use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::print_line;
 use crate::release::{release_and_close, unconfirmed};
-use crate::{block_on, covers, store};
+use crate::{block_on, covers, other_end, store};
 
 /// How soon an input that cannot be waited for is read again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -22,6 +22,12 @@ const IN_BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
 pub(crate) fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
+    if is_null() {
+        return Err(Failure::usage(format!(
+            "{}: standard input is /dev/null, which has ended already, so the lock would be released at once; give it a pipe that stays open, or use `tidelock run`",
+            what.name
+        )));
+    }
     #[cfg(unix)]
     crate::run::signals::go_on_in_background(); // before any thread starts
     block_on(hold_to_the_end(args, what))
@@ -70,6 +76,7 @@ async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option
     let Held { guard, token, .. } = held;
     let token = token.map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
+    let is_left = other_end::is_gone(&std::io::stdin());
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
     print_line(&Escaped(&held))?;
     let code = tokio::select! {
@@ -78,6 +85,12 @@ async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option
         () = end_of_input() => ExitCode::SUCCESS,
         number = signals.next() => ExitCode::from(by_signal(number)),
     };
+    if is_left {
+        say(format!(
+            "{}: standard input had ended before the lock was held: releasing it at once",
+            guard.name()
+        ));
+    }
     Ok((code, Some(guard)))
 }
 
@@ -99,6 +112,26 @@ async fn leave(client: &Client, guard: Guard) -> Outcome<()> {
 fn lost(name: &str, reason: LostReason) -> Failure {
     let _ = print_line(&Escaped(format_args!("lost {name}")));
     Failure::new(exit::LOST, format!("{name}: lost: {reason}"))
+}
+
+/// Whether standard input is `/dev/null`, as that of a job in the background of a script, of a cron job and of a service.
+#[cfg(unix)]
+fn is_null() -> bool {
+    use std::fs::{File, metadata};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+    let input = std::io::stdin().as_fd().try_clone_to_owned();
+    let input = input.and_then(|input| File::from(input).metadata());
+    let (Ok(input), Ok(null)) = (input, metadata("/dev/null")) else {
+        return false;
+    };
+    input.file_type().is_char_device() && input.rdev() == null.rdev()
+}
+
+#[cfg(not(unix))]
+fn is_null() -> bool {
+    false
 }
 
 /// Resolves at the end of standard input. A thread reads it: tokio's own reader would keep the process from exiting

@@ -11,12 +11,23 @@ use {
 
 /// Waits until nobody is there. `false`: the time is over, or this system does not tell.
 #[cfg(unix)]
-pub(crate) fn hung_up(stream: &impl AsFd, limit: Option<&Timespec>) -> rustix::io::Result<bool> {
+fn hung_up(stream: &impl AsFd, limit: Option<&Timespec>) -> rustix::io::Result<bool> {
     // No flag is asked for: an end is told without, and what there is to read is for another reader.
     let mut polled = [PollFd::new(stream, PollFlags::empty())];
     rustix::io::retry_on_intr(|| poll(&mut polled, limit))?;
     let told = polled[0].revents();
     Ok(told.intersects(PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Whether nobody is there any more. `false` also if this system does not tell.
+#[cfg(unix)]
+pub(crate) fn is_gone(stream: &impl AsFd) -> bool {
+    matches!(hung_up(stream, Some(&Timespec::default())), Ok(true))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_gone<T>(_: &T) -> bool {
+    false
 }
 
 /// Ends when nobody is there any more.

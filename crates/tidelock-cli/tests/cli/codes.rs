@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::bench::{Bench, Run};
 
@@ -188,7 +189,8 @@ fn with_prefix<'a>(args: &[&'a str]) -> Vec<&'a str> {
 fn the_command_that_a_refusal_suggests_shows_the_lock_that_was_refused() {
     let bench = Bench::new();
     let refused = |args: &[&str]| {
-        let refused = bench.output(&with_prefix(args));
+        let mut hold = bench.tidelock(&with_prefix(args));
+        let refused = hold.stdin(Stdio::piped()).output().unwrap();
         assert_eq!(refused.status.code(), Some(75), "{args:?}");
         let told = String::from_utf8(refused.stderr).unwrap();
         told.split('`').nth(1).expect("a command").to_owned()
@@ -230,5 +232,7 @@ fn the_exit_code_of_a_conflict_can_be_chosen() {
         "true",
     ];
     assert_eq!(bench.code(&run), 0);
-    assert_eq!(bench.code(&["hold", "--wait", "1s", "-E", "9", "job"]), 9);
+    let mut hold = bench.tidelock(&["hold", "--wait", "1s", "-E", "9", "job"]);
+    let refused = hold.stdin(Stdio::piped()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(9));
 }

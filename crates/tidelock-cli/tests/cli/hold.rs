@@ -45,6 +45,37 @@ fn an_input_that_does_not_block_is_not_an_end() {
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
 }
 
+/// As that of a job in the background of a script.
+#[test]
+fn dev_null_as_input_is_refused_before_the_lock_is_taken() {
+    let bench = Bench::new();
+    let refused = bench.output(&["hold", "job"]);
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(64), "{told}");
+    assert!(
+        told.starts_with("tidelock: job: standard input is /dev/null"),
+        "{told}"
+    );
+    assert!(refused.stdout.is_empty(), "{:?}", refused.stdout);
+}
+
+#[test]
+fn an_input_that_had_ended_before_is_told() {
+    let bench = Bench::new();
+    let (input, caller) = std::io::pipe().unwrap();
+    drop(caller);
+    let mut held = Run::start_with(
+        bench.tidelock(&["hold", "job"]),
+        input.into(),
+        Stdio::piped(),
+    );
+    assert_eq!(held.line(), "held job");
+    let (code, messages) = held.end();
+    assert_eq!(code, Some(0), "{messages}");
+    let told = "tidelock: job: standard input had ended before the lock was held";
+    assert!(messages.starts_with(told), "{messages}");
+}
+
 #[test]
 fn a_signal_releases_the_lock() {
     let bench = Bench::new();

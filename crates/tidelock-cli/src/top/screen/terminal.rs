@@ -65,17 +65,8 @@ fn put_in_order() {
 }
 
 /// Whether nobody is at the terminal any more.
-#[cfg(unix)]
 pub(super) fn is_gone() -> bool {
-    use rustix::event::Timespec;
-
-    let now = Timespec::default();
-    matches!(other_end::hung_up(&stdin(), Some(&now)), Ok(true))
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_gone() -> bool {
-    false
+    other_end::is_gone(&stdin())
 }
 
 /// Ends when the terminal is gone. Not every process at a terminal gets a signal then, and crossterm's reader of keys does
