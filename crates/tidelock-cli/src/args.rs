@@ -173,6 +173,10 @@ pub(crate) enum Command {
     /// Prints one line, `held NAME`, or `held NAME TOKEN` with --fenced, as soon as the lock is held. Releases the lock when
     /// standard input ends, and refuses /dev/null, which has ended already. When the lock is lost, prints `lost NAME` and
     /// exits with code 76: the caller must stop its work then, because nothing else stops it.
+    ///
+    /// A signal does not release the lock while a caller has the input open, as the caller may still work: service
+    /// managers and Ctrl-C signal all processes at once. To release it, close the input. A second signal, at least one
+    /// second later, prints `lost NAME` and releases it at once. If the input is a terminal, the first signal does.
     Hold(HoldArgs),
     /// Show the holders of locks, when they connected, the time left, the number of waiters, and the queue of a fair lock
     Show(ShowArgs),

@@ -1,6 +1,7 @@
 //! `tidelock hold`: holds a lock until standard input ends. The caller is a script or a program in another language.
 
-use std::io::{ErrorKind, Read, StdinLock};
+use std::io::{ErrorKind, IsTerminal, Read, StdinLock};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// How soon a terminal that another job has is read again.
 const IN_BACKGROUND: Duration = Duration::from_millis(200);
+
+/// Signals within this time after the first one are the same request: `timeout` sends its signal twice.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
 pub(crate) fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
@@ -71,7 +75,8 @@ async fn hold_to_the_end(args: &StoreArgs, what: HoldArgs) -> Outcome {
     }
 }
 
-/// Says that the lock is held, and waits for the end of the input. Returns the exit code, and the guard to release.
+/// Says that the lock is held, and waits for the end of the input, or for signals. Returns the exit code, and the guard to
+/// release.
 async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option<Guard>)> {
     let Held { guard, token, .. } = held;
     let token = token.map(|token| format!(" {token}"));
@@ -79,11 +84,35 @@ async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option
     let is_left = other_end::is_gone(&std::io::stdin());
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
     print_line(&Escaped(&held))?;
-    let code = tokio::select! {
-        biased; // a loss is reported, even if the input ends at the same moment
-        reason = guard.lost() => return Err(lost(guard.name(), reason)),
-        () = end_of_input() => ExitCode::SUCCESS,
-        number = signals.next() => ExitCode::from(by_signal(number)),
+    let is_person = std::io::stdin().is_terminal();
+    let mut loss = pin!(guard.lost());
+    let mut end = pin!(end_of_input());
+    let mut first: Option<Instant> = None;
+    let code = loop {
+        let number = tokio::select! {
+            biased; // a loss is reported, even if the input ends at the same moment
+            reason = &mut loss => return Err(lost(guard.name(), reason)),
+            () = &mut end => break ExitCode::SUCCESS,
+            number = signals.next() => number,
+        };
+        match first {
+            // A person has no other work under the lock. A caller may have: the signals of a service manager and of Ctrl-C
+            // come to it too, and it needs the lock while it ends its work.
+            None if !is_person => {
+                first = Some(Instant::now());
+                say(format!(
+                    "{}: still held until the input ends; once more to release at once",
+                    guard.name()
+                ));
+            }
+            Some(at) if at.elapsed() < TOGETHER => {}
+            earlier => {
+                if earlier.is_some() {
+                    print_lost(guard.name());
+                }
+                break ExitCode::from(by_signal(number));
+            }
+        }
     };
     if is_left {
         say(format!(
@@ -108,10 +137,14 @@ async fn leave(client: &Client, guard: Guard) -> Outcome<()> {
     }
 }
 
-/// Says on stdout that the lock is lost.
 fn lost(name: &str, reason: LostReason) -> Failure {
-    let _ = print_line(&Escaped(format_args!("lost {name}")));
+    print_lost(name);
     Failure::new(exit::LOST, format!("{name}: lost: {reason}"))
+}
+
+/// Says on stdout that the lock is lost. If nobody reads it any more, nobody has to stop.
+fn print_lost(name: &str) {
+    let _ = print_line(&Escaped(format_args!("lost {name}")));
 }
 
 /// Whether standard input is `/dev/null`, as that of a job in the background of a script, of a cron job and of a service.
@@ -209,7 +242,7 @@ fn is_in_background(_: &std::io::Error, _: &StdinLock<'_>) -> bool {
     false
 }
 
-/// The signals that end the command: it releases its lock first.
+/// The signals that ask the command to end.
 #[cfg(unix)]
 struct Interrupts(crate::run::signals::Signals);
 

@@ -1,13 +1,14 @@
 //! `tidelock hold`: a lock for a caller that is not a child of tidelock.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bench::{Bench, Run};
+use crate::bench::{Bench, PATIENCE, Run, meanwhile};
 
 fn hold(bench: &Bench, flags: &[&str]) -> Run {
     let mut args = vec!["hold", "job"];
@@ -76,14 +77,86 @@ fn an_input_that_had_ended_before_is_told() {
     assert!(messages.starts_with(told), "{messages}");
 }
 
-#[test]
-fn a_signal_releases_the_lock() {
-    let bench = Bench::new();
-    let mut held = hold(&bench, &[]);
-    assert!(held.line().starts_with("held job"));
+/// Starts it with its input open, sends a signal, and waits until it has said that it keeps the lock.
+fn signalled(bench: &Bench, flags: &[&str]) -> Run {
+    let mut held = hold(bench, flags);
+    assert_eq!(held.line(), "held job");
     held.signal(Signal::TERM);
+    until_still_held(&mut held);
+    held
+}
+
+fn until_still_held(held: &mut Run) {
+    let messages = held.child.stderr.take().unwrap();
+    let mut message = String::new();
+    BufReader::new(messages).read_line(&mut message).unwrap();
+    let told = "tidelock: job: still held until the input ends";
+    assert!(message.starts_with(told), "{message}");
+}
+
+/// A service manager tells the caller and `tidelock` at once, and the caller still works.
+#[test]
+fn a_signal_leaves_the_lock_to_the_caller() {
+    let bench = Bench::new();
+    let mut held = signalled(&bench, &[]);
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    drop(held.child.stdin.take());
+    assert_eq!(held.line(), "", "it is not lost");
+    assert_eq!(held.end().0, Some(0));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_second_signal_tells_the_caller_and_releases_the_lock() {
+    let bench = Bench::new();
+    let mut held = signalled(&bench, &[]);
+    let (process, input) = (held.process(), held.child.stdin.take());
+    let told = meanwhile(move || {
+        let line = held.line();
+        (held, line)
+    });
+    let begun = Instant::now();
+    let (held, line) = loop {
+        assert!(begun.elapsed() < PATIENCE, "it is deaf");
+        // In the first second it is the same request.
+        process.signal(Signal::TERM);
+        if let Ok(told) = told.recv_timeout(Duration::from_millis(100)) {
+            break told;
+        }
+    };
+    assert_eq!(line, "lost job");
     assert_eq!(held.end().0, Some(143));
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+    drop(input);
+}
+
+/// `timeout` sends its signal to the process, and to the group of the process.
+#[test]
+fn signals_that_come_together_are_one_request() {
+    let bench = Bench::new();
+    let mut held = hold(&bench, &[]);
+    assert_eq!(held.line(), "held job");
+    // Both are there when it goes on.
+    let frozen = held.process().freeze_between_writes();
+    held.signal(Signal::TERM);
+    held.signal(Signal::INT);
+    drop(frozen);
+    until_still_held(&mut held);
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    drop(held.child.stdin.take());
+    assert_eq!(held.line(), "", "it is not lost");
+    assert_eq!(held.end().0, Some(0));
+}
+
+#[test]
+fn a_loss_after_a_signal_is_told() {
+    let bench = Bench::new();
+    let mut held = signalled(&bench, &["--lease", "3s"]);
+    assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
+    assert_eq!(held.line(), "lost job");
+    let input = held.child.stdin.take();
+    assert_eq!(held.end().0, Some(76));
+    drop(input);
 }
 
 #[test]

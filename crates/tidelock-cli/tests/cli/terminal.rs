@@ -140,6 +140,18 @@ fn a_hold_in_the_background_keeps_its_lock_until_it_is_brought_forward_and_ended
     assert_eq!(bench.code(&wait), 0);
 }
 
+/// A person at a terminal has no work that still needs the lock.
+#[test]
+fn ctrl_c_at_a_terminal_ends_a_hold_at_once() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock hold job; echo code $?\n");
+    shell.until("held job");
+    shell.write("\x03");
+    shell.until_containing("code 130");
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
 #[test]
 fn a_terminal_is_put_in_order_after_a_command_that_could_not() {
     let bench = Bench::new();
