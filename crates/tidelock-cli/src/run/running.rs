@@ -130,8 +130,10 @@ impl Running {
                 None => {}
             }
         }
+        let collected = self.end_from_here(guard, signals).await;
+        // Only now: the last messages of the supervisor may tell that it has ended the command.
         let for_loss = self.ended_for_loss;
-        let code = self.finish(guard, signals).await;
+        let code = self.finish(collected);
         Over { code, for_loss }
     }
 
@@ -272,9 +274,8 @@ impl Running {
         given
     }
 
-    /// The supervisor has died or does not do its work: the wrapper terminates and reaps everything itself.
-    async fn finish(mut self, guard: &Guard, signals: &mut Signals) -> u8 {
-        let collected = self.end_from_here(guard, signals).await;
+    /// Takes the terminal back and returns the exit code. `collected`: how the command ended, if the wrapper has reaped it.
+    fn finish(mut self, collected: Option<News>) -> u8 {
         let supervisor = self.supervisor.wait().ok();
         let ended = self.ended.or(collected);
         // A killed command could not restore the terminal's settings.
@@ -303,7 +304,8 @@ impl Running {
         }
     }
 
-    /// Kills the supervisor and the group. Returns how the command ended, if that can be known.
+    /// The supervisor has died or does not do its work: the wrapper kills it and the group, and reaps everything itself.
+    /// Returns how the command ended, if that can be known.
     ///
     /// The wrapper adopts orphans, so the processes that the supervisor leaves, dead or alive, become its children.
     /// Therefore the kernel cannot reuse the group's number until all of them are reaped here.
