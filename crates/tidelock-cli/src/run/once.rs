@@ -120,6 +120,7 @@ async fn confirmed(
         number
     };
     tokio::select! {
+        biased; // a mark that is confirmed counts, even if the time is over at the same moment
         marked = mark => Ok(marked),
         number = interrupted => {
             say(format!(
