@@ -1,5 +1,7 @@
 //! Commands that inspect locks.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Run};
@@ -284,7 +286,9 @@ fn a_name_cannot_forge_lines_or_colours() {
         &["unlock", EVIL],
         &["-vv", "unlock", EVIL, "--force"],
     ] {
-        let output = bench.output(command);
+        // `hold` refuses `/dev/null` before it asks for the lock.
+        let mut program = bench.tidelock(command);
+        let output = program.stdin(Stdio::piped()).output().unwrap();
         for text in [output.stdout, output.stderr] {
             let text = String::from_utf8(text).unwrap();
             forges_nothing(&text);
