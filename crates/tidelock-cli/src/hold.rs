@@ -101,7 +101,7 @@ async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option
             None if !is_person => {
                 first = Some(Instant::now());
                 say(format!(
-                    "{}: still held until the input ends; once more to release at once",
+                    "{}: still held until the input ends; a second signal releases it at once",
                     guard.name()
                 ));
             }
