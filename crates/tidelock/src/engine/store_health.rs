@@ -121,7 +121,7 @@ impl StoreHealth {
     }
 
     /// Whether the client has not connected yet, so no request of a lock can have been sent. A set connects as long as too few
-    /// of its members are open to grant a lock.
+    /// of its members are open to grant a lock: those may have granted their parts, but the set has granted nothing.
     pub(crate) fn is_connecting(&self) -> bool {
         let open = self.members.iter().filter(|member| !member.is_connecting());
         let is_shut = |opened: &Arc<Flag>| !opened.is_set();

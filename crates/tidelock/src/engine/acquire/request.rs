@@ -216,7 +216,7 @@ impl AcquireRequest {
             return Error::new(ErrorKind::TimedOut);
         }
         // Our attempt may still take effect; the client releases the lock then. A waiter has sent nothing itself.
-        // While the client connects, no attempt was sent.
+        // While the client connects, no attempt was sent. That of a set may have been, but to too few of its members.
         let may_run = self.in_flight.load(Ordering::SeqCst) && !store.health().is_connecting();
         let kind = if may_run {
             ErrorKind::OutcomeUnknown
