@@ -175,9 +175,11 @@ impl ReadWriteLock {
     ///
     /// It also waits for a plain read guard of the caller, without end: release that one first. With the
     /// [`Owner`](crate::Owner) of that guard it fails instead. Pass an owner again, so that it re-enters the write hold. The
-    /// acquisitions of one owner take turns, so its reads of this lock wait until its upgrade has ended. The upgrade waits for
-    /// none of those that came before it: they may wait for its reader. A guard that writes already, because its owner held the
-    /// write side when it asked for the upgradeable read, becomes another guard of the same hold.
+    /// acquisitions of one owner take turns, so its reads of this lock that come later wait until its upgrade has ended. The
+    /// upgrade itself waits only for other upgrades and downgrades of that owner: an earlier acquisition of another kind may
+    /// wait for its reader. If such a one waits in the store already, it does not re-enter the write hold, but waits until that
+    /// has ended. A guard that writes already, because its owner held the write side when it asked for the upgradeable read,
+    /// becomes another guard of the same hold.
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) if the guard is not of this lock's upgradeable read, if the owner in

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture, LockKind};
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{AcquireOptions, Client, ErrorKind, Owner};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -67,6 +67,27 @@ async fn a_reader_makes_way_for_an_upgrade_of_its_owner() {
     let writer = upgraded().await;
     assert!(tries.await.unwrap().unwrap().is_none());
     assert!(writer.is_held() && shared.is_held());
+}
+
+/// The store lets no reader in while an upgrade waits. If the reader asked, it would wait there for its own owner.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_comes_after_an_upgrade_of_its_owner_enters_with_it() {
+    let client = client().await;
+    let sides = client.read_write_lock("prices");
+    let me = AcquireOptions::new().owner(&Owner::new());
+    let shared = sides.upgradeable_read().acquire().await.unwrap();
+    let inside = sides.read().acquire().await.unwrap();
+    let upgrade = tokio::spawn(sides.upgrade_with(&shared, me.clone()));
+    sleep(SECOND).await;
+    let reads = tokio::spawn(sides.read().acquire_with(me.clone()));
+    sleep(SECOND * 2).await;
+    assert!(!upgrade.is_finished() && !reads.is_finished());
+    inside.release().await.unwrap();
+    let writer = upgrade.await.unwrap().unwrap();
+    let reads = timeout(SECOND * 10, reads).await;
+    let reads = reads.expect("it waits for its own owner");
+    let reader = reads.unwrap().unwrap();
+    assert_eq!(reader.owner_id(), writer.owner_id(), "the same hold");
 }
 
 /// The second one re-enters what the first one gets.

@@ -81,7 +81,7 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
             return Ok(Some(hold));
         }
         if !turn.is_own() {
-            continue; // the hold that it could have re-entered was lost since
+            continue; // the hold that it could have re-entered has ended since
         }
         let Some(hold) = enter_new(Arc::clone(&request)).await? else {
             return Ok(None);
