@@ -69,6 +69,25 @@ async fn a_reader_makes_way_for_an_upgrade_of_its_owner() {
     assert!(writer.is_held() && shared.is_held());
 }
 
+/// The store has answered the reader that has made way, so a wait that ends before the upgrade does blames no store.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_has_made_way_for_an_upgrade_and_leaves_blames_no_store() {
+    let client = client().await;
+    let sides = client.read_write_lock("prices");
+    let me = AcquireOptions::new().owner(&Owner::new());
+    let shared = sides.upgradeable_read().acquire().await.unwrap();
+    let inside = sides.read().acquire().await.unwrap();
+    let patient = me.clone().wait(SECOND * 10);
+    let reads = tokio::spawn(sides.read().acquire_with(patient));
+    sleep(SECOND / 2).await;
+    let upgrade = tokio::spawn(sides.upgrade_with(&shared, me.clone()));
+    let error = reads.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    inside.release().await.unwrap();
+    let writer = upgrade.await.unwrap().unwrap();
+    writer.release().await.unwrap();
+}
+
 /// The store lets no reader in while an upgrade waits. If the reader asked, it would wait there for its own owner.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_comes_after_an_upgrade_of_its_owner_enters_with_it() {

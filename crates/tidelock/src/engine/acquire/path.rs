@@ -91,7 +91,10 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
         if request.gone.load(Ordering::SeqCst) || slot.put(&hold, &*request) {
             return Ok(Some(hold));
         }
-        // The drop of the hold lets the upgrade in. We re-enter the writer then.
+        // The drop of the hold lets the upgrade in. We re-enter the writer then. A grant records no answer, because it ends
+        // the wait; this one does not. Without an answer a wait that ends meanwhile would say that the store is silent.
+        let now = request.context.core.timers.now();
+        request.waiter.answered(true, now);
     }
 }
 
