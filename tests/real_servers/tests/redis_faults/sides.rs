@@ -274,7 +274,7 @@ async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T50: a reader that gets in since it has removed a dead writer wakes the readers behind that writer. Otherwise they
+/// T50: a reader that gets in because it has removed a dead writer wakes the readers behind that writer. Otherwise they
 /// would sleep for a third of their lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_reader_that_removes_a_dead_writer_wakes_the_others() -> Result<()> {

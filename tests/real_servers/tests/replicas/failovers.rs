@@ -90,6 +90,13 @@ async fn t31_waiters_hear_of_the_release_at_the_new_primary() -> Result<()> {
         })?;
         old.admin(&["REPLICAOF", "127.0.0.1", "1"])?; // where nobody listens
         eventually("it has gone", || Ok(new.info("connected_slaves")? == "0"))?;
+        // As long as the address leads to the old server, a subscription that was ended would be there again.
+        let before = world.proxy.count("SUBSCRIBE");
+        for _ in 0..5 {
+            let refused = two.lock("busy").acquire_with(once(policy)).await;
+            ensure!(refused.is_err(), "granted by a replica");
+        }
+        ensure!(world.proxy.count("SUBSCRIBE") == before, "it reconnected");
         world.proxy.set_upstream(new.addr());
         for client in [&one, &two] {
             let busy = client.lock("busy").acquire_with(patient(policy));

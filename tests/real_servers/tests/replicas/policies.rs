@@ -374,7 +374,7 @@ async fn an_unknown_number_of_replicas_is_not_none() -> Result<()> {
     Ok(())
 }
 
-/// One that works only while somebody waits on it.
+/// A runtime that runs its tasks only while a thread blocks on it.
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }

@@ -51,8 +51,8 @@ impl ServerJob for LockJob<'_> {
             return Ok((reply, None));
         }
         let demand = (self.policy).demand(self.purpose, self.replicas, self.lease);
-        // Boxed: inline, the state of this rare path would enlarge every request.
         let background = &self.policy.background;
+        // Boxed: inline, the state of this rare path would enlarge every request.
         let eval = replicas::eval(connection, &conn, asking, &self.script, demand, background);
         let (reply, pending) = Box::pin(eval).await?;
         Ok((reply, Some(pending)))

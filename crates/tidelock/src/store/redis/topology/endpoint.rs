@@ -1,11 +1,12 @@
 //! An endpoint: opens authenticated connections to one server, which is either a fixed address or the primary that
 //! sentinels name.
 
+mod connections;
 mod refusal;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -13,16 +14,15 @@ use tokio::sync::watch;
 
 use crate::Credentials;
 use crate::engine::runtime::backoff::ExponentialBackoff;
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::credentials::given_by;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::attachments::Attachments;
+use crate::store::redis::topology::endpoint::connections::EndpointConnections;
 use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::handshake::{HandshakeLogin, ServerMode};
-use crate::store::redis::wire::pipeline::Pipeline;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::stream;
@@ -38,16 +38,14 @@ pub(crate) struct Endpoint {
     entry: EndpointLogin,
     pub(crate) timers: Timers,
     pub(crate) limit: Duration,
-    /// Counts how often the server behind this endpoint has changed. Each change ends the connections made before it.
-    moves: watch::Sender<u64>,
-    /// The server behind the address was a replica, and no connection for commands was opened since.
+    commands: EndpointConnections,
+    subscriptions: EndpointConnections,
+    /// The server behind the address was a replica, and the subscriptions may still be there.
     replaced: AtomicBool,
     /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
     connects: AtomicU64,
     /// What higher files know of the server.
     pub(crate) attachments: Attachments,
-    /// The connections opened so far that are still in use.
-    made: Mutex<Vec<Weak<Pipeline>>>,
 }
 
 /// The source of the server's address.
@@ -115,11 +113,11 @@ impl Endpoint {
             entry,
             timers,
             limit,
-            moves: watch::Sender::default(),
+            commands: EndpointConnections::default(),
+            subscriptions: EndpointConnections::default(),
             replaced: AtomicBool::new(false),
             connects: AtomicU64::new(0),
             attachments: Attachments::default(),
-            made: Mutex::default(),
         }
     }
 
@@ -142,28 +140,16 @@ impl Endpoint {
     /// The endpoint now has another server, or none. We end every connection that is open or connecting, including
     /// requests that wait for a reply: a primary that is cut off may never reply.
     pub(crate) fn leave(&self) {
-        // We count the change before we take the list. Otherwise a connection could finish its handshake between the
-        // two, and stay connected to the old server.
-        self.moves.send_modify(|moves| *moves += 1);
-        let made = std::mem::take(&mut *self.made());
-        for pipeline in made.iter().filter_map(Weak::upgrade) {
-            pipeline.cut();
+        self.commands.leave();
+        self.subscriptions.leave();
+    }
+
+    fn connections(&self, for_commands: bool) -> &EndpointConnections {
+        if for_commands {
+            &self.commands
+        } else {
+            &self.subscriptions
         }
-    }
-
-    fn made(&self) -> MutexGuard<'_, Vec<Weak<Pipeline>>> {
-        self.made.lock()
-    }
-
-    fn note(&self, conn: &LiveConnection) {
-        self.connects.fetch_add(1, Ordering::SeqCst);
-        let mut made = self.made();
-        made.retain(|pipeline| {
-            pipeline
-                .upgrade()
-                .is_some_and(|pipeline| !pipeline.is_over())
-        });
-        made.push(Arc::downgrade(&conn.pipeline));
     }
 
     /// How many connections were opened so far.
@@ -173,7 +159,7 @@ impl Endpoint {
 
     #[cfg(test)]
     pub(crate) fn times_left(&self) -> u64 {
-        *self.moves.borrow()
+        self.commands.times_left()
     }
 
     /// A server has reported that it rejects writes. The sentinels are queried at once.
@@ -193,6 +179,18 @@ impl Endpoint {
         self.doubt();
     }
 
+    /// A connection for commands was opened. If it leads to a primary, the subscriptions follow it.
+    ///
+    /// We do not end them at the refusal. As long as the address leads to the old server, they would be there again, and
+    /// each reconnect would wake waiters, whose attempts would be refused. Other connections for commands stay: the old
+    /// server refuses what they ask, and behind an address that leads to a primary or to a replica by chance they would
+    /// end each other again and again.
+    fn opened(&self, conn: &LiveConnection) {
+        if !conn.server.replication.is_replica() && self.replaced.swap(false, Ordering::SeqCst) {
+            self.subscriptions.leave();
+        }
+    }
+
     /// Stops the background command that follows the sentinels.
     pub(crate) fn close(&self) {
         if let Some(primary) = self.primary() {
@@ -209,17 +207,16 @@ impl Endpoint {
                 return self.enter_primary(&**primary, pushes, end).await;
             }
         };
-        // We end the others now and not at the refusal. Until now the address may have led to the old server, and a
-        // subscription that had reconnected at once would be there again.
-        if pushes.is_none() && self.replaced.swap(false, Ordering::SeqCst) {
-            self.leave();
-        }
-        let moves = self.moves.subscribe();
+        let for_commands = pushes.is_none();
+        let moves = self.connections(for_commands).moves();
         if let Some(result) = self
             .timers
             .until(end, self.knock(address, pushes, moves))
             .await
         {
+            if for_commands && let Ok(conn) = &result {
+                self.opened(conn);
+            }
             return result;
         }
         // A plain-text server reads the start of the TLS handshake as a command, and waits for the rest.
@@ -275,7 +272,7 @@ impl Endpoint {
         if primary.note(&address) {
             self.leave();
         }
-        let moves = self.moves.subscribe();
+        let moves = self.connections(pushes.is_none()).moves();
         let conn = self.knock(&address, pushes, moves).await?;
         let role = conn.ask(&Request::new("ROLE")).await;
         // We check this last. The sentinels may have named another primary while we connected, and the `leave` for
@@ -311,14 +308,15 @@ impl Endpoint {
     ) -> Result<LiveConnection> {
         let opening = async {
             let stream = stream::dial(address, &self.entry.tls, &self.timers).await?;
-            let commands = pushes.is_none();
+            let for_commands = pushes.is_none();
             let conn = LiveConnection::open(stream, &self.login().await?, pushes)
                 .await
                 .map_err(|closed| refusal::of(address, self.entry.db, closed))?;
             self.check_it_is_a_node(address, &conn).await?;
-            self.note(&conn);
+            self.connects.fetch_add(1, Ordering::SeqCst);
+            self.connections(for_commands).note(&conn);
             let looks = async {
-                if commands {
+                if for_commands {
                     conn.read_replication(&self.timers).await;
                 }
             };

@@ -1,7 +1,7 @@
 //! The replication status: the replicas of a server, as `INFO replication` reports them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
@@ -21,6 +21,8 @@ pub(crate) struct ReplicationStatus {
     /// Until this moment, in nanoseconds, we trust that the server has no replicas; zero: it has some, or we do not
     /// know. Every request checks this, so it is an atomic and needs no lock.
     alone_until: AtomicU64,
+    /// The server has said that it is a replica itself.
+    is_replica: AtomicBool,
 }
 
 /// The replicas that are connected to a server.
@@ -61,6 +63,11 @@ impl ReplicationStatus {
         until > BootInstant(0) && deadline < until + limit
     }
 
+    /// Whether the server is a replica itself. `false` also if it did not report its role.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.is_replica.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn set(&self, view: ReplicaView, at: BootInstant) {
         let alone = matches!(&view, ReplicaView::Replicas(replicas) if replicas.count == 0);
         let until = if alone { (at + NO_REPLICAS_TTL).0 } else { 0 };
@@ -77,7 +84,11 @@ impl ReplicationStatus {
         at: BootInstant,
     ) -> Option<ReplicaView> {
         let view = match answer {
-            Ok(reply) => reply.text().and_then(replicas).map(ReplicaView::Replicas),
+            Ok(reply) => {
+                let info = reply.text().unwrap_or_default();
+                self.is_replica.store(is_replica(info), Ordering::SeqCst);
+                replicas(info).map(ReplicaView::Replicas)
+            }
             Err(RequestError::Server(server_error)) => {
                 forbids(server_error).map(|error| ReplicaView::Forbidden(Arc::new(error)))
             }
@@ -98,6 +109,11 @@ pub(crate) fn question() -> Request {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn has_replicas(info: &str) -> bool {
     replicas(info).is_some_and(|replicas| replicas.in_sync() > 0)
+}
+
+fn is_replica(info: &str) -> bool {
+    info.lines()
+        .any(|line| matches!(line, "role:slave" | "role:replica"))
 }
 
 fn replicas(info: &str) -> Option<Replicas> {
@@ -137,5 +153,12 @@ mod tests {
         let unnamed = replicas("connected_slaves:0\r\n").unwrap();
         assert_eq!((unnamed.count, unnamed.server), (0, None));
         assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);
+    }
+
+    #[test]
+    fn a_server_says_whether_it_is_a_replica() {
+        assert!(is_replica("role:slave\r\nmaster_host:h\r\n"));
+        assert!(!is_replica("role:master\r\nconnected_slaves:0\r\n"));
+        assert!(!is_replica(""));
     }
 }
