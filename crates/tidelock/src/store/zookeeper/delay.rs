@@ -222,31 +222,32 @@ pub(crate) async fn release(
     }
 }
 
-/// Deletes this delay node, also if a waiter has marked it as seen meanwhile. That of a later hold stays; otherwise the
-/// next holder would lose its delay.
+/// Deletes the delay node of this hold, whose own node has gone. That of a later hold stays; otherwise the next holder would
+/// lose its delay.
+///
+/// It is read first: a waiter may have marked it as seen meanwhile, and the version alone does not tell it from one that was
+/// created anew.
 pub(crate) async fn remove(
     shared: &Shared,
     session: &ZooKeeperSession,
     name: &Name,
-    mark: &DelayMark,
+    generation: i64,
     deadline: BootInstant,
 ) -> Result<()> {
     let path = shared.delay_path(name);
-    let mut version = mark.version;
     loop {
-        let gone = session.client.delete(&path, Some(version));
+        let now = session.client.get_data(&path);
+        let now = shared.timers.until(deadline, now).await;
+        let now = delay_node::mark(now.ok_or_else(|| errors::late(ErrorKind::Unavailable))?)?;
+        let Some(now) = now.filter(|now| now.generation == generation) else {
+            return Ok(());
+        };
+        let gone = session.client.delete(&path, Some(now.version));
         match shared.timers.until(deadline, gone).await {
             Some(Ok(()) | Err(zk::Error::NoNode)) => return Ok(()),
             Some(Err(zk::Error::BadVersion)) => {}
             Some(Err(error)) => return Err(errors::unwritten(error)),
             None => return Err(errors::late(ErrorKind::OutcomeUnknown)),
-        }
-        let now = session.client.get_data(&path);
-        let now = shared.timers.until(deadline, now).await;
-        let now = delay_node::mark(now.ok_or_else(|| errors::late(ErrorKind::Unavailable))?)?;
-        match now.filter(|now| now.generation == mark.generation) {
-            Some(now) => version = now.version,
-            None => return Ok(()),
         }
     }
 }

@@ -34,7 +34,16 @@ pub(crate) async fn force(shared: &Shared, name: &Name, seen: Option<&Snapshot>)
     let held = HeldNodes::read(shared, &session, &parent, &queue, mark.as_ref(), deadline);
     let HeldNodes { nodes, barred } = held.await?;
     if let Some(mark) = &mark {
-        delay::remove(shared, &session, name, mark, deadline).await?;
+        // The nodes of a hold go together. Otherwise its holder could release it first, and we would delete the delay node of
+        // the next one.
+        let own = nodes.iter().find(|(node, _)| node.zxid == mark.generation);
+        let both = match own {
+            Some((node, _)) => delay::release(shared, &session, name, node, deadline).await?,
+            None => None,
+        };
+        if both != Some(true) {
+            delay::remove(shared, &session, name, mark.generation, deadline).await?;
+        }
     }
     // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
     let removed = nodes
