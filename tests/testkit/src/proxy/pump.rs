@@ -14,6 +14,9 @@ use super::rule::RuleState;
 use super::state::{Accepted, Fate, Shared};
 use super::{Mode, Way, resp};
 
+/// How many bytes are read at once.
+const PIECE: usize = 16 * 1024;
+
 /// One message in flight, or arbitrary bytes of a connection that we cannot parse.
 struct Parcel {
     bytes: Vec<u8>,
@@ -100,7 +103,8 @@ impl Reader<'_> {
         mut from: impl AsyncRead + Unpin,
         to: UnboundedSender<Parcel>,
     ) -> io::Result<()> {
-        let mut buffer = Vec::new();
+        // `read_buf` gives an empty buffer no more than 64 bytes, and a rule for bytes would miss those that are in two pieces.
+        let mut buffer = Vec::with_capacity(PIECE);
         let mut first = true;
         while from.read_buf(&mut buffer).await? > 0 {
             if first && self.way == Way::ToServer {
