@@ -11,6 +11,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 async fn sell(pool: &Pool, guard: &FencedGuard) -> Result<bool> {
     let fence = guard.sql_fence()?;
     let mut connection = pool.get_conn().await?;
+    // With REPEATABLE READ, the default, the fence would keep others from acquiring some of the other locks.
+    connection
+        .query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        .await?;
     let mut transaction = connection.start_transaction(TxOpts::default()).await?; // a drop rolls it back
     let fenced = transaction
         .exec_drop(fence.statement.as_str(), (&fence.name, fence.token))

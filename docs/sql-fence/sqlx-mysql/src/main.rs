@@ -1,7 +1,7 @@
 //! Sells a piece from a stock in MySQL or MariaDB with sqlx 0.9, under a lock in the same database.
 //! Run it with `DATABASE_URL=mysql://… cargo run`, on a database without a table `stock`.
 
-use sqlx::{AssertSqlSafe, MySqlPool};
+use sqlx::{AssertSqlSafe, Connection, MySqlPool};
 use tidelock::{Client, FencedGuard, SqlFence};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -9,7 +9,12 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Sells one piece. Returns `false` if another client has got the lock since, and then changes nothing.
 async fn sell(pool: &MySqlPool, guard: &FencedGuard) -> Result<bool> {
     let fence = guard.sql_fence()?;
-    let mut transaction = pool.begin().await?; // a drop rolls it back
+    let mut connection = pool.acquire().await?;
+    // With REPEATABLE READ, the default, the fence would keep others from acquiring some of the other locks.
+    sqlx::raw_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        .execute(&mut *connection)
+        .await?;
+    let mut transaction = connection.begin().await?; // a drop rolls it back
     let fenced = sqlx::query(AssertSqlSafe(fence.statement))
         .bind(&fence.name)
         .bind(fence.token)

@@ -49,14 +49,6 @@ const NODES: DoctorCheck = DoctorCheck {
     advice: "send all locks, and the transactions with fences, to one node, and to another one only while that is down",
 };
 
-const FENCES: DoctorCheck = DoctorCheck {
-    subject: "fences",
-    good: "an open transaction with a fence holds up the grants of its own lock only",
-    severity: Severity::Advice,
-    bad: "an earlier tidelock made this table: an open transaction with a fence holds up the grants of other locks too, unless its isolation level is READ COMMITTED",
-    advice: "run this when no transaction with a fence is open, and again if it fails: SET SESSION lock_wait_timeout = 1; ALTER TABLE tidelock_locks DROP KEY granted, ADD UNIQUE KEY granted (id, token)",
-};
-
 /// Changes nothing, and needs the rights that these locks need.
 const QUEUE: &str = "UPDATE tidelock_waiters SET alive = alive WHERE id = ''; DELETE FROM tidelock_waiters WHERE id = ''; \
     INSERT INTO tidelock_waiters SELECT * FROM tidelock_waiters WHERE id = ''; \
@@ -68,9 +60,6 @@ pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_nam
     'group_replication_group_name', 'group_replication_single_primary_mode')";
 pub(crate) const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
-/// Answers: 0 if the index of the fences is unique. NULL: this user does not see it.
-pub(crate) const FENCE_INDEX: &str = "SELECT MAX(non_unique) FROM information_schema.statistics \
-    WHERE table_schema = DATABASE() AND table_name = 'tidelock_locks' AND index_name = 'granted'";
 
 /// Judges the rows of `READ_SETTINGS` and of `ENGINES`.
 pub(crate) fn findings(
@@ -104,18 +93,6 @@ pub(crate) fn findings(
         findings.extend(engine(&text(row, 0)?, &text(row, 1)?));
     }
     Ok(findings)
-}
-
-/// Judges the rows of `FENCE_INDEX`.
-pub(crate) fn fences(index: &[TextRow]) -> Option<Finding> {
-    let non_unique = index.first()?.first()?.as_deref()?;
-    let is_unique = non_unique == b"0";
-    let found = if is_unique {
-        "the index granted is unique"
-    } else {
-        "the index granted is not unique"
-    };
-    Some(FENCES.judge(is_unique, found))
 }
 
 /// Whether this user can use the tables of the queue. `None`: the server did not tell, and other findings say why.

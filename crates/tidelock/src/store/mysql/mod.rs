@@ -397,9 +397,7 @@ impl Operate for Mysql {
         Box::pin(async {
             let settings = self.ask(doctor::READ_SETTINGS.to_owned()).await?;
             let engines = self.ask(doctor::ENGINES.to_owned()).await?;
-            let fence_index = self.ask(doctor::FENCE_INDEX.to_owned()).await?;
             let mut findings = doctor::findings(&self.pool, &settings, &engines)?;
-            findings.extend(doctor::fences(&fence_index));
             findings.extend(doctor::queue(&self.pool).await);
             Ok(findings)
         })

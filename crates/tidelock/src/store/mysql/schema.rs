@@ -23,7 +23,7 @@ pub(crate) fn tables() -> [String; 6] {
          \x20 withdrawn MEDIUMBLOB NOT NULL, -- owners whose late requests take no effect\n\
          \x20 before_that MEDIUMBLOB NOT NULL, -- those of the time before `turned`\n\
          \x20 turned BIGINT NOT NULL,\n\
-         \x20 UNIQUE KEY granted (id, token), -- changed by a grant only: what a fence keeps\n\
+         \x20 KEY granted (id, token), -- changed by a grant only: what a fence keeps\n\
          \x20 KEY expires (expires)\n\
          ) ENGINE = InnoDB"
             .to_owned(),

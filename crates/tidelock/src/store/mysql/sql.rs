@@ -226,9 +226,9 @@ pub(crate) fn renew(batch: &[&Renewal]) -> String {
 /// A statement for the user's own transaction. It fails unless the token is the newest, and it blocks newer grants
 /// until the transaction ends. It locks an index entry that grants change, but renewals and releases do not.
 ///
-/// That index is unique. Otherwise a transaction with REPEATABLE READ, the default, would lock the gaps beside the entry
-/// too, and attempts to take other locks would fail until it ends. Only a fence that fails locks a gap, and its
-/// transaction is rolled back.
+/// Under REPEATABLE READ InnoDB locks the gaps beside the entry too, on MariaDB even if the index were unique, and grants
+/// of other locks fail until the transaction ends. Only the clustered index has no gaps in such a search, but renewals
+/// lock its records. So the docs say that the transaction has to be READ COMMITTED.
 ///
 /// Without stored programs a statement can fail only in its arithmetic. The error shows the name of the column.
 pub(crate) fn fence(database: &str) -> String {
