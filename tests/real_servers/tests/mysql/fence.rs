@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
-use tidelock::{AcquireOptions, Client, ErrorKind, Severity, SqlFence};
+use tidelock::{AcquireOptions, Client, ErrorKind, SqlFence};
 
 use super::session::Session;
 use super::{LEASE, client, soon};

@@ -226,7 +226,7 @@ pub(crate) fn renew(batch: &[&Renewal]) -> String {
 /// A statement for the user's own transaction. It fails unless the token is the newest, and it blocks newer grants
 /// until the transaction ends. It locks an index entry that grants change, but renewals and releases do not.
 ///
-/// Under REPEATABLE READ InnoDB locks the gaps beside the entry too, on MariaDB even if the index were unique, and grants
+/// Under REPEATABLE READ the server locks the gaps beside the entry too, on MariaDB even if the index were unique, and grants
 /// of other locks fail until the transaction ends. Only the clustered index has no gaps in such a search, but renewals
 /// lock its records. So the docs say that the transaction has to be READ COMMITTED.
 ///
