@@ -7,6 +7,10 @@
 //! So the server is asked to cancel what it runs for such a connection, again and again: each request cancels one statement.
 //! It needs no free session for that, and a pooler passes the request on. A statement that is cancelled changes nothing, or
 //! was committed and waits for its standby only. Its caller has been told already that its outcome is unknown.
+//!
+//! A pooler that passes server connections on after each transaction may deliver such a request late, and then it cancels the
+//! statement of another client, as pgbouncer did before 1.18. So none is sent for a connection that answers within the response
+//! timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +27,7 @@ const PAUSES: ExponentialBackoff =
         .growth(1.1)
         .jitter(0.5);
 
-/// How often the server is asked, within about a minute.
+/// How often the server is asked. The pauses between are about a minute together.
 const MOST_TRIES: u32 = 50;
 
 /// Ends a connection that was given up. `limit`: after that time nobody waits for an answer on it.
@@ -34,8 +38,20 @@ pub(crate) async fn end(
     limit: Duration,
 ) {
     // A statement that was sent before may still be answered in time. Cancelled, it would be told as a failure.
-    timers.after(limit).await;
-    // The server answers this after everything that was sent before it. The driver ends the connection then.
+    let end = timers.now() + limit;
+    // The server answers this after everything that was sent before it. The driver ends the connection then. One to a standby has
+    // nothing in flight: its session must not stay until the end.
+    while timers
+        .until(end, live.client.batch_execute(""))
+        .await
+        .is_some()
+    {
+        if Arc::strong_count(&live) == 1 {
+            return;
+        }
+        // A request that has the connection may still send on it.
+        timers.after(PAUSES.pause(0)).await;
+    }
     let mut answered = std::pin::pin!(live.client.batch_execute(""));
     let mut secure = None;
     for tries in 0..MOST_TRIES {
