@@ -351,14 +351,21 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() {
     }
 }
 
-/// A short request of another client locks the row of a lock at the moment of its renewal, each time.
+/// A short request of another client locks the row of a lock at the moment of its renewal, each time. So it does with the row of
+/// a semaphore of which the client holds more permits than there is time to wait for the row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
+    const PERMITS: u32 = 80;
     let server = server();
     let a = client(&server.url()).await;
-    let guard = a.lock("till").acquire().await.unwrap();
+    let mut held = vec![a.lock("till").acquire().await.unwrap()];
+    let semaphore = a.semaphore("permits");
+    semaphore.set_permits(PERMITS).await.unwrap();
+    for _ in 0..PERMITS {
+        held.push(semaphore.acquire().await.unwrap().into());
+    }
     let mut busy = tokio::task::JoinSet::new();
-    // One of them always waits for the row, so it is never free.
+    // One of them always waits for the rows, so they are never free.
     for _ in 0..4 {
         let mut session = session(&server.url()).await;
         busy.spawn(async move {
@@ -372,9 +379,11 @@ async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
         });
     }
     tokio::time::sleep(LEASE * 2).await;
-    assert!(guard.is_held());
+    assert_held(&held);
     busy.shutdown().await;
-    guard.release().await.unwrap();
+    for guard in held {
+        guard.release().await.unwrap();
+    }
 }
 
 /// A client waits for locks whose rows somebody's transaction keeps. Its looks at their queues wait for the rows, and its
@@ -468,4 +477,27 @@ async fn connections_that_were_given_up_leave_no_session_over_tls() {
     let builder = Client::builder().tls_ca(&server.certs().unwrap().ca);
     let url = format!("{}?sslmode=verify-full", server.url());
     leaves_no_session(&server, builder, &url).await;
+}
+
+/// A server that has become a standby answers each request, and each answer ends a connection. Its session does not stay until the
+/// response timeout has passed: clients that ask again and again would fill the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_given_up_with_nothing_in_flight_end_at_once() {
+    let server = server();
+    // Longer than this test waits.
+    let builder = Client::builder().response_timeout(LEASE * 100);
+    let builder = builder.publish_process_info(false);
+    let a = builder.connect(&server.url()).await.unwrap();
+    for setting in [
+        "ALTER SYSTEM SET default_transaction_read_only = on",
+        "SELECT pg_reload_conf()",
+    ] {
+        server.query(setting).unwrap();
+    }
+    until(&server, "SHOW default_transaction_read_only", "on").await;
+    for _ in 0..16 {
+        a.lock("stock").force_release().await.unwrap_err();
+    }
+    let ours = "SELECT count(*) <= 4 FROM pg_stat_activity WHERE application_name = 'tidelock'";
+    until(&server, ours, "t").await;
 }

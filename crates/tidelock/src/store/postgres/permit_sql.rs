@@ -17,7 +17,7 @@ use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{
     QueueSql, SEPARATOR, alive, asked, numbers_in, renewing, tidy, without_patience,
 };
-use crate::store::postgres::schema::{NOW, SEMAPHORE, notify};
+use crate::store::postgres::schema::{NO_STANDBY, NOW, SEMAPHORE, notify};
 use crate::store::{Name, PermitChange, Renewal, Ticket};
 
 /// The end of a lease that does not end. Not `infinity`: the rest of that lease would be no number.
@@ -279,7 +279,10 @@ impl PermitSql {
     /// that are held.
     pub(crate) fn held_permits(&self, batch: &[(i64, &Renewal)]) -> String {
         let (asked, holds) = (asked(batch), self.holds_of_permits());
-        format!("WITH {asked}, held AS ({holds}) {}", numbers_in("held"))
+        format!(
+            "WITH {asked}, held AS ({holds} AND {NO_STANDBY}) {}",
+            numbers_in("held")
+        )
     }
 
     /// The permits in a batch.

@@ -263,7 +263,8 @@ pub(crate) fn asked(batch: &[(i64, &Renewal)]) -> String {
 }
 
 /// What a text that renews begins with, and how it locks rows. `patience`: how long it waits for a row; `None`: it passes over
-/// rows that another transaction locks. One that waits renews one lock. With several, two renewals could wait for each other.
+/// rows that another transaction locks. One that waits is for one name, and locks the row of the name first. With several names,
+/// two renewals could wait for each other.
 pub(crate) fn renewing(patience: Option<Duration>) -> (String, &'static str) {
     match patience.map(timeout) {
         Some(patience) => (

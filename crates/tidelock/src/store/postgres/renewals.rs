@@ -4,7 +4,8 @@
 //! 2. Of those that it has not renewed, a second statement, which waits for no row, tells which are held. The others are
 //!    gone.
 //! 3. The rows of those that are held are waited for, one after the other and for a short time. Most of them are locked by
-//!    a short request of another client. Otherwise a lock that many ask for could be passed over each time.
+//!    a short request of another client. Otherwise a lock that many ask for could be passed over each time. All that is held
+//!    of one name has one row.
 //!
 //! The first two have a connection of their own. The other requests of the steward may wait for a row for as long as the
 //! response timeout, and what is sent behind them on a connection waits too.
@@ -110,22 +111,22 @@ impl Postgres {
                 return Ok(answers);
             }
         };
+        let (mut held, gone): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|one| held.contains(&one.0));
+        answers.extend(gone.iter().map(|(number, _)| (*number, Renewed::Gone)));
+        // A wait for the row of a name renews all that is held of it: permits, or sides. Otherwise each of them could wait in a
+        // line of requests of other clients, and a client with many would lose some.
+        held.sort_by(|a, b| a.1.ticket.name.cmp(&b.1.ticket.name));
+        let rows: Vec<_> = held
+            .chunk_by(|a, b| a.1.ticket.name == b.1.ticket.name)
+            .collect();
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let timers = self.connection.timers();
         let end = timers.now() + patience;
-        // One row that nobody gives up leaves time for the others.
-        let most = if held.len() > 1 {
-            patience / 4
-        } else {
-            patience
-        };
-        for one in others {
-            let renewed = if held.contains(&one.0) {
-                let patience = end.since(timers.now()).min(most);
-                self.renew_patiently(table, one, patience).await
-            } else {
-                Renewed::Gone
-            };
-            answers.push((one.0, renewed));
+        for (row, left) in rows.iter().zip((1..=count).rev()) {
+            // Each row has its share, so rows that nobody gives up leave time for the others.
+            let share = end.since(timers.now()) / left;
+            answers.extend(self.renew_patiently(table, row, share).await);
         }
         Ok(answers)
     }
@@ -143,31 +144,42 @@ impl Postgres {
         &self.connection
     }
 
-    /// Renews one lock, and waits for its row for that long.
+    /// Renews what is held of one name, and waits for its row for that long.
     async fn renew_patiently(
         &self,
         table: RenewalTable,
-        one: (i64, &Renewal),
+        row: &[(i64, &Renewal)],
         patience: Duration,
-    ) -> Renewed {
+    ) -> Vec<(i64, Renewed)> {
         let is_kept = || {
             let why = "another transaction keeps the row of the lock";
-            Renewed::Failed(Error::new(ErrorKind::Unavailable).because(why))
+            all_failed(row, &Error::new(ErrorKind::Unavailable).because(why))
         };
+        // Otherwise a statement would be sent whose answer nobody waits for.
+        if patience.is_zero() {
+            return is_kept();
+        }
         let timers = self.connection.timers();
         let end = timers.now() + patience;
         // One at a time: what else is sent on this connection waits for one row at most.
         let Some(Ok(_turn)) = timers.until(end, self.waits.acquire()).await else {
             return is_kept();
         };
-        let (part, patience) = ([one], end.since(timers.now()));
-        let renewed = self.renew_rows(&self.connection, table, &part, Some(patience));
+        let patience = end.since(timers.now());
+        let renewed = self.renew_rows(&self.connection, table, row, Some(patience));
         match timers.until(end, renewed).await {
-            Some(Ok(kept)) if kept.is_empty() => Renewed::Gone,
-            Some(Ok(_)) => Renewed::Kept,
-            Some(Err(failure)) if !failure.is_row_taken() => {
-                Renewed::Failed(failure.error().retold())
-            }
+            Some(Ok(kept)) => row
+                .iter()
+                .map(|(number, _)| {
+                    let renewed = if kept.contains(number) {
+                        Renewed::Kept
+                    } else {
+                        Renewed::Gone
+                    };
+                    (*number, renewed)
+                })
+                .collect(),
+            Some(Err(failure)) if !failure.is_row_taken() => all_failed(row, &failure.error()),
             Some(Err(_)) | None => is_kept(),
         }
     }

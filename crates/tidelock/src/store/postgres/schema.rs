@@ -35,6 +35,10 @@ const LAST_TOKEN: &str = "CASE WHEN is_called THEN last_value ELSE last_value - 
 /// Whether the server's queue of messages has room, as an expression. The queue is one for all databases.
 pub(crate) const HAS_ROOM: &str = "pg_notification_queue_usage() < 0.9";
 
+/// A condition that is true, and fails on a standby. A statement that only reads would be answered there too, also after a
+/// reconnect or behind a pooler that sends it there. What a standby does not have yet would be taken for a loss.
+pub(crate) const NO_STANDBY: &str = "(SELECT txid_current()) IS NOT NULL";
+
 /// The owner in the row of a name that is a semaphore. No owner id is so.
 pub(crate) const SEMAPHORE: &str = ":semaphore";
 
@@ -100,7 +104,8 @@ impl Sql {
                 "",
             ),
             held: format!(
-                "SELECT a.number FROM {ASKED} JOIN {table} AS l ON l.name = a.name AND l.owner = a.owner WHERE l.expires > {NOW}"
+                "SELECT a.number FROM {ASKED} JOIN {table} AS l ON l.name = a.name AND l.owner = a.owner \
+                 WHERE l.expires > {NOW} AND {NO_STANDBY}"
             ),
             release: release(table, ""),
             release_unless_waited: release(

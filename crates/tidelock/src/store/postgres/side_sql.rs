@@ -8,7 +8,7 @@ use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{
     QueueSql, alive, asked, granting, left, numbers_in, renewing,
 };
-use crate::store::postgres::schema::NOW;
+use crate::store::postgres::schema::{NO_STANDBY, NOW};
 use crate::store::side_order::Follows;
 use crate::store::{OwnerId, Renewal, Ticket};
 use crate::types::UPGRADEABLE;
@@ -156,7 +156,10 @@ impl QueueSql {
     /// are held.
     pub(crate) fn held_sides(&self, batch: &[(i64, &Renewal)]) -> String {
         let (asked, holds) = (asked(batch), self.holds_of_sides());
-        format!("WITH {asked}, held AS ({holds}) {}", numbers_in("held"))
+        format!(
+            "WITH {asked}, held AS ({holds} AND {NO_STANDBY}) {}",
+            numbers_in("held")
+        )
     }
 
     /// The holds of sides in a batch.
