@@ -88,3 +88,37 @@ async fn a_full_queue_of_notifications_undoes_no_release() {
     })
     .await;
 }
+
+/// The queue has no room when a client begins to listen. Its connection stays: each new one could have to read the whole queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_listens_stays_until_the_queue_has_room() {
+    let server = server();
+    server.query(QUEUE).unwrap();
+    let (a, b) = (patient(&server).await, patient(&server).await);
+    // It does not wait, so it does not listen.
+    let guard = a.lock("plain").try_acquire().await.unwrap();
+    let guard = guard.expect("it is free");
+    fill(&server, 1);
+    let waiting = tokio::spawn(b.lock("plain").acquire());
+    let shown = |what: &str, which: &str| {
+        format!("SELECT {what} FROM pg_stat_activity WHERE query LIKE 'LISTEN%'{which}")
+    };
+    until(&server, &shown("count(*)", ""), "1").await;
+    let first = server.query(&shown("pid", "")).unwrap();
+    let asked = server.query(&shown("query_start", "")).unwrap();
+    // The same connection has asked again whether there is room.
+    let again = shown("pid", &format!(" AND query_start > '{asked}'"));
+    until(&server, &again, &first).await;
+    assert!(!waiting.is_finished());
+    fill(&server, 0);
+    soon("room in the queue", async {
+        while wakes(&b).await.severity != Severity::Good {
+            tokio::time::sleep(LEASE / 100).await;
+        }
+    })
+    .await;
+    assert_eq!(server.query(&shown("pid", "")).unwrap(), first);
+    guard.release().await.unwrap();
+    let next = soon("its turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}

@@ -136,6 +136,15 @@ impl NotifyListener {
         }
     }
 
+    /// Notes that the server's queue of messages has no room.
+    fn has_no_room(&self) {
+        let before = *self.state.borrow();
+        if before != ListenState::Deaf {
+            tracing::warn!(store = %Escaped(&self.connection), "{NO_ROOM}; waiters poll instead of being woken");
+        }
+        self.set_state(ListenState::Deaf);
+    }
+
     pub(crate) fn close(&self) {
         self.closed.set();
         self.mouth.close();
@@ -161,7 +170,11 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
     let ended = Arc::new(Notify::new());
     let pause = match hear(listener, &test, &ended).await {
         Ok((client, sender)) => {
-            listener.set_state(ListenState::Live);
+            if sender.is_some() {
+                listener.set_state(ListenState::Live);
+            } else {
+                listener.has_no_room();
+            }
             until_it_ends(listener, &client, (&test, sender), &ended).await;
             drop(client);
             listener.set_state(ListenState::Unknown);
@@ -188,11 +201,11 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
 /// queue.
 ///
 /// The callers may reach another server by now, and the former one may still answer here. So a new connection of theirs is
-/// tested, as the first one was.
+/// tested, as the first one was. No connection was tested before there was room.
 async fn until_it_ends(
     listener: &Arc<NotifyListener>,
     client: &Client,
-    (test, mut sender): (&TestNotification, Weak<LiveClient>),
+    (test, mut sender): (&TestNotification, Option<Weak<LiveClient>>),
     ended: &Arc<Notify>,
 ) {
     let timers = listener.connection.timers();
@@ -205,19 +218,18 @@ async fn until_it_ends(
             return;
         };
         if has_room {
-            if !Weak::ptr_eq(&sender, &listener.mouth.current()) {
+            let now = listener.mouth.current();
+            let is_tested = sender.as_ref().is_some_and(|it| Weak::ptr_eq(it, &now));
+            if !is_tested {
                 let Ok(tested) = test.send(listener).await else {
                     return;
                 };
-                sender = tested;
+                sender = Some(tested);
             }
             listener.set_state(ListenState::Live);
             continue;
         }
-        if listener.is_live() {
-            tracing::warn!(store = %Escaped(&listener.connection), "{NO_ROOM}; waiters poll instead of being woken");
-        }
-        listener.set_state(ListenState::Deaf);
+        listener.has_no_room();
     }
 }
 
@@ -273,12 +285,13 @@ impl TestNotification {
     }
 }
 
-/// Opens a connection that listens, and proves it with a test message from another connection. Returns both.
+/// Opens a connection that listens, and proves it with a test message from another connection. Returns both. `None`: the
+/// server's queue of messages has no room, so there was no test.
 async fn hear(
     listener: &Arc<NotifyListener>,
     test: &TestNotification,
     ended: &Arc<Notify>,
-) -> Result<(Client, Weak<LiveClient>), ListenFailure> {
+) -> Result<(Client, Option<Weak<LiveClient>>), ListenFailure> {
     let ear = {
         let (signals, end) = (listener.signals.clone(), Arc::clone(ended));
         let (hello, heard) = (test.text.clone(), Arc::clone(&test.heard));
@@ -305,14 +318,11 @@ async fn hear(
         None => return Err(failed(format!("no answer within {limit:?}"))),
     };
     if !listener.listen_with(&client).await.map_err(failed)? {
-        return Err(ListenFailure {
-            why: NO_ROOM.to_owned(),
-            pause: Some(CHECK_INTERVAL),
-        });
+        return Ok((client, None));
     }
     // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
     let sender = test.send(listener).await?;
-    Ok((client, sender))
+    Ok((client, Some(sender)))
 }
 
 #[cfg(test)]
