@@ -201,6 +201,8 @@ async fn a_subscription_that_a_busy_server_refuses_is_asked_for_again() -> Resul
     within(SOON, "another subscription", again).await?;
     shop.server.admin(&["SCRIPT", "KILL"])?;
     drop(script);
+    // The reply to `SCRIPT KILL` comes before the script ends.
+    until("it answers", || Ok(shop.server.admin(&["PING"]).is_ok())).await?;
     until("it is in the queue", || {
         let queue = "redisson_lock_queue:{till}";
         Ok(shop.server.query::<u64, _>(&["LLEN", queue])? == 1)
