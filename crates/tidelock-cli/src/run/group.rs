@@ -9,6 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, test_kill_process_group,
     waitid,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::link::News;
 
@@ -166,11 +167,18 @@ pub(crate) fn reap_others(keep: impl Fn(Pid) -> bool) -> bool {
     reaped
 }
 
-/// Reaps what other processes leave to this one, for the time in which it has no command.
+/// Reaps what other processes leave to this one, for the time in which it has no command. It sleeps until a child ends,
+/// because many processes may wait on one machine.
 pub(crate) async fn reap_orphans() -> Infallible {
+    // We listen before we look. Otherwise a child that ends in between would stay.
+    let Ok(mut ends) = signal(SignalKind::child()) else {
+        return std::future::pending().await;
+    };
     loop {
         reap_others(|_| false);
-        tokio::time::sleep(REAP).await;
+        if ends.recv().await.is_none() {
+            return std::future::pending().await;
+        }
     }
 }
 
