@@ -203,7 +203,7 @@ impl ClientBuilder {
     /// attempt has a full [response timeout](Self::response_timeout), even if `limit` is shorter.
     ///
     /// After [`connect_lazy`](Self::connect_lazy), an acquire retries for this time or for one lease, whichever is
-    /// longer, and never beyond its own wait limit. For a lock of several clients the longest of their times counts, until
+    /// longer, and never beyond its own wait limit. For a lock of several clients the longest of their limits counts, until
     /// enough of them have connected.
     ///
     /// # Examples

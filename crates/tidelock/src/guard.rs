@@ -409,9 +409,9 @@ impl Guard {
     /// [`Lost`](ErrorKind::Lost) if the lock was lost before: work done since then may have overlapped with that of
     /// another holder, whose hold is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) if the store does not
     /// answer within two response timeouts (6 s by default): the lock may already be free, and the release continues in
-    /// the background until the store answers or the lease ends. Any other error, such as [`Refused`](ErrorKind::Refused)
-    /// after a change of the password, is that of the connection of your tasks. The client sends the release once more in the
-    /// background, which has a connection of its own. If that fails too, the lock stays held until its lease ends.
+    /// the background until the store answers or the lease ends. After any other error, such as [`Refused`](ErrorKind::Refused)
+    /// after a change of the password, the client sends the release once more in the background, on another
+    /// connection. If that fails too, the lock stays held until its lease ends.
     ///
     /// # Cancel safety
     /// Once polled, the release continues in the background; dropping the future only stops waiting for the answer. If

@@ -177,7 +177,7 @@ impl ReadWriteLock {
     /// [`Owner`](crate::Owner) of that guard it fails instead. Pass an owner again, so that it re-enters the write hold. The
     /// acquisitions of one owner take turns, so its reads of this lock that come later wait until its upgrade has ended. The
     /// upgrade itself waits only for other upgrades and downgrades of that owner: an earlier acquisition of another kind may
-    /// wait for its reader. If such a one waits in the store already, it does not re-enter the write hold, but waits until that
+    /// itself wait for this reader. If one already waits in the store, it does not re-enter the write hold, but waits until that
     /// has ended. A guard that writes already, because its owner held the write side when it asked for the upgradeable read,
     /// becomes another guard of the same hold.
     ///

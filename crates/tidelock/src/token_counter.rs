@@ -21,7 +21,7 @@ impl FencedLock {
     ///
     /// *Failover*: on Redis the call does not wait for replicas. A replica that is promoted before it has received the
     /// raised counter counts from the old number. Repeat the call after a failover. Or acquire the lock once after the
-    /// call, with [`ReplicaAck::All`](crate::ReplicaAck::All): such a grant brings the counter to the replicas.
+    /// call with [`ReplicaAck::All`](crate::ReplicaAck::All): its grant brings the counter to the replicas.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported), before any traffic, if the store has no counter that can be raised: on

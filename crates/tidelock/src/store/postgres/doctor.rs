@@ -27,7 +27,7 @@ const ROOM: DoctorCheck = DoctorCheck {
     subject: WAKES.subject,
     good: WAKES.good,
     severity: Severity::Advice,
-    bad: "releases send no message, so waiters ask twenty times a second instead of being woken; a program that sends one cannot commit once it is full",
+    bad: "releases send no message, so waiters ask twenty times a second instead of being woken; once the queue is full, no transaction that sends a message can be committed",
     advice: "end the session that listens and has left a transaction open; pg_stat_activity shows it as idle in transaction",
 };
 
