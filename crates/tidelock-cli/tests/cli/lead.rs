@@ -77,17 +77,15 @@ fn a_leader_that_loses_its_lock_starts_its_command_again() {
     only.end();
 }
 
-/// A HUP asks many daemons to read their configuration again; it does not ask `lead` to leave at a later loss.
-#[test]
-fn a_leader_whose_command_was_hung_up_campaigns_again_after_a_loss() {
+/// The command handles a signal that ends others, and goes on. The signal is no request to leave at a later loss.
+fn campaigns_again_after(signal: Signal, name: &str) {
     let bench = Bench::new();
-    let mut only = lead(
-        &bench,
-        "web-1",
-        "trap 'echo again' HUP; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done",
+    let script = format!(
+        "trap 'echo again' {name}; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done"
     );
+    let mut only = lead(&bench, "web-1", &script);
     let old = term(&only.line());
-    only.signal(Signal::HUP);
+    only.signal(signal);
     assert_eq!(only.line(), "again");
     assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
     assert!(term(&only.line()) > old);
@@ -95,22 +93,16 @@ fn a_leader_whose_command_was_hung_up_campaigns_again_after_a_loss() {
     only.end();
 }
 
-/// A JVM answers a QUIT with the stacks of its threads, and goes on.
+/// A HUP asks many daemons to read their configuration again.
+#[test]
+fn a_leader_whose_command_was_hung_up_campaigns_again_after_a_loss() {
+    campaigns_again_after(Signal::HUP, "HUP");
+}
+
+/// A JVM answers a QUIT with the stacks of its threads.
 #[test]
 fn a_leader_whose_command_was_asked_for_its_threads_campaigns_again_after_a_loss() {
-    let bench = Bench::new();
-    let mut only = lead(
-        &bench,
-        "web-1",
-        "trap 'echo again' QUIT; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; while :; do sleep 600 & wait; done",
-    );
-    let old = term(&only.line());
-    only.signal(Signal::QUIT);
-    assert_eq!(only.line(), "again");
-    assert_eq!(bench.code(&["unlock", "billing", "--force"]), 0);
-    assert!(term(&only.line()) > old);
-    only.signal(Signal::TERM);
-    only.end();
+    campaigns_again_after(Signal::QUIT, "QUIT");
 }
 
 /// While the command is being terminated, a QUIT has no meaning for it any more.

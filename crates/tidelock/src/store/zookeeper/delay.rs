@@ -225,8 +225,8 @@ pub(crate) async fn release(
 /// Deletes the delay node of this hold, whose own node has gone. That of a later hold stays; otherwise the next holder would
 /// lose its delay.
 ///
-/// It is read first: a waiter may have marked it as seen meanwhile, and the version alone does not tell it from one that was
-/// created anew.
+/// We read it before we delete it. A waiter may have marked it as seen meanwhile, which changes its version, and the delay node
+/// of a later hold may have the version that was read before.
 pub(crate) async fn remove(
     shared: &Shared,
     session: &ZooKeeperSession,
