@@ -55,3 +55,13 @@ pub fn fair_release() -> &'static str {
 pub fn fair_beat() -> &'static str {
     scripts::FAIR_BEAT.source
 }
+
+/// Takes permits of a semaphore.
+pub fn acquire_permits() -> &'static str {
+    scripts::ACQUIRE_PERMITS.source
+}
+
+/// Gives permits of a semaphore back.
+pub fn release_permits() -> &'static str {
+    scripts::RELEASE_PERMITS.source
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::RedisServer;
+use tidelock::store::redis_scripts;
 use tidelock::{Client, CountingSemaphore, ErrorKind};
 use tokio::time::timeout;
 
@@ -238,5 +239,41 @@ async fn permits_end_no_earlier_than_their_lease() -> Result<()> {
         ensure!(end()? >= before + longer.as_secs_f64() * 1000.0);
         permit.release().await?;
     }
+    Ok(())
+}
+
+/// An acquisition whose lease has ended is repeated. More leases of others have ended before it than one request takes back,
+/// so its own permit is still out.
+#[test]
+fn an_acquisition_repeated_behind_a_thousand_ended_leases_loses_no_permit() -> Result<()> {
+    const OUT: &str = "{slots}:timeout";
+    const OWNER: &str = "00112233445566778899aabbccdd:1";
+    const OTHERS: i64 = 1000;
+    let server = RedisServer::start()?;
+    let mut ended = vec![b"ZADD".to_vec(), OUT.into()];
+    for number in 0..OTHERS {
+        ended.extend([b"1".to_vec(), format!("{number:016}").into_bytes()]);
+    }
+    let own = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\x00\x00";
+    ended.extend([b"2".to_vec(), own.to_vec()]);
+    server.admin(&ended)?;
+    server.admin(&["SET", "slots", "1"])?;
+    // Those that are available, and those that are out.
+    let total = || -> Result<i64> {
+        let out: i64 = server.query(&["ZCARD", OUT])?;
+        Ok(server.query::<i64, _>(&["GET", "slots"])? + out)
+    };
+    let all = total()?;
+    let (acquire, release) = (
+        redis_scripts::acquire_permits(),
+        redis_scripts::release_permits(),
+    );
+    let tombstone = "tidelock:withdrawn:{slots}:1";
+    let keys = ["EVAL", acquire, "3", "slots", OUT, tombstone];
+    let answer: Vec<i64> = server.query(&[&keys[..], &["30000", OWNER, "publish"]].concat())?;
+    ensure!(answer == [1, 0, 0] && total()? == all, "{answer:?}");
+    let keys = ["EVAL", release, "2", "slots", OUT];
+    let answer: i64 = server.query(&[&keys[..], &[OWNER, "publish"]].concat())?;
+    ensure!(answer == 1 && total()? == all, "{answer}");
     Ok(())
 }

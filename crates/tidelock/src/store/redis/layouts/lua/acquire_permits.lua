@@ -15,7 +15,7 @@ end
 local now, ids = permit_time(), permit_ids(ARGV[2])
 local ends = now + ARGV[1] + 1 -- `now` is rounded down; without the 1 a lease could end before its holder expects it
 local back = take_back_ended(KEYS[1], KEYS[2], now)
-local held = held_permits(KEYS[2], ids, now)
+local held, any = held_permits(KEYS[2], ids, now)
 if free and held == #ids then
   -- A repeated request whose reply was lost. It must neither count twice nor shorten the lease. It writes in any case,
   -- because a later `WAIT` covers only writes of its own connection.
@@ -24,8 +24,10 @@ if free and held == #ids then
   end
   return {1, 0, 0}
 end
-if held > 0 then
-  back = back + take_back(KEYS[1], KEYS[2], ids) -- another client has given back a part of them
+if any then
+  -- Another client has given back a part of them, or their lease has ended behind more than we have just taken back.
+  -- ZADD adds no id that is out already, so DECRBY would count it twice.
+  back = back + take_back(KEYS[1], KEYS[2], ids)
 end
 free = number_at(KEYS[1])
 if free and free >= #ids then

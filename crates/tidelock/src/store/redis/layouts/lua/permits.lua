@@ -23,16 +23,16 @@ local function permit_ids(owner)
   return ids
 end
 
--- How many of the permits are out and have a lease that has not ended.
+-- How many of the permits are out and have a lease that has not ended, and whether any of them is out.
 local function held_permits(out, ids, now)
-  local held = 0
+  local held, any = 0, false
   for _, id in ipairs(ids) do
     local ends = redis.call('zscore', out, id)
-    if ends and tonumber(ends) > now then
-      held = held + 1
+    if ends then
+      held, any = held + (tonumber(ends) > now and 1 or 0), true
     end
   end
-  return held
+  return held, any
 end
 
 -- Takes permits back. Only those count that are out, so that a repeated release never makes one too many. Returns how
