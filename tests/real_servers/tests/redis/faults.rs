@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
+use tidelock::once::{Once, Slot};
 use tidelock::{AcquireOptions, ErrorKind};
 
 use crate::{client, eventually, listeners};
@@ -33,6 +34,41 @@ async fn t24_a_full_server_refuses_an_acquire_and_still_takes_a_release() -> Res
     assert!(guard.is_held(), "renewal works with full memory");
     guard.release().await?;
     assert!(server.keys()?.is_empty(), "{:?}", server.keys()?);
+    Ok(())
+}
+
+/// A renewal of permits takes no memory, although the server counts its command among those that may.
+#[tokio::test]
+async fn permits_are_renewed_and_given_back_on_a_full_server() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let semaphore = client.semaphore("slots");
+    semaphore.set_permits(2).await?;
+    let permit = semaphore.acquire().await?;
+    server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+    let options = AcquireOptions::new().wait(Duration::from_millis(300));
+    let other = semaphore.permits(1).acquire_with(options).await;
+    let error = other.expect_err("the memory is full");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(permit.is_held(), "renewal works with full memory");
+    permit.release().await?;
+    assert_eq!(server.query::<i64, _>(&["GET", "slots"])?, 2);
+    Ok(())
+}
+
+/// Otherwise its mark would say that it runs, and the next call would run it again.
+#[tokio::test]
+async fn a_job_that_ends_on_a_full_server_is_not_run_again() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let job = client.once("nightly").slot(Slot::id("Monday"));
+    let fills = async { server.admin(&["CONFIG", "SET", "maxmemory", "1"]).map(drop) };
+    let ran = job.run(|_| fills).await?;
+    assert!(matches!(ran, Once::Ran(())), "{ran:?}");
+    server.admin(&["CONFIG", "SET", "maxmemory", "0"])?;
+    let again = job.run(|_| async { anyhow::Ok(()) }).await?;
+    assert!(matches!(again, Once::Done(_)), "{again:?}");
     Ok(())
 }
 

@@ -9,11 +9,15 @@ local function renew(key, out, lease, owner)
     return other[1] and 2 or other
   end
   -- Without the key somebody may set its number again, and then these permits are too many.
-  if not free or held_permits(out, ids, now) < #ids then
-    -- A server that has become a replica may not have the permits yet. It refuses this write, which has no effect on a
-    -- primary.
-    local gone = redis.pcall('zrem', out, '')
-    return type(gone) == 'table' and gone or 0
+  local held = free and held_permits(out, ids, now) == #ids
+  -- This removes nothing. A server that has become a replica may not have the permits yet, and refuses it. A server whose
+  -- memory is full allows it, and then lets the script go on; it would refuse a script that begins with ZADD.
+  local gone = redis.pcall('zrem', out, '')
+  if type(gone) == 'table' then
+    return gone
+  end
+  if not held then
+    return 0
   end
   -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection. `now` is
   -- rounded down; without the 1 the lease could end before its holder expects it.

@@ -11,8 +11,13 @@ if ARGV[2] == '' then -- the mark ends; the last one takes the keys with it
   redis.call('hdel', KEYS[1], ARGV[1])
   return 1
 end
+local left = string.format('%.0f', math.max(redis.call('pttl', KEYS[1]), tonumber(ARGV[3])))
+if seen then
+  -- A server whose memory is full allows PEXPIRE, and then lets the script go on. It would refuse one that begins with
+  -- HSET: a job that has ended could not say so, and would be run again.
+  redis.call('pexpire', KEYS[1], left)
+end
 local expired = redis.call('zrange', KEYS[2], '-inf', string.format('%.0f', now), 'byscore', 'limit', 0, 100)
-local left = math.max(redis.call('pttl', KEYS[1]), tonumber(ARGV[3]))
 for _, slot in ipairs(expired) do
   redis.call('zrem', KEYS[2], slot)
   redis.call('hdel', KEYS[1], slot)
@@ -20,6 +25,6 @@ end
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
 redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[3]), ARGV[1])
 for _, key in ipairs(KEYS) do
-  redis.call('pexpire', key, string.format('%.0f', left)) -- a job that is never called again leaves nothing
+  redis.call('pexpire', key, left) -- a job that is never called again leaves nothing
 end
 return 1
