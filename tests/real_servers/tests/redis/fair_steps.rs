@@ -267,6 +267,31 @@ async fn a_server_whose_memory_is_full_hands_over() -> Result<()> {
     Ok(())
 }
 
+/// It lets a beat go on too. Otherwise no process would count as alive any more when the lock is released.
+#[tokio::test]
+async fn waiters_keep_their_places_on_a_server_whose_memory_is_full() -> Result<()> {
+    let server = RedisServer::start()?;
+    let [a, b, c] = [
+        client(&server.url()).await?,
+        client(&server.url()).await?,
+        client(&server.url()).await?,
+    ];
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let (first, second) = (wait(&server, &b, 1).await?, wait(&server, &c, 2).await?);
+    let places = queue(&server)?;
+    server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+    tokio::time::sleep(GRANT + BEAT / 2).await;
+    guard.release().await?;
+    let holder: Vec<String> = fields(&server)?.into_keys().collect();
+    assert_eq!([holder, queue(&server)?].concat(), places);
+    server.admin(&["CONFIG", "SET", "maxmemory", "0"])?;
+    for waiting in [first, second] {
+        let guard = tokio::time::timeout(GRANT, waiting).await???;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
 /// The user who frees the lock cannot note the grant. Nobody has it then, and the waiter that was told takes it.
 #[tokio::test]
 async fn a_user_who_may_not_grant_leaves_the_waiter_its_place() -> Result<()> {
