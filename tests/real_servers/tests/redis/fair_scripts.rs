@@ -307,6 +307,26 @@ fn a_waiter_is_alive_from_its_first_request() -> Result<()> {
     Ok(())
 }
 
+/// Otherwise each process that has ever waited would be listed for as long as anybody waits.
+#[test]
+fn beats_remove_the_processes_whose_time_is_over() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut db = connect(server.url())?;
+    hold(&server)?;
+    let mut over = vec!["ZADD".to_owned(), ALIVE.to_owned()];
+    over.extend((1..=25).flat_map(|n| [n.to_string(), format!("8a2f3c1e-5b64-8d0a-9c57-{n:012}")]));
+    server.admin(&over)?;
+    show_alive(&server)?;
+    let (keys, process) = ([NAME, QUEUE, TIMES, ALIVE], &LIVE[..36]);
+    for _ in 0..3 {
+        let beat = redis_scripts::fair_beat();
+        let _: Vec<i64> = run(&mut db, beat, &keys, &["publish", process])?;
+    }
+    let listed: Vec<String> = server.query(&["ZRANGE", ALIVE, "0", "-1"])?;
+    assert_eq!(listed, [process, PROCESS]);
+    Ok(())
+}
+
 #[test]
 fn a_repeated_request_of_the_holder_does_not_shorten_its_lease() -> Result<()> {
     let server = RedisServer::start()?;

@@ -6,4 +6,12 @@ local function show_alive(alive, process, now)
   redis.call('pexpire', alive, 10 * ALIVE)
   redis.call('zadd', alive, now + ALIVE, process)
   redis.call('pexpire', alive, 10 * ALIVE)
+  -- A process whose time is over counts as dead, listed or not. We remove it, because the set does not expire while
+  -- anybody waits. The user may lack the rights for that.
+  local first = redis.pcall('zrange', alive, 0, 9, 'withscores')
+  for n = 1, #first, 2 do
+    if tonumber(first[n + 1]) <= now then
+      redis.pcall('zrem', alive, first[n])
+    end
+  end
 end
