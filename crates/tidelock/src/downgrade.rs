@@ -132,9 +132,10 @@ impl<G: LockGuard> Future for Downgrade<G> {
             if let Some(lost) = writer.status.refusal() {
                 return Poll::Ready(Err(lost.on_lock(&writer.granted().ticket.name)));
             }
+            let writer = Release::of_downgraded(writer, &hold);
             self.state = DowngradeState::Leaves {
                 reader: Some(Guard::new(hold)),
-                writer: Release::of(writer),
+                writer,
             };
         }
         match &mut self.state {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use crate::engine::lease::hold::{Hold, HoldContext};
 use crate::engine::lease::pending_release;
 use crate::engine::lease::release;
+use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::steward::StewardCommand;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(doc)]
@@ -43,6 +44,8 @@ enum ReleaseState {
     Last {
         /// `None` after the first poll. Dropped before, the hold releases itself as with a guard.
         hold: Option<Arc<Hold>>,
+        /// The reader that a writer was downgraded to.
+        reader: Option<Arc<HoldStatus>>,
         rest: Option<Settling>,
     },
 }
@@ -67,9 +70,19 @@ impl Release {
         }
     }
 
+    /// The release of a writer that was downgraded to this reader.
+    pub(crate) fn of_downgraded(writer: Arc<Hold>, reader: &Hold) -> Self {
+        let mut release = Self::of(writer);
+        if let ReleaseState::Last { reader: beside, .. } = &mut release.0 {
+            *beside = Some(Arc::clone(&reader.status));
+        }
+        release
+    }
+
     fn of_last(hold: Arc<Hold>) -> Self {
         Self(ReleaseState::Last {
             hold: Some(hold),
+            reader: None,
             rest: None,
         })
     }
@@ -79,8 +92,8 @@ impl Future for Release {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let (hold, rest) = match &mut self.0 {
-            ReleaseState::Last { hold, rest } => (hold, rest),
+        let (hold, reader, rest) = match &mut self.0 {
+            ReleaseState::Last { hold, reader, rest } => (hold, reader, rest),
             ReleaseState::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         };
         if let Some(hold) = hold.take() {
@@ -89,7 +102,7 @@ impl Future for Release {
                 return Poll::Ready(Ok(()));
             };
             let context = Arc::clone(&hold.context);
-            *rest = Some((context, Box::pin(release::settle(hold))));
+            *rest = Some((context, Box::pin(release::settle(hold, reader.take()))));
         }
         let Some((_, running)) = rest else {
             return Poll::Ready(Err(Error::new(ErrorKind::NotHeld)

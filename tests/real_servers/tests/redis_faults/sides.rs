@@ -6,7 +6,7 @@ use tidelock::{AcquireOptions, ErrorKind, Lock, LostReason};
 
 use crate::looks::until;
 use crate::setup::{Shop, shop};
-use real_servers::{SOON, listen, ms, within};
+use real_servers::{SOON, builder, listen, ms, within};
 
 /// An owner field in Redisson's format, and one of tidelock's, which has a UUID of version 8.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
@@ -100,6 +100,37 @@ async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() -> Res
         ensure!(shop.is_free("till")?);
     }
     shop.nothing_left(vec![]).await
+}
+
+/// The store does not answer the release of the write hold until the lease of the writer is over. The renewals of the reader
+/// would keep the write hold too, and with it all other readers out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_ends_the_write_hold_however_late_the_store_answers() -> Result<()> {
+    let mut shop = shop(ms(60_000)).await?;
+    let builder = builder(shop.lease).response_timeout(ms(250));
+    let builder = builder.publish_process_info(false);
+    shop.client = builder.connect(&shop.proxy.url()).await?;
+    warm_up(&shop).await?;
+    let other = shop.direct().await?;
+    let till = shop.client.read_write_lock("till");
+    let short = AcquireOptions::new().expires_after(ms(1500));
+    let writer = till.write().acquire_with(short).await?;
+    let release = When::command("EVALSHA", "till").skip(1);
+    let swallowed = shop.proxy.on_each(release, Then::Drop);
+    let reader = within(SOON, "the read hold", till.downgrade(writer)).await??;
+    // The pauses between the first ten requests alone are longer than the lease of the writer.
+    within(SOON * 2, "it goes on", swallowed.fired_times(14)).await?;
+    swallowed.remove();
+    until("only the reader is left", || {
+        let fields: Vec<String> = shop.server.query(&["HKEYS", "till"])?;
+        Ok(fields.len() == 2 && fields.contains(&reader.owner_id()))
+    })
+    .await?;
+    let joins = other.read_write_lock("till").read().try_acquire().await?;
+    joins.context("it shares the lock")?.release().await?;
+    reader.release().await?;
+    ensure!(shop.is_free("till")?);
+    shop.nothing_left(vec![other]).await
 }
 
 /// T10: the caller leaves a downgrade when the store has granted the read hold and the write hold lasts. Both go.

@@ -128,6 +128,7 @@ impl<'a> PendingTicket<'a> {
             granted: self.granted(),
             repeated: true,
             until: steward.timers.now() + limit,
+            reader: None,
             term: None,
             kept: Duration::ZERO,
             token: None,

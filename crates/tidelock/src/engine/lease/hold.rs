@@ -171,6 +171,7 @@ impl Hold {
             granted: self.granted().clone(),
             repeated: false,
             until: self.over_by(),
+            reader: None,
             term,
             kept: self.kept(),
             token: self.token,

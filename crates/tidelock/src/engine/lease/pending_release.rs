@@ -10,7 +10,7 @@ use crate::engine::instruments::{CleanupCause, CleanupEnd, Instruments, StoreReq
 use crate::engine::lease::granted::GrantedTicket;
 use crate::engine::lease::guests::Guest;
 use crate::engine::lease::leader_term::{self, LeaderTerm};
-use crate::engine::lease::status;
+use crate::engine::lease::status::{self, HoldStatus};
 use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,6 +25,10 @@ pub(crate) struct PendingRelease {
     pub(crate) repeated: bool,
     /// No retry after this instant: the lease has ended by then.
     pub(crate) until: BootInstant,
+    /// The reader that this writer was downgraded to. The lease of the writer does not end by itself on Redis, where the
+    /// renewals of the reader keep both. So the retries go on as long as the reader holds the lock; otherwise the writer
+    /// would keep all other readers out until then.
+    pub(crate) reader: Option<Arc<HoldStatus>>,
     /// The leader term. It ends after the first reply or error, which calls the next waiter of this process.
     pub(crate) term: Option<Arc<LeaderTerm>>,
     /// How long the lock was held, as far as we know. It bounds the fairness delay.
@@ -137,7 +141,7 @@ impl PendingRelease {
             // next leader must not wait for our retries.
             leader_term::end(self.term.take());
             match result {
-                Err(error) if error.is_retryable() && timers.now() < self.until => {
+                Err(error) if error.is_retryable() && self.goes_on(timers.now()) => {
                     tracing::debug!(lock = %self.granted.ticket.name, %error, "the store did not answer the release; retrying");
                     timers.after(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(500));
@@ -150,6 +154,17 @@ impl PendingRelease {
                 }
             }
         }
+    }
+
+    /// Whether to send the request again.
+    fn goes_on(&mut self, now: BootInstant) -> bool {
+        if now < self.until {
+            return true;
+        }
+        // On a store where the lease has ended by itself, the reply "not held" is no loss.
+        self.repeated = true;
+        let reader = self.reader.as_ref();
+        reader.is_some_and(|reader| now < reader.valid_until())
     }
 
     /// Logs a release that no steward can execute any more, and calls the next waiter of this process.

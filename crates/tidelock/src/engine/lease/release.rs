@@ -9,17 +9,19 @@ use crate::engine::instruments::{CleanupCause, HoldOutcome};
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::leader_term;
 use crate::engine::lease::pending_release::{PendingRelease, log_if_lost, send_once};
+use crate::engine::lease::status::HoldStatus;
 use crate::engine::lease::steward::StewardCommand;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The release that a caller waits for: one request on the caller's own connection. If that brings no answer, the
-/// steward retries, and the caller waits for it for one response timeout.
+/// steward retries, and the caller waits for it for one response timeout. `reader`: the hold that a writer was downgraded
+/// to.
 ///
 /// # Errors
 /// `Lost` if the hold was lost before; `OutcomeUnknown` if the store has not confirmed the release in time. The steward
 /// then goes on until the lease has ended. Any other error is that of the caller's connection; the steward sends the release
 /// again on its own.
-pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
+pub(crate) async fn settle(mut hold: Arc<Hold>, reader: Option<Arc<HoldStatus>>) -> Result<()> {
     let term = Arc::get_mut(&mut hold).and_then(|hold| hold.term.take());
     let steward = hold.context.steward();
     // Registered before `disarm` removes the hold from the lease table. Otherwise a `close` that runs between the two
@@ -42,7 +44,10 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         if hold.was_released_by_close() {
             leader_term::end(term);
         } else {
-            steward.send(StewardCommand::Release(hold.pending_release(term)));
+            steward.send(StewardCommand::Release(PendingRelease {
+                reader,
+                ..hold.pending_release(term)
+            }));
         }
         return Err(lost.on_lock(&hold.granted().ticket.name));
     }
@@ -63,12 +68,13 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     // retries, because the next leader must not wait for them.
     leader_term::end(term);
     match result {
-        Err(error) if error.is_retryable() => repeat(&hold, repeated, error).await,
+        Err(error) if error.is_retryable() => repeat(&hold, reader, repeated, error).await,
         Err(error) if error.kind() != ErrorKind::Lost => {
             // The connection of the steward may still work, after a change of the password or the end of the caller's
             // runtime. Otherwise the lock would stay held until its lease ends.
             steward.send(StewardCommand::Release(PendingRelease {
                 repeated,
+                reader,
                 is_logged: true,
                 cleanup: Some(CleanupCause::Unconfirmed),
                 ..hold.pending_release(None)
@@ -80,11 +86,17 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
 }
 
 /// Hands a release without an answer to the steward, which repeats it, and waits for it once more.
-async fn repeat(hold: &Hold, repeated: bool, error: Error) -> Result<()> {
+async fn repeat(
+    hold: &Hold,
+    reader: Option<Arc<HoldStatus>>,
+    repeated: bool,
+    error: Error,
+) -> Result<()> {
     let steward = hold.context.steward();
     let (answer, answered) = oneshot::channel();
     steward.send(StewardCommand::Release(PendingRelease {
         repeated,
+        reader,
         answer: Some(answer),
         cleanup: Some(CleanupCause::Unconfirmed),
         ..hold.pending_release(None)

@@ -108,6 +108,7 @@ impl StewardHandle {
             store: entry.store,
             repeated: false,
             until: self.timers.now() + self.response_timeout,
+            reader: None,
             answer: None,
             token: None,
             is_logged: true,
