@@ -167,6 +167,24 @@ async fn t50_a_downgraded_reader_keeps_the_lock_for_its_own_lease() -> Result<()
     shop.nothing_left(vec![]).await
 }
 
+/// The watchdog of a Java reader gives the lock its own lease, whatever the holds of others last. If its process then died,
+/// the lock would end before the extension of the reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_gives_the_lock_the_extended_lease_of_its_reader_again() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let reader = shop.client.read_write_lock("till").read().acquire().await?;
+    reader.extend(ms(60_000)).await?;
+    shop.server.admin(&["PEXPIRE", "till", "3000"])?;
+    until("a renewal gives it back", || {
+        let left = shop.time_left("till")?.context("it is held")?;
+        Ok(left > ms(30_000))
+    })
+    .await?;
+    reader.release().await?;
+    ensure!(shop.is_free("till")?);
+    shop.nothing_left(vec![]).await
+}
+
 /// T20: the lock is taken away while the reply to the read hold is on its way. The caller is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {

@@ -10,8 +10,10 @@ for i = 1, #KEYS / 2 do
   local field = reads and owner or owner .. ':write'
   local answer = redis.pcall('hexists', key, field)
   if answer == 1 and reads then
-    -- The hold ends with its own key, also while other readers keep the lock.
-    answer = redis.pcall('pexpire', hold, math.max(redis.call('pttl', hold), lease))
+    -- The hold ends with its own key, also while other readers keep the lock. An extension may have made it longer. We
+    -- give the lock that time again, because the watchdog of a Java reader gives it the lease of Java.
+    lease = math.max(redis.call('pttl', hold), lease)
+    answer = redis.pcall('pexpire', hold, lease)
   end
   if answer == 1 then
     -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection.
