@@ -164,14 +164,19 @@ impl Hold {
         self.status.is_taken_by_close()
     }
 
-    /// The release of this hold by the steward. The leader term ends after its first request.
-    pub(crate) fn pending_release(&self, term: Option<Arc<LeaderTerm>>) -> PendingRelease {
+    /// The release of this hold by the steward. The leader term ends after its first request. `reader`: the hold that this
+    /// writer was downgraded to.
+    pub(crate) fn pending_release(
+        &self,
+        term: Option<Arc<LeaderTerm>>,
+        reader: Option<Arc<HoldStatus>>,
+    ) -> PendingRelease {
         PendingRelease {
             store: Arc::clone(self.context.store()),
             granted: self.granted().clone(),
             repeated: false,
             until: self.over_by(),
-            reader: None,
+            reader,
             term,
             kept: self.kept(),
             token: self.token,
@@ -214,7 +219,7 @@ impl Drop for Hold {
         let _in_flight = steward.in_flight();
         let _guest = self.guest.upgrade();
         if self.disarm(HoldOutcome::Dropped) && !self.was_released_by_close() {
-            steward.send(StewardCommand::Release(self.pending_release(term)));
+            steward.send(StewardCommand::Release(self.pending_release(term, None)));
         } else {
             leader_term::end(term);
         }

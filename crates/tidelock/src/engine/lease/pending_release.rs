@@ -1,5 +1,5 @@
 //! The release of a ticket in the background: retried until the store confirms it or the lease has ended, with a pause
-//! that doubles from 10 ms to 500 ms.
+//! that doubles from 10 ms to 500 ms. That of a downgraded writer goes on until the lease of its reader has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct PendingRelease {
     pub(crate) granted: GrantedTicket,
     /// No caller has this hold, or an earlier release may have freed it. Then the reply "not held" is a success.
     pub(crate) repeated: bool,
-    /// No retry after this instant: the lease has ended by then.
+    /// No retry after this instant, unless there is a reader: the lease has ended by then.
     pub(crate) until: BootInstant,
     /// The reader that this writer was downgraded to. The lease of the writer does not end by itself on Redis, where the
     /// renewals of the reader keep both. So the retries go on as long as the reader holds the lock; otherwise the writer

@@ -19,8 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// `Lost` if the hold was lost before; `OutcomeUnknown` if the store has not confirmed the release in time. The steward
-/// then goes on until the lease has ended. Any other error is that of the caller's connection; the steward sends the release
-/// again on its own.
+/// then goes on until the lease has ended, or that of the reader. Any other error is that of the caller's connection; the
+/// steward sends the release again on its own.
 pub(crate) async fn settle(mut hold: Arc<Hold>, reader: Option<Arc<HoldStatus>>) -> Result<()> {
     let term = Arc::get_mut(&mut hold).and_then(|hold| hold.term.take());
     let steward = hold.context.steward();
@@ -44,10 +44,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>, reader: Option<Arc<HoldStatus>>)
         if hold.was_released_by_close() {
             leader_term::end(term);
         } else {
-            steward.send(StewardCommand::Release(PendingRelease {
-                reader,
-                ..hold.pending_release(term)
-            }));
+            steward.send(StewardCommand::Release(hold.pending_release(term, reader)));
         }
         return Err(lost.on_lock(&hold.granted().ticket.name));
     }
@@ -74,10 +71,9 @@ pub(crate) async fn settle(mut hold: Arc<Hold>, reader: Option<Arc<HoldStatus>>)
             // runtime. Otherwise the lock would stay held until its lease ends.
             steward.send(StewardCommand::Release(PendingRelease {
                 repeated,
-                reader,
                 is_logged: true,
                 cleanup: Some(CleanupCause::Unconfirmed),
-                ..hold.pending_release(None)
+                ..hold.pending_release(None, reader)
             }));
             Err(error)
         }
@@ -96,10 +92,9 @@ async fn repeat(
     let (answer, answered) = oneshot::channel();
     steward.send(StewardCommand::Release(PendingRelease {
         repeated,
-        reader,
         answer: Some(answer),
         cleanup: Some(CleanupCause::Unconfirmed),
-        ..hold.pending_release(None)
+        ..hold.pending_release(None, reader)
     }));
     match steward.timers.limit(steward.response_timeout, answered).await {
         Some(Ok(result)) => result,
@@ -121,7 +116,7 @@ pub(crate) fn in_background_if_held(mut hold: Arc<Hold>) {
     if hold.disarm(HoldOutcome::Released) && !hold.was_released_by_close() {
         steward.send(StewardCommand::Release(PendingRelease {
             repeated: true,
-            ..hold.pending_release(term)
+            ..hold.pending_release(term, None)
         }));
     } else {
         leader_term::end(term);
