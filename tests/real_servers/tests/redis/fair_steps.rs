@@ -292,6 +292,23 @@ async fn waiters_keep_their_places_on_a_server_whose_memory_is_full() -> Result<
     Ok(())
 }
 
+/// It would refuse a confirmation that begins with its token. The grant would end, and the waiter would have no place.
+#[tokio::test]
+async fn a_server_whose_memory_is_full_counts_a_fenced_grant() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.fair_lock(NAME).fenced().acquire().await?;
+    let waiting = tokio::spawn(b.fair_lock(NAME).fenced().acquire());
+    let queued = || Ok(queue(&server)?.len() == 1);
+    eventually("it has a place", LEASE, queued).await?;
+    server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+    guard.release().await?;
+    let guard = tokio::time::timeout(GRANT, waiting).await???;
+    assert_eq!(guard.token().get(), 2);
+    guard.release().await?;
+    Ok(())
+}
+
 /// The user who frees the lock cannot note the grant. Nobody has it then, and the waiter that was told takes it.
 #[tokio::test]
 async fn a_user_who_may_not_grant_leaves_the_waiter_its_place() -> Result<()> {

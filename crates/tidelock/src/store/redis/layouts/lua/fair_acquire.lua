@@ -60,6 +60,11 @@ if not takes and not confirms then
   end
   return {1, KEYS[7] and (redis.call('get', KEYS[7]) or redis.call('incr', KEYS[7])) or 0, 0}
 end
+-- Before the token: a server whose memory is full allows ZREM, and then lets the script go on. It would refuse one that
+-- begins with INCR: the grant would end unconfirmed, and the waiter would have no place any more.
+if confirms and redis.call('zrem', KEYS[4], ARGV[2]) == 1 then
+  redis.call('lrem', KEYS[3], 0, ARGV[2])
+end
 local token, refusal = 0, nil
 if KEYS[7] then
   token, refusal = take_tokens(KEYS[7], '1')
@@ -71,9 +76,6 @@ if takes then
   redis.call('hset', KEYS[1], ARGV[2], 1)
 else
   redis.call('del', KEYS[6])
-  if redis.call('zrem', KEYS[4], ARGV[2]) == 1 then
-    redis.call('lrem', KEYS[3], 0, ARGV[2])
-  end
 end
 local limited = redis.pcall('pexpire', KEYS[1], ARGV[1])
 if type(limited) == 'table' then
