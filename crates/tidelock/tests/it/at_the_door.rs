@@ -113,10 +113,12 @@ mod cluster {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::{TcpListener, TcpStream};
 
-    /// A node of a cluster that has all slots.
+    /// A node of a cluster.
     #[derive(Debug, Clone)]
     struct Node {
         port: u16,
+        /// The node that has the first half of the slots. `None`: this one has all.
+        first_half: Option<u16>,
         /// Its first answer about sharded channels. Empty: it closes the connection.
         first: &'static str,
         /// How often it was asked about them.
@@ -124,10 +126,11 @@ mod cluster {
     }
 
     impl Node {
-        async fn start(first: &'static str) -> Self {
+        async fn start(first: &'static str, first_half: Option<u16>) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let node = Self {
                 port: listener.local_addr().unwrap().port(),
+                first_half,
                 first,
                 asked: Arc::default(),
             };
@@ -141,15 +144,27 @@ mod cluster {
             node
         }
 
+        fn slots(&self) -> String {
+            let range = |first: u16, last: u16, port: u16| {
+                format!(
+                    "*3\r\n:{first}\r\n:{last}\r\n*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"
+                )
+            };
+            match self.first_half {
+                None => format!("*1\r\n{}", range(0, 16383, self.port)),
+                Some(other) => {
+                    let (first, second) = (range(0, 8191, other), range(8192, 16383, self.port));
+                    format!("*2\r\n{first}{second}")
+                }
+            }
+        }
+
         async fn serve(self, mut peer: BufReader<TcpStream>) -> io::Result<()> {
             loop {
                 let request = request(&mut peer).await?;
                 let words: Vec<&str> = request.iter().map(String::as_str).collect();
                 let answer = match words.as_slice() {
-                    ["CLUSTER", "SLOTS"] => format!(
-                        "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:{}\r\n$2\r\nid\r\n",
-                        self.port
-                    ),
+                    ["CLUSTER", "SLOTS"] => self.slots(),
                     ["PUBSUB", ..] => match self.asked.fetch_add(1, Ordering::SeqCst) {
                         0 if self.first.is_empty() => return Ok(()),
                         0 => self.first.to_owned(),
@@ -186,12 +201,28 @@ mod cluster {
             ("-LOADING Redis is loading the dataset in memory\r\n", 2),
             (old, 1),
         ] {
-            let node = Node::start(first).await;
+            let node = Node::start(first, None).await;
             let settings = super::builder().publish_process_info(false);
             let settings = settings.connect_within(Duration::from_secs(60));
             let url = format!("redis+cluster://127.0.0.1:{}", node.port);
             let client = settings.connect(&url).await.unwrap();
             assert_eq!(node.asked.load(Ordering::SeqCst), asked, "{first}");
+            drop(client);
+        }
+    }
+
+    /// The node with slot 0 is frozen: it accepts connections and does not answer. The locks of the other nodes can be
+    /// acquired, so a client that starts now must connect.
+    #[tokio::test]
+    async fn a_node_that_does_not_answer_keeps_out_no_client() {
+        let frozen = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let first_half = frozen.local_addr().unwrap().port();
+        for answer in ["*0\r\n", "-ERR Unknown subcommand 'SHARDNUMSUB'\r\n"] {
+            let node = Node::start(answer, Some(first_half)).await;
+            let settings = super::builder().publish_process_info(false);
+            let url = format!("redis+cluster://127.0.0.1:{}", node.port);
+            let client = settings.connect(&url).await.unwrap();
+            assert_eq!(node.asked.load(Ordering::SeqCst), 1, "{answer}");
             drop(client);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use futures_util::future::{join_all, try_join_all};
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::{AcquireOptions, ErrorKind, LostReason};
@@ -134,6 +134,34 @@ async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
             released?;
         }
     }
+    Ok(())
+}
+
+/// T37. The shard that has slot 0 is frozen, and there is no replica to take over. A process that starts now connects, and
+/// acquires the locks of the other shards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t37_a_process_that_starts_needs_no_frozen_shard() -> Result<()> {
+    let cluster = Cluster::builder()
+        .replicas(0)
+        .server(RedisServer::builder().args(["--cluster-require-full-coverage", "no"]))
+        .start()?;
+    let (mut first, mut elsewhere) = (None, None);
+    for node in cluster.primaries()? {
+        let ranges = slots(node)?;
+        if has(&ranges, 0) {
+            first = Some(node);
+        } else {
+            let mut names = (0..).map(|number| format!("stock {number}"));
+            elsewhere = names.find(|name| has(&ranges, slot(name)));
+        }
+    }
+    let (first, elsewhere) = first.zip(elsewhere).context("three shards")?;
+    first.freeze()?;
+    let client = builder(Duration::from_secs(20))
+        .connect(&cluster.url())
+        .await?;
+    client.lock(&elsewhere).acquire().await?.release().await?;
+    first.thaw()?;
     Ok(())
 }
 

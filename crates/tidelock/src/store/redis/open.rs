@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
+
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::redis::topology::{PubSubMode, Topology};
@@ -21,14 +23,17 @@ use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
 use crate::store::redis::topology::job::ServerJob;
-use crate::store::redis::topology::router::{ConnectionFace, Router};
+use crate::store::redis::topology::router::{ConnectionFace, RETRY_LIMIT, RETRY_PAUSES, Router};
 use crate::store::redis::topology::sentinel;
 use crate::store::redis::topology::sentinel::Sentinel;
 use crate::store::redis::wire::errors::{server_error, unsent};
 use crate::store::redis::wire::reply::RequestError;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Redis, Shared};
-use crate::store::{BootInstant, Env, Store, answers_kept, tls};
+use crate::store::{BootInstant, Env, Store, Timers, answers_kept, tls};
+
+/// How long we wait for the other nodes after the first one that has no sharded channels.
+const OTHER_NODES: Duration = Duration::from_millis(100);
 
 /// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
@@ -161,10 +166,59 @@ async fn ways(sharded: PubSubMode, cluster: &Arc<Cluster>) -> Result<PublishMode
     })
 }
 
+/// Asks all nodes at once whether they have sharded channels, and again for a short while if none of them answers. The
+/// question concerns no slot: a node that is down must not keep out a client, which can use the locks of all others.
 async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     let router = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
-    let deadline = router.deadline();
-    router.run(&ShardJob { deadline }).await
+    let (timers, deadline) = (&cluster.timers, router.deadline());
+    let job = ShardJob { deadline };
+    let give_up = timers.now() + RETRY_LIMIT.min(cluster.limit / 3);
+    let mut retries = 0;
+    loop {
+        let nodes = cluster.primaries();
+        let each = nodes.iter().map(|node| router.run_on(node, &job));
+        let asked: FuturesUnordered<_> = each.collect();
+        match any_knows(timers, asked).await {
+            Err(error) if error.is_retryable() && timers.now() < give_up => {
+                timers.after(RETRY_PAUSES.pause(retries)).await;
+                retries += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether one of the nodes has sharded channels. An error means that no node has answered.
+///
+/// While a cluster is upgraded, its nodes differ. Then the new ones are right: a client that uses plain messages does so
+/// as long as it lives, and would not wake those that hear only sharded ones. At a node without them its scripts publish
+/// plain messages, and its waiters poll.
+async fn any_knows(
+    timers: &Timers,
+    mut answers: impl Stream<Item = Result<bool>> + Unpin,
+) -> Result<bool> {
+    // Each node answers, or fails, at its own deadline.
+    let mut end = BootInstant::FAR;
+    let (mut refused, mut failure) = (false, None::<Error>);
+    while let Some(Some(answer)) = timers.until(end, answers.next()).await {
+        match answer {
+            Ok(true) => return Ok(true),
+            Ok(false) => {
+                refused = true;
+                end = end.min(timers.now() + OTHER_NODES);
+            }
+            // We keep an error that no retry helps, such as a wrong password.
+            Err(error) if failure.as_ref().is_none_or(Error::is_retryable) => {
+                failure = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+    match failure {
+        _ if refused => Ok(false),
+        Some(error) => Err(error),
+        None => Err(unsent("no node of the cluster has slots")),
+    }
 }
 
 /// Asks a node whether it has sharded channels.
@@ -175,6 +229,7 @@ struct ShardJob {
 impl ServerJob for ShardJob {
     type Output = bool;
 
+    /// No key: [`knows_shards`] chooses the node.
     fn key(&self) -> &'static str {
         ""
     }
@@ -190,7 +245,7 @@ impl ServerJob for ShardJob {
         let conn = connection.get(self.deadline).await?;
         match connection.settle(&conn, &request, self.deadline).await {
             Ok(_) => Ok(true),
-            // The request changes nothing, so the router may send it again.
+            // The request changes nothing, so we may send it again.
             Err(RequestError::Broken(why)) => Err(unsent(format_args!("{connection:?}: {why}"))),
             Err(RequestError::Server(refusal)) => {
                 let error = refusal.error();
@@ -261,5 +316,44 @@ fn faces(
     Store {
         plain: Some(Box::new(store(Layout::Plain))),
         ..store(layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream::{iter, pending};
+
+    use super::*;
+    use crate::store::{Background, Clock};
+
+    fn mute() -> Result<bool> {
+        Err(unsent("no answer"))
+    }
+
+    fn stranger() -> Result<bool> {
+        Err(Error::new(ErrorKind::Refused))
+    }
+
+    #[tokio::test]
+    async fn one_node_with_sharded_channels_outweighs_those_without() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        for (answers, expected) in [
+            (vec![Ok(false), Ok(true)], Ok(true)),
+            (vec![mute(), stranger(), Ok(true)], Ok(true)),
+            (vec![mute(), Ok(false), stranger()], Ok(false)),
+            (vec![mute(), mute()], Err(ErrorKind::Unavailable)),
+            (vec![stranger(), mute()], Err(ErrorKind::Refused)),
+            (vec![], Err(ErrorKind::Unavailable)),
+        ] {
+            let answer = any_knows(&timers, iter(answers)).await;
+            assert_eq!(answer.map_err(|error| error.kind()), expected);
+        }
+        // A node that does not answer delays the answer of the others, but does not replace it.
+        for known in [true, false] {
+            let answers = iter([Ok(known)]).chain(pending());
+            assert_eq!(any_knows(&timers, answers).await.unwrap(), known);
+        }
     }
 }

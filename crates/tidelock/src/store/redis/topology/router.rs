@@ -29,10 +29,10 @@ const HOPS: u32 = 4;
 
 /// How long the router retries a request that certainly did not run. A waiter has its own deadline for longer
 /// retries.
-const RETRY_LIMIT: Duration = Duration::from_millis(500);
+pub(crate) const RETRY_LIMIT: Duration = Duration::from_millis(500);
 
 /// The pauses between such retries.
-const RETRY_PAUSES: ExponentialBackoff =
+pub(crate) const RETRY_PAUSES: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(10), Duration::from_millis(100));
 
 /// The router of one store handle.
