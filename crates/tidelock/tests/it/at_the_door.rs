@@ -104,7 +104,7 @@ async fn t76_the_errors_of_connecting_to_redis() {
 }
 
 #[cfg(feature = "redis")]
-mod cluster {
+pub(crate) mod cluster {
     use std::io;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +178,7 @@ mod cluster {
     }
 
     /// The words of the next request: their number, and each behind its length.
-    async fn request(peer: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
+    pub(crate) async fn request(peer: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
         let mut lines = peer.lines();
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let count = lines.next_line().await?.ok_or_else(end)?;

@@ -29,6 +29,8 @@ mod pollers;
 mod properties;
 mod redlock;
 mod refused_releases;
+#[cfg(feature = "redis")]
+mod sentinels;
 #[cfg(feature = "serde")]
 mod serde;
 mod sets;

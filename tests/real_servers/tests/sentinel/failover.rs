@@ -179,6 +179,24 @@ async fn t33_sentinels_that_were_not_named_are_asked() -> Result<()> {
     arrives(&client, new, boot_time() + BACK).await
 }
 
+/// T33, with a URL that names two sentinels, the first of which is frozen. The client learns of the third one from the
+/// second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_a_frozen_sentinel_hides_no_other() -> Result<()> {
+    let sentinels = Sentinels::start()?;
+    let [frozen, named, other] = sentinels.sentinels() else {
+        anyhow::bail!("three sentinels");
+    };
+    frozen.freeze()?;
+    let hosts = format!("{},{}", frozen.addr(), named.addr());
+    let url = format!("redis+sentinel://{hosts}/{}", sentinels.service());
+    let client = builder(LEASE).connect(&url).await?;
+    eventually(SOON, "it is asked too", || Ok(callers(other)? > 0))?;
+    client.close(Duration::ZERO).await;
+    frozen.thaw()?;
+    Ok(())
+}
+
 /// T33, without any message: the sentinels name another server, but the old one has not been told, still responds and
 /// still accepts writes. A waiter there is woken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
@@ -113,14 +114,11 @@ impl Sentinel {
 
     /// Queries the sentinels for the others of the service: those of the URL may all be gone one day.
     async fn learn(&self) {
-        let end = self.timers.now() + OTHERS;
         let request = Request::new("SENTINEL")
             .arg("SENTINELS")
             .arg(&self.who.service);
-        for asked in self.known.all() {
-            let said = asked.connection.ask(&request, end).await.ok();
-            let others = said.as_ref().and_then(Reply::list).unwrap_or_default();
-            for other in others.iter().map(fields) {
+        for (asked, said) in self.ask_each(self.known.all(), &request).await {
+            for other in said.list().unwrap_or_default().iter().map(fields) {
                 let host = other.get("ip").map(|&host| host.to_owned());
                 let port = other.get("port").and_then(|port| port.parse().ok());
                 if let Some((host, port)) = host.zip(port) {
@@ -129,6 +127,23 @@ impl Sentinel {
                 }
             }
         }
+    }
+
+    /// Sends a request to sentinels, and returns the replies that come soon.
+    ///
+    /// We ask all at once. One after the other, a silent one would use up the time, and the connections to those behind
+    /// it would be dropped although they work.
+    async fn ask_each(
+        &self,
+        sentinels: Vec<Arc<KnownSentinel>>,
+        request: &Request,
+    ) -> Vec<(Arc<KnownSentinel>, Reply)> {
+        let end = self.timers.now() + OTHERS;
+        let each = sentinels.into_iter().map(|sentinel| async move {
+            let reply = sentinel.connection.ask(request, end).await.ok()?;
+            Some((sentinel, reply))
+        });
+        join_all(each).await.into_iter().flatten().collect()
     }
 
     /// Queries one sentinel. `None`: it does not know the service.
@@ -167,15 +182,11 @@ impl Sentinel {
 
     /// The error for an unknown service. It lists the known services, if the user may see them.
     async fn unknown_service(&self, unaware: usize) -> Error {
-        let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
         let masters = Request::new("SENTINEL").arg("MASTERS");
-        for sentinel in self.known.all() {
-            let masters = sentinel.connection.ask(&masters, end).await.ok();
-            let each = masters.as_ref().and_then(Reply::list).unwrap_or_default();
-            let names = each
-                .iter()
-                .filter_map(|one| fields(one).get("name").copied());
+        for (_, masters) in self.ask_each(self.known.all(), &masters).await {
+            let each = masters.list().unwrap_or_default().iter();
+            let names = each.filter_map(|one| fields(one).get("name").copied());
             known.extend(names.map(str::to_owned));
         }
         known.sort();
