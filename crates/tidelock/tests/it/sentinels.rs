@@ -1,4 +1,4 @@
-//! Sentinels of Redis that fall silent. Sockets that speak their protocol play them.
+//! Sentinels of Redis that fall silent or are set up again. Sockets that speak their protocol play them.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tidelock::{Client, ClientBuilder};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::at_the_door::cluster::request;
@@ -49,12 +49,12 @@ async fn bound() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// A list of texts.
+fn text(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
 fn texts(texts: &[&str]) -> String {
-    let each = texts.iter();
-    let each: Vec<String> = each
-        .map(|text| format!("${}\r\n{text}\r\n", text.len()))
-        .collect();
+    let each: Vec<String> = texts.iter().copied().map(text).collect();
     format!("*{}\r\n{}", each.len(), each.concat())
 }
 
@@ -77,7 +77,8 @@ async fn serve_once(listener: TcpListener) -> io::Result<()> {
 }
 
 impl Sentinel {
-    async fn start(view: &Arc<Mutex<View>>) -> Self {
+    /// Starts one, and the task with which it ends.
+    async fn start(view: &Arc<Mutex<View>>) -> (Self, JoinHandle<()>) {
         let (listener, port) = bound().await;
         let sentinel = Self {
             port,
@@ -85,13 +86,13 @@ impl Sentinel {
             asked: Arc::default(),
         };
         let served = sentinel.clone();
-        // Ends with the runtime of the test.
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
+            let mut peers = JoinSet::new();
             while let Ok((peer, _)) = listener.accept().await {
-                tokio::spawn(served.clone().serve(BufReader::new(peer)));
+                peers.spawn(served.clone().serve(BufReader::new(peer)));
             }
         });
-        sentinel
+        (sentinel, task)
     }
 
     async fn serve(self, mut peer: BufReader<TcpStream>) -> io::Result<()> {
@@ -115,8 +116,12 @@ impl Sentinel {
                 texts(&["127.0.0.1", &primary])
             }
             ["SENTINEL", "MASTER", _] => {
-                texts(&["ip", "127.0.0.1", "port", &primary, "config-epoch", &epoch])
+                let others = view.sentinels.len().saturating_sub(1).to_string();
+                let address = ["ip", "127.0.0.1", "port", &primary];
+                let group = ["num-other-sentinels", &others, "quorum", "2"];
+                texts(&[&address[..], &["config-epoch", &epoch], &group].concat())
             }
+            ["SENTINEL", "MYID"] => text(&self.port.to_string()),
             ["SENTINEL", "SENTINELS", _] => {
                 let each = view.sentinels.iter().map(u16::to_string);
                 let each = each.map(|port| texts(&["ip", "127.0.0.1", "port", &port]));
@@ -146,11 +151,48 @@ async fn a_silent_sentinel_hides_no_other() {
         primary,
         ..View::default()
     }));
-    let (named, other) = (Sentinel::start(&view).await, Sentinel::start(&view).await);
+    let (named, _task) = Sentinel::start(&view).await;
+    let (other, _task) = Sentinel::start(&view).await;
     view.lock().unwrap().sentinels = vec![named.port, other.port];
     let url = url(&[silent, named.port]);
     let client = settings().connect(&url).await.unwrap();
     let asked = timeout(SOON, other.asked.notified()).await;
     asked.expect("the client learns of the third one from the second");
+    drop(client);
+}
+
+/// Sentinels get new addresses, as in Kubernetes, so the client knows more that are gone than living ones. The living
+/// ones were set up again: they have seen no failover, and name another primary.
+#[tokio::test]
+async fn sentinels_that_were_set_up_again_are_believed_although_more_are_gone() {
+    let (primary, served) = primary().await;
+    let (_listener, new) = bound().await;
+    let view = Arc::new(Mutex::new(View {
+        epoch: 5,
+        primary,
+        ..View::default()
+    }));
+    let mut sentinels = Vec::new();
+    for _ in 0..7 {
+        sentinels.push(Sentinel::start(&view).await);
+    }
+    let ports: Vec<u16> = sentinels.iter().map(|(one, _)| one.port).collect();
+    view.lock().unwrap().sentinels = ports.clone();
+    let client = settings().connect(&url(&ports[..3])).await.unwrap();
+    for (gone, task) in sentinels.drain(3..) {
+        let asked = timeout(SOON, gone.asked.notified()).await;
+        asked.expect("the client knows it");
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    *view.lock().unwrap() = View {
+        epoch: 0,
+        primary: new,
+        sentinels: ports[..3].to_vec(),
+    };
+    let left = timeout(SOON, served).await;
+    left.expect("the client leaves the primary of before")
+        .unwrap()
+        .unwrap_err();
     drop(client);
 }

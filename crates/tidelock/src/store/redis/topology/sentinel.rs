@@ -3,9 +3,13 @@
 //! It queries all sentinels at once, and the answer with the highest epoch wins. It repeats this regularly, because
 //! the message about a failover may get lost, and a primary that is cut off continues to reply as before.
 
+mod group;
 mod known;
+mod replies;
 
-use std::collections::HashMap;
+pub(crate) use crate::store::redis::topology::sentinel::replies::details;
+
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,7 +27,9 @@ use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{
     Endpoint, EndpointLogin, PrimaryFinder, ServerFinder,
 };
+use crate::store::redis::topology::sentinel::group::SentinelGroup;
 use crate::store::redis::topology::sentinel::known::{KnownSentinel, KnownSentinels};
+use crate::store::redis::topology::sentinel::replies::fields;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -151,7 +157,7 @@ impl Sentinel {
         &self,
         sentinel: &KnownSentinel,
         end: BootInstant,
-    ) -> Result<Option<SentinelReply>> {
+    ) -> Result<Option<(SentinelReply, SentinelGroup)>> {
         let (address, connection) = (&sentinel.address, &sentinel.connection);
         let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
         let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
@@ -171,13 +177,34 @@ impl Sentinel {
             .parse()
             .map_err(|_| unsent(format_args!("{address}: {port:?} is not a port")))?;
         // If the user is not allowed to run SENTINEL MASTER, we do without the epoch.
-        let (epoch, before) = more.ok().as_ref().map(details).unwrap_or_default();
-        Ok(Some(SentinelReply {
+        let more = more.ok();
+        let (epoch, before) = more.as_ref().map(details).unwrap_or_default();
+        let word = SentinelReply {
             epoch,
             promoted: before.is_some_and(|before| before != (host.to_owned(), port)),
             host: host.to_owned(),
             port,
-        }))
+        };
+        let group = more.as_ref().map(SentinelGroup::read).unwrap_or_default();
+        Ok(Some((word, group)))
+    }
+
+    /// Whether the sentinels that have answered are a majority: of those that the client knows, or of the group that they
+    /// report. Where sentinels get new addresses, as in Kubernetes, the client knows many that are gone.
+    async fn are_majority(
+        &self,
+        answered: Vec<Arc<KnownSentinel>>,
+        known: usize,
+        group: SentinelGroup,
+    ) -> bool {
+        if answered.len() * 2 > known {
+            return true;
+        }
+        // The client may know one sentinel by two addresses, such as its name and its IP address. It has one vote.
+        let request = Request::new("SENTINEL").arg("MYID");
+        let ids = self.ask_each(answered, &request).await;
+        let ids: HashSet<&str> = ids.iter().filter_map(|(_, id)| id.text()).collect();
+        group.is_majority(ids.len(), self.who.addresses.len())
     }
 
     /// The error for an unknown service. It lists the known services, if the user may see them.
@@ -238,16 +265,20 @@ impl PrimaryFinder for Sentinel {
         // Boxed, because the type is recursive: the connection to a sentinel uses an endpoint too.
         Box::pin(async move {
             // Half of the limit: the connect to the primary needs the rest.
-            let mut end = self.timers.now() + self.limit / 2;
+            let limit = self.timers.now() + self.limit / 2;
             let known = self.known.all();
-            let each = known.iter().map(|sentinel| self.ask(sentinel, end));
+            let each = known
+                .iter()
+                .map(|sentinel| async move { (sentinel, self.ask(sentinel, limit).await) });
             let mut asked: FuturesUnordered<_> = each.collect();
             let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
-            let mut args = 0;
-            while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
+            let (mut answered, mut group) = (Vec::new(), SentinelGroup::default());
+            let mut end = limit;
+            while let Some(Some((sentinel, said))) = self.timers.until(end, asked.next()).await {
                 match said {
-                    Ok(Some(word)) => {
-                        args += 1;
+                    Ok(Some((word, reported))) => {
+                        answered.push(Arc::clone(sentinel));
+                        group = group.larger(reported);
                         best = best.max(Some(word));
                         end = end.min(self.timers.now() + OTHERS);
                     }
@@ -256,28 +287,26 @@ impl PrimaryFinder for Sentinel {
                 }
             }
             drop(asked);
-            match best {
-                // These sentinels have missed a failover that others have reported, so we do not trust them. A
-                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again. Those
-                // that are silent count: a minority that is cut off together with this client is no majority.
-                Some(SentinelReply { epoch, .. })
-                    if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
-                {
-                    Err(unsent(format_args!(
-                        "the sentinels {} that answer have not seen the last failover",
-                        address::short(&self.who.addresses)
-                    )))
-                }
-                Some(SentinelReply {
-                    host, port, epoch, ..
-                }) => {
-                    self.newest.store(epoch, Ordering::SeqCst);
-                    let tls = self.who.addresses.iter().any(HostAddress::is_tls);
-                    Ok(HostAddress::Tcp { host, port, tls })
-                }
-                None if unaware > 0 => Err(self.unknown_service(unaware).await),
-                None => Err(self.unreachable(&troubles)),
+            let Some(best) = best else {
+                return Err(match unaware {
+                    0 => self.unreachable(&troubles),
+                    _ => self.unknown_service(unaware).await,
+                });
+            };
+            // These sentinels have missed a failover that others have reported, so we do not trust them. A majority with
+            // a lower epoch is right nevertheless: an operator has set up the sentinels again. Those that are silent
+            // count: a minority that is cut off together with this client is no majority.
+            let is_old = best.epoch < self.newest.load(Ordering::SeqCst);
+            if is_old && !self.are_majority(answered, known.len(), group).await {
+                return Err(unsent(format_args!(
+                    "the sentinels {} that answer have not seen the last failover",
+                    address::short(&self.who.addresses)
+                )));
             }
+            self.newest.store(best.epoch, Ordering::SeqCst);
+            let (host, port) = (best.host, best.port);
+            let tls = self.who.addresses.iter().any(HostAddress::is_tls);
+            Ok(HostAddress::Tcp { host, port, tls })
         })
     }
 
@@ -337,27 +366,6 @@ pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, t
         timers.after(QUERY_INTERVAL / 20).await;
         timers.limit(QUERY_INTERVAL, refresh.notified()).await;
     }
-}
-
-/// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
-/// one.
-pub(crate) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
-    let fields = fields(master);
-    let epoch = fields
-        .get("config-epoch")
-        .and_then(|epoch| epoch.parse().ok());
-    let host = fields.get("ip").map(|&host| host.to_owned());
-    let port = fields.get("port").and_then(|port| port.parse().ok());
-    (epoch.unwrap_or_default(), host.zip(port))
-}
-
-/// A list of alternating names and values, as a map.
-fn fields(reply: &Reply) -> HashMap<&str, &str> {
-    let args = reply.list().unwrap_or_default();
-    let pairs = args.chunks_exact(2);
-    pairs
-        .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
-        .collect()
 }
 
 fn explain(address: &HostAddress, error: &Error) -> Error {

@@ -1,0 +1,26 @@
+//! The replies of sentinels: lists of alternating names and values.
+
+use std::collections::HashMap;
+
+use crate::store::redis::wire::reply::Reply;
+
+/// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
+/// one.
+pub(crate) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
+    let fields = fields(master);
+    let epoch = fields
+        .get("config-epoch")
+        .and_then(|epoch| epoch.parse().ok());
+    let host = fields.get("ip").map(|&host| host.to_owned());
+    let port = fields.get("port").and_then(|port| port.parse().ok());
+    (epoch.unwrap_or_default(), host.zip(port))
+}
+
+/// A list of alternating names and values, as a map.
+pub(super) fn fields(reply: &Reply) -> HashMap<&str, &str> {
+    let args = reply.list().unwrap_or_default();
+    let pairs = args.chunks_exact(2);
+    pairs
+        .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
+        .collect()
+}
