@@ -19,7 +19,7 @@
 //!                       │ ▼  └──────────────────────────────────── Leaving ── last confirmation ──► absent
 //!                     Refused ── retry time, no waiter ──► absent
 //!
-//!    Connection lost, or slot moved: Pending with a new SUBSCRIBE; absent if nobody waits; Refused stays.
+//!    Connection lost, or slot moved: Pending with a new SUBSCRIBE, or still Refused; absent if nobody waits.
 //!    Close: every channel is absent.
 //! ```
 //!

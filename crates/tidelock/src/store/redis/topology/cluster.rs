@@ -291,6 +291,22 @@ impl Cluster {
         }
     }
 
+    /// Gives all slots to one node.
+    #[cfg(test)]
+    pub(crate) fn give_all_slots(&self, primary: &HostAddress) {
+        let range = SlotRange {
+            first: 0,
+            last: SLOTS - 1,
+            primary: primary.clone(),
+            replicas: Vec::new(),
+        };
+        self.take(NodeView {
+            epoch: 0,
+            of_primary: true,
+            ranges: vec![range],
+        });
+    }
+
     /// Closes all connections and stops the periodic refresh.
     pub(crate) fn close(&self) {
         // Before we close the connections: a refresh in flight checks the flag at its end and closes what it has

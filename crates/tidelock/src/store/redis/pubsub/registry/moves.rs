@@ -59,25 +59,28 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Queues a SUBSCRIBE at the server that serves the channel now. Removes the entry if it has no waiter and no
-    /// caller.
+    /// Moves the entry to the server that serves the channel now, and queues a SUBSCRIBE there, unless the last one was
+    /// refused a short while ago. Removes the entry if it has no waiter and no caller.
+    ///
+    /// A refused one must not stay behind: if its server is gone for good, no sweep removes it, and for its sake the task
+    /// of the connection would try to connect as long as the client lives.
     fn moved(self: &Arc<Self>, state: &mut RegistryState, form: MessageForm, channel: &str) {
         let Some((channel, mut entry)) = state.channels.of_mut(form).remove_entry(channel) else {
             return;
         };
         entry.callers.retain(|caller| !caller.is_closed());
+        if !self.is_watched(state, &channel) && entry.callers.is_empty() {
+            return;
+        }
         entry.leaving = 0;
         (entry.own, entry.twin) = (OwnChannel::Out, false);
+        // If no server has the slot, the entry stays on its old connection until a sweep finds the new server.
+        if let Some(session) = self.session_for(state, &channel) {
+            entry.session = session;
+        }
         if !matches!(entry.phase, ChannelPhase::Refused(_)) {
-            if !self.is_watched(state, &channel) && entry.callers.is_empty() {
-                return;
-            }
             entry.missed |= entry.phase == ChannelPhase::Live;
             entry.phase = ChannelPhase::Pending;
-            // If no server has the slot, the entry stays on its old connection until a sweep finds the new server.
-            if let Some(session) = self.session_for(state, &channel) {
-                entry.session = session;
-            }
             entry.queue_command(form, false, &channel);
         }
         state.channels.of_mut(form).insert(channel, entry);
@@ -321,5 +324,79 @@ impl SubscriptionRegistry {
             state.sessions.retain(|own| !Arc::ptr_eq(own, session));
         }
         needed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::store::redis::address::HostAddress;
+    use crate::store::redis::pubsub::channel_router::ChannelRouter;
+    use crate::store::redis::pubsub::subscriber::PublishModes;
+    use crate::store::redis::topology::cluster::Cluster;
+    use crate::store::redis::topology::endpoint::EndpointLogin;
+    use crate::store::redis::wire::reply::Push;
+    use crate::store::{Background, Clock, Timers, WakeChannels};
+
+    fn address(port: u16) -> HostAddress {
+        let host = "h".to_owned();
+        let tls = false;
+        HostAddress::Tcp { host, port, tls }
+    }
+
+    #[test]
+    fn a_refused_subscription_does_not_stay_at_a_node_that_is_gone() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(1));
+        let signals = WakeChannels::new(timers.clone(), |_| {});
+        let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
+        let cluster = Cluster::new(seeds, entry, background.clone(), timers, limit);
+        let cluster = Arc::new(cluster);
+        let channel_router = ChannelRouter::Cluster(Arc::clone(&cluster));
+        let forms = PublishModes::Auto.forms();
+        let registry =
+            SubscriptionRegistry::new(forms, channel_router, signals, background, |_, _| {
+                Box::pin(std::future::ready(()))
+            });
+        let registry = Arc::new(registry);
+
+        // One channel is subscribed in one form and refused in the other, and has a waiter. The other one is refused.
+        cluster.give_all_slots(&address(1));
+        for channel in ["watched", "idle"] {
+            for &form in forms {
+                drop(registry.subscribe(form, channel));
+            }
+        }
+        let old = Arc::clone(registry.lock().sessions.first().unwrap());
+        let refusal = Error::new(ErrorKind::Refused);
+        registry.on_push(
+            &old,
+            Push::Subscribed(MessageForm::Plain, "watched".to_owned()),
+        );
+        registry.refused(&old, MessageForm::Sharded, "watched", &refusal);
+        for &form in forms {
+            registry.refused(&old, form, "idle", &refusal);
+        }
+        let _wake = registry.arm_if_any("watched").unwrap();
+
+        cluster.give_all_slots(&address(2));
+        registry.disconnected(&old);
+        assert!(!registry.goes_on(&old), "nothing needs the old node");
+        let state = registry.lock();
+        let phase = |form| {
+            let entry = state.channels.get(form, "watched").unwrap();
+            assert!(!entry.is_on(&old));
+            entry.phase
+        };
+        assert!(phase(MessageForm::Plain) == ChannelPhase::Pending);
+        assert!(matches!(
+            phase(MessageForm::Sharded),
+            ChannelPhase::Refused(_)
+        ));
+        let idle = forms
+            .iter()
+            .filter_map(|form| state.channels.get(*form, "idle"));
+        assert_eq!(idle.count(), 0);
     }
 }
