@@ -111,7 +111,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l max-run -d 'T
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l retries -d 'How many times a later call may run the command again in the same slot, after it has failed or its machine died' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l wait -d 'Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l keep -d 'Remember each slot for this time; longer than a slot and than a run' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand once" -s E -l conflict-exit-code -d 'Exit code when this call ran nothing, instead of 0' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand once" -s E -l conflict-exit-code -d 'Exit code when this call ran nothing, instead of 0, 1 or 75' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l grace -d 'Time between TERM and KILL; shorter if the lease ends earlier' -r

@@ -143,9 +143,10 @@ pub(crate) enum Command {
     /// Example: tidelock --store redis://locks.internal once --cron '0 3 * * *' --tz Europe/Berlin report -- ./report.sh
     ///
     /// The store remembers which slots have been run. A call for a slot that has been run, or that another machine is
-    /// running, runs nothing and exits with 0. A slot begins by the store's clock; a call up to 30 s too early belongs to
-    /// the slot that begins, because the clocks of machines differ. On etcd, which tells no time, the machine's own clock
-    /// counts.
+    /// running, runs nothing and exits with 0. It exits with 1 if the slot has had all its attempts and none has succeeded,
+    /// and with 75 if the time of --wait is over before the other machine has ended. A slot begins by the store's clock; a
+    /// call up to 30 s too early belongs to the slot that begins, because the clocks of machines differ. On etcd, which
+    /// tells no time, the machine's own clock counts.
     ///
     /// At least once per slot: a command that fails, or whose machine dies, is run again by the next call in the slot
     /// (--retries), or by one that waits (--wait). At most once, unless its machine was declared dead while the command

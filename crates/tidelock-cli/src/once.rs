@@ -10,9 +10,12 @@ use tidelock::{Client, Escaped};
 
 use crate::args::{CommandArgs, StoreArgs, duration};
 use crate::covers::{self, Shown};
-use crate::exit::{Outcome, say};
+use crate::exit::{self, Outcome, say};
 use crate::inspect::{print_line, print_object, program_of, with};
 use crate::{store, table};
+
+/// Exit code if the slot has had all its attempts, and none has succeeded.
+const EXHAUSTED: u8 = 1;
 
 /// What makes up a slot: exactly one of these.
 #[derive(Debug, Args)]
@@ -50,7 +53,7 @@ pub(crate) struct OnceArgs {
     /// Remember each slot for this time; longer than a slot and than a run
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration)]
     pub(crate) keep: Duration,
-    /// Exit code when this call ran nothing, instead of 0
+    /// Exit code when this call ran nothing, instead of 0, 1 or 75
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     #[command(flatten)]
@@ -84,14 +87,23 @@ impl OnceArgs {
         job
     }
 
-    /// The call ran nothing: says why to a reader, and exits as a success. Otherwise cron would send a mail from each
-    /// machine that came second.
+    /// The call ran nothing. If that is a success (`code` is 0), it says why only to a reader. Otherwise cron would send a
+    /// mail from each machine that came second.
     #[cfg_attr(windows, allow(dead_code))]
-    pub(crate) fn ran_nothing(&self, store: &StoreArgs, why: &str) -> ExitCode {
-        if covers::is_watched(store) || self.conflict_exit_code.is_some() {
+    pub(crate) fn ran_nothing(&self, store: &StoreArgs, code: u8, why: &str) -> ExitCode {
+        if code != 0 || covers::is_watched(store) || self.conflict_exit_code.is_some() {
             say(format!("{}: not run: {why}", self.name));
         }
-        ExitCode::from(self.conflict_exit_code.unwrap_or(0))
+        ExitCode::from(self.conflict_exit_code.unwrap_or(code))
+    }
+
+    /// The exit code of a call that found the lock of the job held. A caller that waits needs the run to have ended.
+    #[cfg_attr(windows, allow(dead_code))]
+    pub(crate) fn code_of_running(&self) -> u8 {
+        match self.wait {
+            Some(_) => exit::NOT_ACQUIRED,
+            None => 0,
+        }
     }
 }
 
@@ -184,11 +196,14 @@ pub(crate) fn took(from: SystemTime, to: SystemTime) -> String {
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
-/// Why a slot with this mark is not run again.
+/// Why a slot with this mark is not run again, and the exit code of the call.
 #[cfg_attr(windows, allow(dead_code))]
-pub(crate) fn why_done(mark: &Mark) -> String {
+pub(crate) fn why_done(mark: &Mark) -> (u8, String) {
     match mark.state {
-        MarkState::Done => format!("the slot {}", as_text(mark)),
-        _ => format!("no attempt is left in the slot {}", as_text(mark)),
+        MarkState::Done => (0, format!("the slot {}", as_text(mark))),
+        _ => {
+            let why = format!("no attempt is left in the slot {}", as_text(mark));
+            (EXHAUSTED, why)
+        }
     }
 }

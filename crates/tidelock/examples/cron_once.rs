@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidelock::once::{Once, OnceJob, Slot, SlotRun};
+use tidelock::once::{MarkState, Once, OnceJob, Slot, SlotRun};
 use tidelock::{Client, Result};
 
 const NIGHT: Duration = Duration::from_secs(24 * 3600);
@@ -21,7 +21,10 @@ async fn main() -> Result<()> {
     let client = Client::connect(url.as_deref().unwrap_or("memory:")).await?;
     match nightly(&client).run(report).await? {
         Once::Ran(()) => println!("the report is written"),
-        Once::Done(mark) => println!("process {} has run it", mark.process.pid),
+        Once::Done(mark) if mark.state == MarkState::Done => {
+            println!("process {} has run it", mark.process.pid);
+        }
+        Once::Done(mark) => println!("none of its {} attempts has succeeded", mark.attempt),
         Once::Running(holder) => println!("it is running: {holder:?}"),
         Once::Failed(error) => println!("it failed: {error}"),
     }

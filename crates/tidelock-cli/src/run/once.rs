@@ -56,11 +56,15 @@ async fn of_client(
     };
     match begun {
         Begun::Attempt(attempt) => run(attempt, job, signals).await,
-        Begun::Done(mark) => Ok(job.ran_nothing(store, &why_done(&mark))),
+        Begun::Done(mark) => {
+            let (code, why) = why_done(&mark);
+            Ok(job.ran_nothing(store, code, &why))
+        }
         Begun::Running(holder) => {
             let holder = holder.as_ref().map(holder_as_text);
             let holder = holder.unwrap_or_else(|| "another process".to_owned());
-            Ok(job.ran_nothing(store, &format!("its lock is held by {holder}")))
+            let why = format!("its lock is held by {holder}");
+            Ok(job.ran_nothing(store, job.code_of_running(), &why))
         }
     }
 }

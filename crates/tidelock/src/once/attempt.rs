@@ -39,7 +39,7 @@ use crate::types::{FencingToken, LostReason};
 pub enum Begun {
     /// The slot is this caller's now.
     Attempt(OnceAttempt),
-    /// The slot has been run, or has had all its attempts.
+    /// The slot has been run, or has had all its attempts, as [`Once::Done`](crate::once::Once::Done).
     Done(Mark),
     /// Another holder has the lock of the job. `None`: it had just released it.
     Running(Option<Holder>),

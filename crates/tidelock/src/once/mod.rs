@@ -70,7 +70,7 @@ const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// for _ in 0..2 { // two replicas, or one ticker that fires twice
 ///     match report.run(|run| async move { write_report(run.slot()).await }).await? {
 ///         Once::Ran(lines) => println!("wrote {lines} lines"),
-///         Once::Done(mark) => println!("done before by {:?}", mark.process),
+///         Once::Done(mark) => println!("{:?} before by {:?}", mark.state, mark.process),
 ///         Once::Running(holder) => println!("running now: {holder:?}"),
 ///         Once::Failed(error) => eprintln!("the report failed: {error}"),
 ///     }
@@ -186,20 +186,24 @@ impl OnceJob {
         self
     }
 
-    /// Waits up to this long for a run on another process to end, and takes over if that process dies. Default: does
-    /// not wait, and returns [`Once::Running`].
+    /// Waits up to this long for a run on another process to end, and takes over if that process dies. If it has not ended
+    /// by then, [`run`](Self::run) returns [`Once::Running`]. Default: does not wait.
     ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
-    /// use tidelock::once::Once;
+    /// use tidelock::once::{MarkState, Once};
     ///
     /// let client = tidelock::Client::connect("memory:").await?;
     /// let migrate = client.once("migrate-7").wait(Duration::from_secs(60));
     /// // Every replica calls it as it starts, and goes on when the migration is done.
-    /// let done = migrate.run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
-    /// assert!(matches!(done, Once::Ran(()) | Once::Done(_)));
+    /// let is_done = match migrate.run(|_| async { Ok::<_, std::io::Error>(()) }).await? {
+    ///     Once::Ran(()) => true,
+    ///     Once::Done(mark) => mark.state == MarkState::Done, // otherwise no attempt has succeeded
+    ///     Once::Running(_) | Once::Failed(_) => false,
+    /// };
+    /// assert!(is_done);
     /// # Ok(()) }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Self {

@@ -26,7 +26,8 @@ use crate::types::LostReason;
 pub enum Once<T, E> {
     /// This call ran the job, which succeeded with this value.
     Ran(T),
-    /// This call ran nothing: the slot has been run, or has had all its attempts.
+    /// This call ran nothing: the slot has been run, or has had all its attempts. The [state](Mark::state) of its mark says
+    /// which: [`MarkState::Done`](crate::once::MarkState::Done) only if an attempt has succeeded.
     Done(Mark),
     /// This call ran nothing: another holder has the lock of the job. `None`: it had just released it.
     Running(Option<Holder>),

@@ -69,8 +69,10 @@ fn a_command_that_fails_is_run_again_as_often_as_allowed() -> Result<()> {
     let job = [&SLOT, job.as_slice()].concat();
     say(&url, &job)?.must(11, "")?;
     say(&url, &job)?.must(12, "")?;
-    let over = [&["-v"], job.as_slice()].concat();
-    say(&url, &over)?.must(0, "mail: not run: no attempt is left in the slot Monday")?;
+    // Without a reader too: nobody would hear of a job that never succeeds.
+    say(&url, &job)?.must(1, "mail: not run: no attempt is left in the slot Monday")?;
+    let coded = [&["once", "-E", "9"], &job[1..]].concat();
+    say(&url, &coded)?.must(9, "mail: not run: no attempt is left")?;
     let history = say(&url, &["history", "mail", "--json"])?;
     let marks = history.objects()?;
     ensure!(marks.len() == 1, "{}", history.out);
@@ -117,6 +119,32 @@ fn a_machine_that_dies_is_followed_by_one_that_waits() -> Result<()> {
     testkit::process::kill(dying.pid())?;
     waiting.wait_line("in 2 2", SOON)?;
     ensure!(waiting.wait(SOON)?.success(), "{:?}", waiting.seen());
+    Ok(())
+}
+
+/// A script that goes on after the call relies on the run of the other machine: `tidelock once … && ./serve`.
+#[test]
+fn a_wait_that_is_over_before_the_run_is_no_success() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let script = ["job", "--", "sh", "-c", "echo in; read line; exit 0"];
+    let mut running = Spawned::start(tidelock(&url, &[&SLOT[..], &script].concat())?)?;
+    running.wait_line("in", SOON)?;
+    let job = ["job", "--", "true"];
+    let waits = [&SLOT[..], &["--wait", "300ms"], &job].concat();
+    say(&url, &waits)?.must(75, "job: not run: its lock is held by sh as ")?;
+    let coded = [&SLOT[..], &["--wait", "300ms", "-E", "9"], &job].concat();
+    say(&url, &coded)?.must(9, "job: not run: its lock is held by sh as ")?;
+    let beside = say(&url, &[&SLOT[..], &job].concat())?;
+    ensure!(
+        beside.code == 0 && beside.err.is_empty(),
+        "{} {:?}",
+        beside.code,
+        beside.err
+    );
+    running.close_stdin();
+    ensure!(running.wait(SOON)?.success(), "{:?}", running.seen());
+    say(&url, &waits)?.must(0, "")?;
     Ok(())
 }
 
