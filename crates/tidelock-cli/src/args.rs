@@ -172,8 +172,9 @@ pub(crate) enum Command {
     /// Hold a lock until standard input is closed: for scripts, and for programs in other languages
     ///
     /// Prints one line, `held NAME`, or `held NAME TOKEN` with --fenced, as soon as the lock is held. Releases the lock when
-    /// standard input ends, and refuses /dev/null, which has ended already. When the lock is lost, prints `lost NAME` and
-    /// exits with code 76: the caller must stop its work then, because nothing else stops it.
+    /// standard input ends, and refuses /dev/null and a file, which end at once. When the lock is lost, prints `lost
+    /// NAME` and exits with code 76. If this process is killed, its output ends without that line. In both cases the caller
+    /// must stop its work, because nothing else stops it.
     ///
     /// A signal does not release the lock while a caller has the input open, as the caller may still work: service
     /// managers and Ctrl-C signal all processes at once. To release it, close the input. A second signal, at least one

@@ -26,9 +26,9 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Acquires the lock, says so on stdout, and releases it at the end of stdin.
 pub(crate) fn hold(args: &StoreArgs, what: HoldArgs) -> Outcome {
-    if is_null() {
+    if let Some(input) = input_that_ends_at_once() {
         return Err(Failure::usage(format!(
-            "{}: standard input is /dev/null, which has ended already, so the lock would be released at once; give it a pipe that stays open, or use `tidelock run`",
+            "{}: standard input is {input}, which ends at once, so the lock would be released at once; give it a pipe that stays open, or use `tidelock run`",
             what.name
         )));
     }
@@ -147,24 +147,28 @@ fn print_lost(name: &str) {
     let _ = print_line(&Escaped(format_args!("lost {name}")));
 }
 
-/// Whether standard input is `/dev/null`, as that of a job in the background of a script, of a cron job and of a service.
+/// Standard input that ends at once, although other processes have it open: `/dev/null`, as that of a job in the background
+/// of a script, of a cron job and of a service, or a file.
 #[cfg(unix)]
-fn is_null() -> bool {
+fn input_that_ends_at_once() -> Option<&'static str> {
     use std::fs::{File, metadata};
     use std::os::fd::AsFd;
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-    let input = std::io::stdin().as_fd().try_clone_to_owned();
-    let input = input.and_then(|input| File::from(input).metadata());
-    let (Ok(input), Ok(null)) = (input, metadata("/dev/null")) else {
-        return false;
-    };
-    input.file_type().is_char_device() && input.rdev() == null.rdev()
+    let input = std::io::stdin().as_fd().try_clone_to_owned().ok()?;
+    let input = File::from(input).metadata().ok()?;
+    if input.file_type().is_file() {
+        return Some("a file");
+    }
+    let null = metadata("/dev/null").ok()?;
+    let is_null = input.file_type().is_char_device() && input.rdev() == null.rdev();
+    is_null.then_some("/dev/null")
 }
 
+/// The standard library does not tell a file from a pipe here.
 #[cfg(not(unix))]
-fn is_null() -> bool {
-    false
+fn input_that_ends_at_once() -> Option<&'static str> {
+    None
 }
 
 /// Resolves at the end of standard input. A thread reads it: tokio's own reader would keep the process from exiting

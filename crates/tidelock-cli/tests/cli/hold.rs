@@ -60,6 +60,26 @@ fn dev_null_as_input_is_refused_before_the_lock_is_taken() {
     assert!(refused.stdout.is_empty(), "{:?}", refused.stdout);
 }
 
+/// As of a script that gave `flock` the file. The end of a file is there from the beginning, also if it has lines.
+#[test]
+fn a_file_as_input_is_refused_before_the_lock_is_taken() {
+    let bench = Bench::new();
+    for text in ["", "deploy\n"] {
+        let path = bench.path("input");
+        std::fs::write(&path, text).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let mut held = bench.tidelock(&["hold", "job"]);
+        let refused = held.stdin(file).output().unwrap();
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(64), "{told}");
+        assert!(
+            told.starts_with("tidelock: job: standard input is a file"),
+            "{told}"
+        );
+        assert!(refused.stdout.is_empty(), "{:?}", refused.stdout);
+    }
+}
+
 #[test]
 fn an_input_that_had_ended_before_is_told() {
     let bench = Bench::new();
