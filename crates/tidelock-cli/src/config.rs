@@ -9,7 +9,7 @@ use tidelock::{Client, Credentials, Escaped};
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
 use crate::inspect::{print_json, print_line};
-use crate::settings::{Files, Setting, Source, in_force};
+use crate::settings::{Files, PASSWORD, Setting, Source, in_force, variable};
 use crate::{secret, store};
 
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct ConfigArgs {
 /// `tidelock config`. Sends nothing to the store, and needs a runtime only to check its URL.
 pub(crate) fn config(args: &StoreArgs, what: &ConfigArgs) -> Outcome {
     let files = Files::read(args.config.as_deref())?;
-    let mut settings = in_force(args, &files);
+    let mut settings = in_force(args, &files)?;
     if settings.iter().all(|it| it.name != "store") {
         let value = store::url(args)?;
         settings.insert(0, default("store", value));
@@ -57,8 +57,8 @@ fn hide_password(settings: &mut [Setting]) -> Outcome<Option<String>> {
         .iter()
         .find(|it| it.name == "password-file")
         .map(|it| it.source.to_string());
-    if !has_file && std::env::var_os("TIDELOCK_PASSWORD").is_some() {
-        from = Some("TIDELOCK_PASSWORD".to_owned());
+    if !has_file && variable(PASSWORD)?.is_some() {
+        from = Some(PASSWORD.to_owned());
     }
     if let Some(store) = settings.iter_mut().find(|it| it.name == "store") {
         // In an invalid URL we cannot tell the password from the rest, so we show none. This checks it and connects to

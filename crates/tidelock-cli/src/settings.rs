@@ -4,6 +4,7 @@
 //! machine. No file is looked for in the working directory: a cron job and a login shell start in different ones, and
 //! with different settings both could hold the same lock.
 
+use std::env::VarError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,18 @@ const SETTINGS: [(&str, &str); 8] = [
     ("tls-key", "TIDELOCK_TLS_KEY"),
 ];
 
+/// The variables of [`SETTINGS`] whose values are texts. The others are paths, which may have any bytes.
+const TEXTS: [&str; 4] = [
+    "TIDELOCK_STORE",
+    "TIDELOCK_LEASE_MS",
+    "TIDELOCK_PREFIX",
+    "TIDELOCK_USER",
+];
+
 /// The settings that are no login.
 const OF_EVERY_STORE: [&str; 3] = ["store", "lease", "prefix"];
 
-const PASSWORD: &str = "TIDELOCK_PASSWORD";
+pub(crate) const PASSWORD: &str = "TIDELOCK_PASSWORD";
 
 /// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +78,7 @@ pub(crate) struct Files {
 /// Fills in what neither a flag nor a variable says.
 pub(crate) fn complete(args: &mut StoreArgs) -> Outcome<()> {
     let files = Files::read(args.config.as_deref())?;
-    for setting in in_force(args, &files) {
+    for setting in in_force(args, &files)? {
         if matches!(setting.source, Source::File(..)) {
             set(args, setting)?;
         }
@@ -153,8 +162,21 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
+/// The value of a variable. `None`: it is not set.
+pub(crate) fn variable(name: &str) -> Outcome<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(VarError::NotPresent) => Ok(None),
+        // As in the library: it must not count as one that is not set, and may be a password.
+        Err(VarError::NotUnicode(_)) => Err(Failure::usage(format!("{name} is not valid UTF-8"))),
+    }
+}
+
 /// The value in force of each setting that has one, and its source.
-pub(crate) fn in_force(args: &StoreArgs, files: &Files) -> Vec<Setting> {
+pub(crate) fn in_force(args: &StoreArgs, files: &Files) -> Outcome<Vec<Setting>> {
+    for name in TEXTS {
+        variable(name)?;
+    }
     let with_source = SETTINGS.iter().filter_map(|&(name, variable)| {
         let given = given(args, name).map(|(value, source)| Setting {
             name,
@@ -163,7 +185,7 @@ pub(crate) fn in_force(args: &StoreArgs, files: &Files) -> Vec<Setting> {
         });
         given.or_else(|| files.value(name, args).cloned())
     });
-    with_source.collect()
+    Ok(with_source.collect())
 }
 
 /// The value of a flag or of a variable. `None` as its source: the variable of the setting.

@@ -8,7 +8,7 @@ use tidelock::{Client, ClientBuilder, Credentials};
 
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
-use crate::{left_out, secret};
+use crate::{left_out, secret, settings};
 
 /// Connects to the store given by the flags and the environment. Creates it if it does not exist.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
@@ -237,13 +237,13 @@ fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilde
         }));
     }
     if known.user.is_some() {
-        known.password = std::env::var("TIDELOCK_PASSWORD").ok();
+        known.password = settings::variable(settings::PASSWORD)?;
         return Ok(builder.credentials(known));
     }
     Ok(builder)
 }
 
-/// The prefix of every lock name.
+/// The prefix of every lock name. A variable that cannot be read was refused when the settings were completed.
 pub(crate) fn prefix(args: &StoreArgs) -> String {
     args.prefix
         .clone()

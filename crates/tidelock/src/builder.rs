@@ -5,6 +5,7 @@ mod observing;
 mod several;
 mod start;
 
+use std::env::VarError;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -405,7 +406,7 @@ impl ClientBuilder {
     /// `TIDELOCK_ACKNOWLEDGE_MS`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions), with the name of the variable.
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions), with the name of the variable, if its value is invalid or not UTF-8.
     ///
     /// # Examples
     /// ```no_run
@@ -420,18 +421,18 @@ impl ClientBuilder {
             millis_from_env("TIDELOCK_RESPONSE_TIMEOUT_MS")?.unwrap_or(self.response_timeout);
         self.acknowledge_within =
             millis_from_env("TIDELOCK_ACKNOWLEDGE_MS")?.unwrap_or(self.acknowledge_within);
-        if let Ok(word) = std::env::var("TIDELOCK_ACKNOWLEDGE") {
+        if let Some(word) = variable("TIDELOCK_ACKNOWLEDGE")? {
             self.acknowledge = word.parse().map_err(|error: Error| {
                 let why = error.detail().unwrap_or_default();
                 Error::new(error.kind()).because(format!("TIDELOCK_ACKNOWLEDGE: {why}"))
             })?;
         }
-        self.prefix = std::env::var("TIDELOCK_PREFIX").unwrap_or(self.prefix);
+        self.prefix = variable("TIDELOCK_PREFIX")?.unwrap_or(self.prefix);
         let path = |name| std::env::var_os(name).map(PathBuf::from);
         self.tls.ca = path("TIDELOCK_TLS_CA").or(self.tls.ca);
         self.tls.cert = path("TIDELOCK_TLS_CERT").or(self.tls.cert);
         self.tls.key = path("TIDELOCK_TLS_KEY").or(self.tls.key);
-        let user = std::env::var("TIDELOCK_USER").ok();
+        let user = variable("TIDELOCK_USER")?;
         if let Some(file) = path("TIDELOCK_PASSWORD_FILE") {
             return Ok(self.credentials_from(move || Credentials {
                 user: user.clone(),
@@ -441,7 +442,7 @@ impl ClientBuilder {
                     .map(|text| text.trim_end().to_owned()),
             }));
         }
-        let password = std::env::var("TIDELOCK_PASSWORD").ok();
+        let password = variable("TIDELOCK_PASSWORD")?;
         if user.is_some() || password.is_some() {
             return Ok(self.credentials(Credentials { user, password }));
         }
@@ -449,7 +450,7 @@ impl ClientBuilder {
     }
 
     pub(crate) fn store_from_env() -> Result<String> {
-        std::env::var("TIDELOCK_STORE").map_err(|_| {
+        variable("TIDELOCK_STORE")?.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOptions).because(
                 "TIDELOCK_STORE is not set; set it to the URL of the store, such as redis://127.0.0.1",
             )
@@ -622,8 +623,21 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
+/// The value of a variable of the environment. `None`: it is not set.
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(VarError::NotPresent) => Ok(None),
+        // We do not take it for one that is not set. Otherwise the locks of a client would, for example, have no prefix. The
+        // value may be a password, so the error is without it.
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::new(ErrorKind::InvalidOptions).because(format!("{name} is not valid UTF-8")))
+        }
+    }
+}
+
 fn millis_from_env(name: &str) -> Result<Option<Duration>> {
-    let Ok(text) = std::env::var(name) else {
+    let Some(text) = variable(name)? else {
         return Ok(None);
     };
     match text.parse() {

@@ -121,6 +121,33 @@ fn what_config_shows_is_what_a_command_uses() {
     }
 }
 
+/// Such a variable does not count as one that is not set: a command without the prefix of the others excludes none of them.
+#[test]
+fn a_variable_that_is_not_utf_8_is_refused() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let bench = Bench::new();
+    let (tries, config) = (&["try", "job", "--", "true"][..], &["config"][..]);
+    for (name, commands) in [
+        ("TIDELOCK_PREFIX", &[tries, config][..]),
+        ("TIDELOCK_LEASE_MS", &[tries, config]),
+        ("TIDELOCK_PASSWORD", &[tries, config]),
+        ("TIDELOCK_RESPONSE_TIMEOUT_MS", &[tries]),
+        ("TIDELOCK_ACKNOWLEDGE", &[tries]),
+    ] {
+        for args in commands {
+            let mut command = bench.tidelock(args);
+            command.env(name, OsStr::from_bytes(b"shop\xff:"));
+            let (code, shown, errors) = said(command);
+            assert_eq!(code, Some(64), "{name} {args:?}: {shown} {errors}");
+            let told = format!("{name} is not valid UTF-8");
+            assert!(errors.contains(&told), "{args:?}: {errors}");
+            assert!(!errors.contains("shop"), "{args:?}: {errors}");
+        }
+    }
+}
+
 /// The login of a file belongs to the store that the files name. Another server must not see it.
 #[test]
 fn the_login_of_a_file_is_for_its_store_alone() {

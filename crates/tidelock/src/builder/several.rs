@@ -1,6 +1,6 @@
 //! Clients of several stores, from URLs.
 
-use super::ClientBuilder;
+use super::{ClientBuilder, variable};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::redlock::RedLock;
@@ -80,7 +80,7 @@ impl RedLock {
     /// # Ok(()) }
     /// ```
     pub fn from_env_lazy() -> Result<Self> {
-        let urls = std::env::var("TIDELOCK_STORES").map_err(|_| {
+        let urls = variable("TIDELOCK_STORES")?.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOptions).because(
                 "TIDELOCK_STORES is not set; set it to the URLs of the servers, with spaces between them",
             )

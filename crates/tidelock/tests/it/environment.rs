@@ -1,6 +1,7 @@
 //! A client whose store and settings come from the environment. Each test runs in a process of its own, because the
 //! environment belongs to the whole process.
 
+use std::ffi::OsStr;
 use std::process::Command;
 #[cfg(feature = "redis")]
 use std::time::Duration;
@@ -9,10 +10,18 @@ use tidelock::{Client, ErrorKind};
 
 /// Runs an ignored test in a process of its own with these variables.
 pub(crate) fn passes_with(test: &str, variables: &[(&str, &str)]) {
+    let variables = variables.iter();
+    passes(
+        test,
+        variables.map(|(name, value)| (*name, OsStr::new(*value))),
+    );
+}
+
+fn passes<'a>(test: &str, variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test]);
     command.env_remove("TIDELOCK_STORE");
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let output = command.envs(variables).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("1 passed"),
@@ -80,4 +89,48 @@ async fn without_a_store() {
     let error = Client::from_env().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions);
     assert!(error.to_string().contains("TIDELOCK_STORE"), "{error}");
+}
+
+/// Such a variable does not count as one that is not set: a client without the prefix of the others excludes none of them.
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_not_utf_8_is_an_error_that_names_it() {
+    use std::os::unix::ffi::OsStrExt;
+
+    for name in [
+        "TIDELOCK_STORE",
+        "TIDELOCK_STORES",
+        "TIDELOCK_LEASE_MS",
+        "TIDELOCK_RESPONSE_TIMEOUT_MS",
+        "TIDELOCK_ACKNOWLEDGE",
+        "TIDELOCK_ACKNOWLEDGE_MS",
+        "TIDELOCK_PREFIX",
+        "TIDELOCK_USER",
+        "TIDELOCK_PASSWORD",
+    ] {
+        let value = OsStr::from_bytes(b"secret\xff");
+        let test = "environment::with_a_variable_that_is_not_utf_8";
+        passes(test, [(name, value)]);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+#[ignore = "a_variable_that_is_not_utf_8_is_an_error_that_names_it runs it"]
+async fn with_a_variable_that_is_not_utf_8() {
+    let is_wrong = |(_, value): &(_, std::ffi::OsString)| value.as_encoded_bytes() == b"secret\xff";
+    let (wrong, _) = std::env::vars_os().find(is_wrong).unwrap();
+    let wrong = wrong.into_string().unwrap();
+    let error = if wrong == "TIDELOCK_STORES" {
+        tidelock::RedLock::from_env_lazy().unwrap_err()
+    } else {
+        Client::from_env().await.unwrap_err()
+    };
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{wrong}");
+    let said = error.to_string();
+    assert!(
+        said.contains(&format!("{wrong} is not valid UTF-8")),
+        "{said}"
+    );
+    assert!(!said.contains("secret"), "{said}");
 }
