@@ -254,6 +254,36 @@ impl Command {
                 | Self::Pages(_)
         )
     }
+
+    /// Whether it acquires a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_) | Self::Try(_) | Self::Once(_) | Self::Lead(_) | Self::Hold(_)
+        )
+    }
+
+    /// The names that the user has given, and the pattern of `ls`: the prefix is added to each of them.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let (name, also): (&String, &[String]) = match self {
+            Self::Run(RunArgs { job, .. }) | Self::Try(TryArgs { job }) => {
+                (&job.name, &job.which.also)
+            }
+            Self::Hold(args) => (&args.name, &args.which.also),
+            Self::Once(args) => (&args.name, &[]),
+            Self::History(args) => (&args.name, &[]),
+            Self::Lead(args) => (&args.name, &[]),
+            Self::Leader(args) => (&args.name, &[]),
+            Self::Watch(args) => (&args.name, &[]),
+            Self::Token(args) => (&args.name, &[]),
+            Self::Unlock(args) => (&args.name, &[]),
+            Self::Ls(args) => (&args.pattern, &[]),
+            Self::Show(args) => return args.names.iter().map(String::as_str).collect(),
+            _ => return Vec::new(),
+        };
+        let all = std::iter::once(name).chain(also);
+        all.map(String::as_str).collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -72,6 +72,10 @@ fn act(cli: Cli) -> Outcome {
     let mut store = cli.store;
     if cli.command.reads_settings() {
         settings::complete(&mut store)?;
+        // A job is told to a reader only. Otherwise cron would send a mail for each run of a job whose name just begins so.
+        if !cli.command.acquires() || covers::is_watched(&store) {
+            store::tell_of_second_prefix(&store, &cli.command.names());
+        }
     }
     match cli.command {
         Command::Run(args) => run::run(&store, args.wait, &args.job),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidelock::{Client, ClientBuilder, Credentials};
 
 use crate::args::StoreArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::{left_out, secret, settings};
 
 /// Connects to the store given by the flags and the environment. Creates it if it does not exist.
@@ -249,4 +249,18 @@ pub(crate) fn prefix(args: &StoreArgs) -> String {
         .clone()
         .or_else(|| std::env::var("TIDELOCK_PREFIX").ok())
         .unwrap_or_default()
+}
+
+/// Says which of these names begin with the prefix, as each name does that a command prints. The prefix is added a second
+/// time, and the name is that of a lock that nobody uses.
+pub(crate) fn tell_of_second_prefix(args: &StoreArgs, names: &[&str]) {
+    let prefix = prefix(args);
+    if prefix.is_empty() {
+        return;
+    }
+    for name in names.iter().filter(|name| name.starts_with(&prefix)) {
+        say(format!(
+            "{prefix}{name}: the prefix {prefix} is added to the name; for the lock {name} leave it out, or give --prefix="
+        ));
+    }
 }

@@ -15,7 +15,7 @@ use crate::inspect::{as_text, with_client};
 #[derive(Debug, Args)]
 pub(crate) struct UnlockArgs {
     /// Name of the lock
-    name: String,
+    pub(crate) name: String,
     /// Confirm the release. The current holder may believe for up to a third of its lease that it still has the lock
     #[arg(long)]
     force: bool,

@@ -103,6 +103,40 @@ fn a_prefix_is_said_once() {
     );
 }
 
+/// `ls` prints names with the prefix, and a user gives them to the next command as they are.
+#[test]
+fn a_name_that_begins_with_the_prefix_is_told() {
+    let bench = Bench::with_a_store();
+    let said = |args: &[&str]| {
+        let mut command = bench.tidelock(args);
+        command.env("TIDELOCK_PREFIX", "shop:").stdin(Stdio::null());
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    for args in [
+        &["show", "shop:job"][..],
+        &["show", "other", "shop:job"],
+        &["ls", "shop:job"],
+        &["unlock", "--force", "shop:job"],
+        &["token", "shop:job", "--at-least", "7"],
+        &["leader", "shop:job"],
+        &["history", "shop:job"],
+        &["-v", "try", "shop:job", "--", "true"],
+        &["-v", "try", "--also", "shop:job", "other", "--", "true"],
+    ] {
+        let told = "tidelock: shop:shop:job: the prefix shop: is added to the name; for the lock shop:job ";
+        let said = said(args);
+        assert_eq!(said.matches(told).count(), 1, "{args:?}: {said}");
+    }
+    for args in [
+        &["show", "job", "workshop:job"][..],
+        &["show", "--prefix=", "shop:job"],
+        // Nobody reads it: cron would send a mail.
+        &["try", "shop:job", "--", "true"],
+    ] {
+        assert_eq!(said(args), "", "{args:?}");
+    }
+}
+
 /// A lock that is named as the prefix of others has no name behind that prefix.
 #[test]
 fn a_name_that_cannot_be_shown_hides_no_other() {
