@@ -142,16 +142,22 @@ pub(crate) enum Command {
     ///
     /// Example: tidelock --store redis://locks.internal once --cron '0 3 * * *' --tz Europe/Berlin report -- ./report.sh
     ///
-    /// The store remembers which slots have been run. A call for a slot that has been run, or that another machine is
-    /// running, runs nothing and exits with 0. It exits with 1 if the slot has had all its attempts and none has succeeded,
-    /// and with 75 if the time of --wait is over before the other machine has ended. A slot begins by the store's clock; a
-    /// call up to 30 s too early belongs to the slot that begins, because the clocks of machines differ. On etcd, which
-    /// tells no time, the machine's own clock counts.
+    /// The store remembers which slots have been run. A call for a slot that has been run runs nothing and exits with 0.
+    /// So does a call that finds the lock of the job held, by a run of the same or of another slot, by a leader or by a
+    /// Java service: if no later call comes in its slot, that slot is not run. Give --wait to prevent that. A call exits
+    /// with 1 if the slot has had all its attempts and none has succeeded, and with 75 if the time of --wait is over and
+    /// the lock is still held.
     ///
-    /// At least once per slot: a command that fails, or whose machine dies, is run again by the next call in the slot
-    /// (--retries), or by one that waits (--wait). At most once, unless its machine was declared dead while the command
-    /// still ran: TIDELOCK_TOKEN is larger for each attempt. The command also finds TIDELOCK_SLOT and TIDELOCK_ATTEMPT in
-    /// its environment. It is supervised as by `run`, and its lock is the fenced lock of the job's name.
+    /// A slot begins by the store's clock; a call up to 30 s too early belongs to the slot that begins, because the
+    /// clocks of machines differ. On etcd, which tells no time, the machine's own clock counts. A call between two times
+    /// is for the earlier one, and runs it if the store has no mark of it: so does a line that is tried by hand, on a
+    /// store that is new.
+    ///
+    /// At least once per slot in which a call gets the lock: a command that fails, or whose machine dies, is run again by
+    /// the next call in the slot (--retries), or by one that waits (--wait). At most once, unless its machine was
+    /// declared dead while the command still ran: TIDELOCK_TOKEN is larger for each attempt. The command also finds
+    /// TIDELOCK_SLOT and TIDELOCK_ATTEMPT in its environment. It is supervised as by `run`, and its lock is the fenced
+    /// lock of the job's name.
     Once(crate::once::OnceArgs),
     /// Show what the last slots of `once` did: when, where, and how they ended
     History(crate::once::HistoryArgs),

@@ -27,7 +27,7 @@ pub(crate) struct SlotArgs {
     /// One run for each time of this crontab line, by the store's clock
     #[arg(long, value_name = "LINE")]
     pub(crate) cron: Option<String>,
-    /// One run for this text: a file, a date, a version
+    /// One run for this text, for as long as --keep, 7 days by default: a file, a date, a version
     #[arg(long, value_name = "TEXT")]
     pub(crate) slot: Option<String>,
 }
@@ -50,7 +50,8 @@ pub(crate) struct OnceArgs {
     /// Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Remember each slot for this time; longer than a slot and than a run
+    /// Remember each slot for this time after its run, after which the same --slot is run again; longer than --every and than
+    /// a run
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration)]
     pub(crate) keep: Duration,
     /// Exit code when this call ran nothing, instead of 0, 1 or 75

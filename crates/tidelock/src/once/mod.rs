@@ -54,7 +54,9 @@ const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// [`ReplicaAck::All`](crate::ReplicaAck::All) a failover loses none that [`run`](Self::run) has confirmed.
 ///
 /// The job holds the [fenced lock](crate::FencedLock) of its name while it runs. Two runs of one name never overlap,
-/// also of different slots, and a Java service that holds `getLock(name)` keeps the job from running.
+/// also of different slots, and a Java service that holds `getLock(name)` keeps the job from running. A call meanwhile
+/// returns [`Once::Running`], also if the run is of another slot: if no later call comes in its slot, that slot is not run.
+/// [`wait`](Self::wait) prevents that.
 ///
 /// # Examples
 /// ```

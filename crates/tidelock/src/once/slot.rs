@@ -65,7 +65,8 @@ impl Slot {
         Self::new(SlotRule::Every(length))
     }
 
-    /// One slot with this text, whenever the call comes: for a file, a webhook, a migration, a date made by hand.
+    /// One slot with this text, whenever the call comes: for a file, a webhook, a migration, a date made by hand. It is run
+    /// once for as long as its mark is [kept](OnceJob::keep), seven days by default. A later call runs it again.
     ///
     /// [`OnceJob::run`] refuses an empty text, one of more than 200 bytes, and one with control characters.
     ///

@@ -122,6 +122,27 @@ fn a_machine_that_dies_is_followed_by_one_that_waits() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_slot_that_begins_during_a_run_of_another_one_is_run_by_a_call_that_waits() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let script = ["job", "--", "sh", "-c", "echo in; read line; exit 0"];
+    let mut monday = Spawned::start(tidelock(&url, &[&SLOT[..], &script].concat())?)?;
+    monday.wait_line("in", SOON)?;
+    let tuesday = ["once", "--slot", "Tuesday"];
+    let job = ["job", "--", "sh", "-c", "echo $TIDELOCK_SLOT"];
+    let beside = say(&url, &[&tuesday[..], &job].concat())?;
+    beside.must(0, "")?;
+    ensure!(beside.out.is_empty(), "{}", beside.out);
+    let waits = [&tuesday[..], &["--wait", "1m"], &job].concat();
+    let mut waits = Spawned::start(tidelock(&url, &waits)?)?;
+    monday.close_stdin();
+    waits.wait_line("Tuesday", SOON)?;
+    ensure!(waits.wait(SOON)?.success(), "{:?}", waits.seen());
+    ensure!(monday.wait(SOON)?.success(), "{:?}", monday.seen());
+    Ok(())
+}
+
 /// A script that goes on after the call relies on the run of the other machine: `tidelock once … && ./serve`.
 #[test]
 fn a_wait_that_is_over_before_the_run_is_no_success() -> Result<()> {
