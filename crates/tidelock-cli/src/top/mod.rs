@@ -24,7 +24,7 @@ use tidelock::Client;
 
 use crate::args::{StoreArgs, duration};
 use crate::covers::Shown;
-use crate::exit::{Failure, Outcome, by_signal, say};
+use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::inspect::{print_json, print_line, print_object, with_client};
 use crate::store;
 use crate::top::pace::Looks;
@@ -167,6 +167,7 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         // asked.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let mut left = times;
+        let (mut has_printed, mut is_away) = (false, false);
         while left != Some(0) {
             let looked = async {
                 tokio::time::sleep_until(next).await;
@@ -182,8 +183,19 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
                     "the processes tell what they do every ten seconds only: {error}"
                 ));
             }
-            let picture = picture?;
             next = then;
+            let picture = match picture {
+                Ok(picture) => picture,
+                // The first look tells whether a look can succeed at all. A script asks for a number of pictures.
+                Err(failure) if is_outage(&failure) && has_printed && times.is_none() => {
+                    if !std::mem::replace(&mut is_away, true) {
+                        say(failure.message);
+                    }
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            (has_printed, is_away) = (true, false);
             if let Some(recorder) = &mut recorder {
                 recorder.add(&store, &picture)?;
             }
@@ -202,6 +214,11 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         })
     })
     .await
+}
+
+/// Whether the store may answer a later look.
+fn is_outage(failure: &Failure) -> bool {
+    failure.code == exit::UNAVAILABLE
 }
 
 /// Prints recorded pictures one after the other.

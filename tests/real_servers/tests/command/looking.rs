@@ -185,3 +185,45 @@ fn watch_tells_every_change_of_a_number() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn watch_and_top_go_on_after_an_outage_of_the_store() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let mut watch = Spawned::start(tidelock(&url, &["watch", "--every", "20ms", "job"])?)?;
+    let mut top = Spawned::start(tidelock(&url, &["top", "--every", "1s", "--json"])?)?;
+    watch.wait_line("job: free", SOON)?;
+    top.wait_line("\"locks\":", SOON)?;
+    server.kill()?;
+    watch.wait_line("tidelock: ", SOON)?;
+    top.wait_line("tidelock: ", SOON)?;
+    server.restart()?;
+    watch.wait_line("job: free", SOON)?;
+    top.wait_line("\"locks\":", SOON)?;
+    let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
+    watch.wait_line("job: held by sh as ", SOON)?;
+    let told = |line: &&String| line.starts_with("tidelock: ");
+    for process in [&mut watch, &mut top] {
+        testkit::process::interrupt(process.pid())?;
+        ensure!(process.wait(SOON)?.success(), "{:?}", process.seen());
+        let told = process.seen().iter().filter(told).count();
+        ensure!(told == 1, "{:?}", process.seen());
+    }
+    holder.close_stdin();
+    ensure!(holder.wait(SOON)?.success(), "{:?}", holder.seen());
+    Ok(())
+}
+
+/// A wrong URL must not look like an outage, and a script gets the number of pictures that it has asked for, or an error.
+#[test]
+fn an_outage_ends_what_has_shown_nothing_and_what_prints_a_number_of_pictures() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let args = ["top", "--every", "1s", "--json", "-n", "90"];
+    let mut top = Spawned::start(tidelock(&url, &args)?)?;
+    top.wait_line("\"locks\":", SOON)?;
+    server.kill()?;
+    ensure!(top.wait(SOON)?.code() == Some(69), "{:?}", top.seen());
+    say(&url, &["watch", "job"])?.must(69, "the store cannot be reached")?;
+    Ok(())
+}
