@@ -125,7 +125,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-run', '--max-run', [CompletionResultType]::ParameterName, 'Terminate the command after this time, and count it as failed')
             [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'How many times a later call may run the command again in the same slot, after it has failed or its machine died')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait')
-            [CompletionResult]::new('--keep', '--keep', [CompletionResultType]::ParameterName, 'Remember each slot for this time after its run, after which the same --slot is run again; longer than --every and than a run')
+            [CompletionResult]::new('--keep', '--keep', [CompletionResultType]::ParameterName, 'Remember each slot for this time after its run; then the same --slot is run again. It must be longer than --every and than a run')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when this call ran nothing, instead of 0, 1 or 75')
             [CompletionResult]::new('--conflict-exit-code', '--conflict-exit-code', [CompletionResultType]::ParameterName, 'Exit code when this call ran nothing, instead of 0, 1 or 75')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')

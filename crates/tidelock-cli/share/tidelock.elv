@@ -119,7 +119,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --max-run 'Terminate the command after this time, and count it as failed'
             cand --retries 'How many times a later call may run the command again in the same slot, after it has failed or its machine died'
             cand --wait 'Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait'
-            cand --keep 'Remember each slot for this time after its run, after which the same --slot is run again; longer than --every and than a run'
+            cand --keep 'Remember each slot for this time after its run; then the same --slot is run again. It must be longer than --every and than a run'
             cand -E 'Exit code when this call ran nothing, instead of 0, 1 or 75'
             cand --conflict-exit-code 'Exit code when this call ran nothing, instead of 0, 1 or 75'
             cand --on-lost 'What to do when the lock is lost while the command runs'

@@ -110,7 +110,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l tz -d 'Time z
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l max-run -d 'Terminate the command after this time, and count it as failed' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l retries -d 'How many times a later call may run the command again in the same slot, after it has failed or its machine died' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l wait -d 'Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l keep -d 'Remember each slot for this time after its run, after which the same --slot is run again; longer than --every and than a run' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l keep -d 'Remember each slot for this time after its run; then the same --slot is run again. It must be longer than --every and than a run' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -s E -l conflict-exit-code -d 'Exit code when this call ran nothing, instead of 0, 1 or 75' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"

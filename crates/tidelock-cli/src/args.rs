@@ -143,15 +143,15 @@ pub(crate) enum Command {
     /// Example: tidelock --store redis://locks.internal once --cron '0 3 * * *' --tz Europe/Berlin report -- ./report.sh
     ///
     /// The store remembers which slots have been run. A call for a slot that has been run runs nothing and exits with 0.
-    /// So does a call that finds the lock of the job held, by a run of the same or of another slot, by a leader or by a
-    /// Java service: if no later call comes in its slot, that slot is not run. Give --wait to prevent that. A call exits
-    /// with 1 if the slot has had all its attempts and none has succeeded, and with 75 if the time of --wait is over and
-    /// the lock is still held.
+    /// So does a call without --wait that finds the lock of the job held, by a run of the same or of another slot, by a
+    /// leader or by a Java service: if no later call comes in its slot, that slot is not run. With --wait a call waits for
+    /// the lock, and exits with 75 if it is still held when the time is over. A call exits with 1 if the slot has had all
+    /// its attempts and none has succeeded.
     ///
     /// A slot begins by the store's clock; a call up to 30 s too early belongs to the slot that begins, because the
     /// clocks of machines differ. On etcd, which tells no time, the machine's own clock counts. A call between two times
-    /// is for the earlier one, and runs it if the store has no mark of it: so does a line that is tried by hand, on a
-    /// store that is new.
+    /// of --cron is for the earlier one, and runs it if the store has no mark of it, as when the line is tried by hand
+    /// with a new store.
     ///
     /// At least once per slot in which a call gets the lock: a command that fails, or whose machine dies, is run again by
     /// the next call in the slot (--retries), or by one that waits (--wait). At most once, unless its machine was

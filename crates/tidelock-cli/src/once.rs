@@ -50,8 +50,8 @@ pub(crate) struct OnceArgs {
     /// Wait this long for a run on another machine to end, and take over if that machine dies; default: do not wait
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Remember each slot for this time after its run, after which the same --slot is run again; longer than --every and than
-    /// a run
+    /// Remember each slot for this time after its run; then the same --slot is run again. It must be longer than --every and
+    /// than a run
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration)]
     pub(crate) keep: Duration,
     /// Exit code when this call ran nothing, instead of 0, 1 or 75

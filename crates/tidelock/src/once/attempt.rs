@@ -25,7 +25,7 @@ use crate::types::{FencingToken, LostReason};
 /// let import = client.once("import").slot(Slot::id("orders-17.csv"));
 /// match import.begin().await? {
 ///     Begun::Attempt(attempt) => attempt.succeed().await?,
-///     Begun::Done(mark) => println!("it was run: {mark:?}"),
+///     Begun::Done(mark) => println!("not run again: {mark:?}"),
 ///     Begun::Running(holder) => println!("it is running: {holder:?}"),
 /// }
 /// # Ok(()) }
@@ -39,7 +39,7 @@ use crate::types::{FencingToken, LostReason};
 pub enum Begun {
     /// The slot is this caller's now.
     Attempt(OnceAttempt),
-    /// The slot has been run, or has had all its attempts, as [`Once::Done`](crate::once::Once::Done).
+    /// The slot has been run, or has had all its attempts: see [`Once::Done`](crate::once::Once::Done).
     Done(Mark),
     /// Another holder has the lock of the job. `None`: it had just released it.
     Running(Option<Holder>),
