@@ -136,6 +136,9 @@ fn a_slot_that_begins_during_a_run_of_another_one_is_run_by_a_call_that_waits() 
     ensure!(beside.out.is_empty(), "{}", beside.out);
     let waits = [&tuesday[..], &["--wait", "1m"], &job].concat();
     let mut waits = Spawned::start(tidelock(&url, &waits)?)?;
+    // Otherwise Monday may be over before the call begins, and it would not have to wait.
+    let mut watch = Spawned::start(tidelock(&url, &["watch", "--every", "20ms", "job"])?)?;
+    watch.wait_line("1 waiting", SOON)?;
     monday.close_stdin();
     waits.wait_line("Tuesday", SOON)?;
     ensure!(waits.wait(SOON)?.success(), "{:?}", waits.seen());
