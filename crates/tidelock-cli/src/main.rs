@@ -48,16 +48,7 @@ const BLOCKED: Duration = Duration::from_millis(100);
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => {
-            // We ignore a failed write: a closed stdout must not change the exit code.
-            let _ = match told.render().to_string().strip_prefix("error: ") {
-                // Every message begins with the name of the program, so that a log of several programs can be read.
-                Some(message) => write!(std::io::stderr(), "tidelock: {message}"),
-                None => told.print(),
-            };
-            let wrong = told.use_stderr();
-            return ExitCode::from(if wrong { exit::USAGE } else { 0 });
-        }
+        Err(told) => return ExitCode::from(print_usage(&told)),
     };
     log_to_stderr(cli.store.verbose);
     let code = act(cli).unwrap_or_else(|failure| {
@@ -66,6 +57,24 @@ fn main() -> ExitCode {
     });
     exit::wait_until_said();
     code
+}
+
+/// Prints what is wrong with the arguments, or the help that they ask for. Returns the exit code.
+fn print_usage(told: &clap::Error) -> u8 {
+    // clap reads some of the variables itself, and does not say which one is not UTF-8.
+    if told.kind() == clap::error::ErrorKind::InvalidUtf8
+        && let Err(failure) = settings::check_texts()
+    {
+        let _ = writeln!(std::io::stderr(), "tidelock: {}", failure.message);
+        return failure.code;
+    }
+    // We ignore a failed write: a closed stdout must not change the exit code.
+    let _ = match told.render().to_string().strip_prefix("error: ") {
+        // Every message begins with the name of the program, so that a log of several programs can be read.
+        Some(message) => write!(std::io::stderr(), "tidelock: {message}"),
+        None => told.print(),
+    };
+    if told.use_stderr() { exit::USAGE } else { 0 }
 }
 
 fn act(cli: Cli) -> Outcome {

@@ -172,11 +172,17 @@ pub(crate) fn variable(name: &str) -> Outcome<Option<String>> {
     }
 }
 
-/// The value in force of each setting that has one, and its source.
-pub(crate) fn in_force(args: &StoreArgs, files: &Files) -> Outcome<Vec<Setting>> {
+/// Refuses a variable of [`TEXTS`] that is not UTF-8.
+pub(crate) fn check_texts() -> Outcome<()> {
     for name in TEXTS {
         variable(name)?;
     }
+    Ok(())
+}
+
+/// The value in force of each setting that has one, and its source.
+pub(crate) fn in_force(args: &StoreArgs, files: &Files) -> Outcome<Vec<Setting>> {
+    check_texts()?;
     let with_source = SETTINGS.iter().filter_map(|&(name, variable)| {
         let given = given(args, name).map(|(value, source)| Setting {
             name,

@@ -130,7 +130,9 @@ fn a_variable_that_is_not_utf_8_is_refused() {
     let bench = Bench::new();
     let (tries, config) = (&["try", "job", "--", "true"][..], &["config"][..]);
     for (name, commands) in [
-        ("TIDELOCK_PREFIX", &[tries, config][..]),
+        ("TIDELOCK_STORE", &[tries, config][..]),
+        ("TIDELOCK_USER", &[tries, config]),
+        ("TIDELOCK_PREFIX", &[tries, config]),
         ("TIDELOCK_LEASE_MS", &[tries, config]),
         ("TIDELOCK_PASSWORD", &[tries, config]),
         ("TIDELOCK_RESPONSE_TIMEOUT_MS", &[tries]),
