@@ -200,11 +200,9 @@ pub(crate) fn took(from: SystemTime, to: SystemTime) -> String {
 /// Why a slot with this mark is not run again, and the exit code of the call.
 #[cfg_attr(windows, allow(dead_code))]
 pub(crate) fn why_done(mark: &Mark) -> (u8, String) {
-    match mark.state {
-        MarkState::Done => (0, format!("the slot {}", as_text(mark))),
-        _ => {
-            let why = format!("no attempt is left in the slot {}", as_text(mark));
-            (EXHAUSTED, why)
-        }
+    if mark.state == MarkState::Done {
+        return (0, format!("the slot {}", as_text(mark)));
     }
+    let why = format!("no attempt is left in the slot {}", as_text(mark));
+    (EXHAUSTED, why)
 }

@@ -63,7 +63,8 @@ impl Bad {
         }
         let claim = world.bench.claim(kind, number, Mode::Alone, 1);
         claim.enter_for(now(), world.lease)?;
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        // So long that another process enters meanwhile on a slow machine too.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         claim.say(What::Leaves)
     }
 
