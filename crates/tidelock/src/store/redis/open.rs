@@ -19,7 +19,7 @@ use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
 use crate::store::redis::recent_holders::RecentHolders;
 use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::cluster;
-use crate::store::redis::topology::cluster::Cluster;
+use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
 use crate::store::redis::topology::job::ServerJob;
@@ -166,19 +166,33 @@ async fn ways(sharded: PubSubMode, cluster: &Arc<Cluster>) -> Result<PublishMode
     })
 }
 
-/// Asks all nodes at once whether they have sharded channels, and again for a short while if none of them answers. The
-/// question concerns no slot: a node that is down must not keep out a client, which can use the locks of all others.
+/// Asks all primaries at once whether they have sharded channels. The question concerns no slot: a node that is down must
+/// not keep out a client, which can use the locks of all others.
 async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     let router = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
     let (timers, deadline) = (&cluster.timers, router.deadline());
     let job = ShardJob { deadline };
     let give_up = timers.now() + RETRY_LIMIT.min(cluster.limit / 3);
+    let nodes = cluster.primaries();
+    let each = nodes
+        .iter()
+        .map(|node| ask_until(give_up, timers, &router, node, &job));
+    let asked: FuturesUnordered<_> = each.collect();
+    any_knows(timers, asked).await
+}
+
+/// Asks one node, and again for a short while if it does not answer. Each node on its own: one that hangs must not keep
+/// us from asking another one again, whose first answer was lost.
+async fn ask_until(
+    give_up: BootInstant,
+    timers: &Timers,
+    router: &Router,
+    node: &ClusterNode,
+    job: &ShardJob,
+) -> Result<bool> {
     let mut retries = 0;
     loop {
-        let nodes = cluster.primaries();
-        let each = nodes.iter().map(|node| router.run_on(node, &job));
-        let asked: FuturesUnordered<_> = each.collect();
-        match any_knows(timers, asked).await {
+        match router.run_on(node, job).await {
             Err(error) if error.is_retryable() && timers.now() < give_up => {
                 timers.after(RETRY_PAUSES.pause(retries)).await;
                 retries += 1;
