@@ -191,7 +191,8 @@ async fn t33_a_frozen_sentinel_hides_no_other() -> Result<()> {
     let hosts = format!("{},{}", frozen.addr(), named.addr());
     let url = format!("redis+sentinel://{hosts}/{}", sentinels.service());
     let client = builder(LEASE).connect(&url).await?;
-    eventually(SOON, "it is asked too", || Ok(callers(other)? > 0))?;
+    // An answer that takes longer than 100 ms on a busy machine comes too late, and the next one is a dozen seconds away.
+    eventually(SOON * 4, "it is asked too", || Ok(callers(other)? > 0))?;
     client.close(Duration::ZERO).await;
     frozen.thaw()?;
     Ok(())

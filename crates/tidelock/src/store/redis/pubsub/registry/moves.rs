@@ -361,7 +361,7 @@ mod tests {
             });
         let registry = Arc::new(registry);
 
-        // One channel is subscribed in one form and refused in the other, and has a waiter. The other one is refused.
+        // `watched` has a waiter, and is refused in the sharded form only. `idle` is refused in both, and nobody waits.
         cluster.give_all_slots(&address(1));
         for channel in ["watched", "idle"] {
             for &form in forms {
