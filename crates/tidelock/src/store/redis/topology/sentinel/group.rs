@@ -8,7 +8,7 @@ use crate::store::redis::wire::reply::Reply;
 pub(super) struct SentinelGroup {
     /// The sentinel that reports, and the others that it knows, also those that are down. Zero: not reported.
     size: usize,
-    /// How many of them declare the primary dead.
+    /// How many of them must agree that the primary is down.
     quorum: usize,
 }
 
@@ -31,7 +31,7 @@ impl SentinelGroup {
         }
     }
 
-    /// The larger of two reports. A sentinel that was reset knows no others for some seconds.
+    /// The larger of two reports. A sentinel that was set up again knows no others for some seconds.
     pub(super) fn larger(self, other: Self) -> Self {
         Self {
             size: self.size.max(other.size),
@@ -41,9 +41,9 @@ impl SentinelGroup {
 
     /// Whether so many different sentinels are a majority. `named`: how many the URL names.
     ///
-    /// A sentinel that is cut off goes on to report the whole group, unless it is reset meanwhile. Then it reports only
-    /// itself, and would be a majority. So the votes must also be more than half of those in the URL, and as many as
-    /// declare a primary dead.
+    /// A sentinel that is cut off goes on to report the whole group, unless it is reset or loses its configuration
+    /// meanwhile. Then it reports only itself, and would be a majority. So the votes must also be more than half of
+    /// `named`, and reach the quorum. With one address in the URL and a quorum of 1 this excludes nothing.
     pub(super) fn is_majority(self, votes: usize, named: usize) -> bool {
         self.size > 0 && votes > self.size.max(named) / 2 && votes >= self.quorum
     }
