@@ -134,6 +134,30 @@ async fn a_restarted_server_has_forgotten_and_that_is_told() {
     next.release().await.unwrap();
 }
 
+/// A standby grants advisory locks, and the primary grants the same ones to others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_grants_no_session_lock() {
+    let primary = server();
+    let standby = PostgresServer::start_standby(&primary).unwrap();
+    let error = Client::builder().connect(&url(&standby)).await;
+    let error = error.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let told = error.to_string();
+    assert!(told.contains("this server is a standby"), "{told}");
+    assert!(told.contains(&standby.addr().to_string()), "{told}");
+    // The standby is the first of two hosts.
+    let both = format!("{},{}", standby.addr(), primary.addr());
+    let both = format!("postgres://postgres@{both}/postgres?locks=session");
+    let (a, b) = (client(&both).await, client(&url(&primary)).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    assert!(b.lock("till").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let chosen = format!("{both}&target_session_attrs=any");
+    let error = Client::builder().connect(&chosen).await;
+    let error = error.expect_err("the user chose the first host");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 /// Behind a transaction pooler, the lock would stay with the next client that gets the server connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t56_session_locks_are_refused_behind_a_transaction_pooler() {

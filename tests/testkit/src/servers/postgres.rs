@@ -53,24 +53,25 @@ impl PostgresServer {
         Self::make(Ground::default(), Some(tls))
     }
 
+    /// Starts a hot standby of another server: it has that server's data, and answers reads only.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn start_standby(primary: &Self) -> Result<Self> {
+        let mut standby = Self::without_data(Ground::default(), None)?;
+        let mut copy = standby.command("pg_basebackup");
+        copy.arg("-D").arg(standby.data());
+        copy.arg("-h").arg(primary.dir());
+        copy.args(["-p", &primary.port.to_string(), "-U", "postgres"]);
+        // `-R` lets it follow that server.
+        copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
+        run(&mut copy)?;
+        standby.take_port()?;
+        Ok(standby)
+    }
+
     fn make(ground: Ground, tls: Option<Tls>) -> Result<Self> {
-        let process = ServerProcess::new("PostgreSQL")?.forking();
-        let tls = tls.map(|tls| Certs::create(process.dir(), tls.cert).map(|certs| (tls, certs)));
-        let mut server = Self {
-            process,
-            port: 0,
-            programs: programs()?,
-            ground,
-            tls: tls.transpose()?,
-        };
-        if let Some((_, certs)) = &server.tls {
-            // The server refuses a key that other users may read.
-            fs::set_permissions(&certs.server_key, fs::Permissions::from_mode(0o600))?;
-        }
-        if getuid().is_root() && server.ground.disk().is_err() {
-            let owner = server.dir().display().to_string();
-            run(Command::new("chown").args(["-R", "postgres", &owner]))?;
-        }
+        let mut server = Self::without_data(ground, tls)?;
         let mut init = server.command("initdb");
         init.arg("-D").arg(server.data());
         init.args([
@@ -98,11 +99,38 @@ impl PostgresServer {
                 format!("local all all trust\nhostssl all all 127.0.0.1/32 trust {shown}\n");
             fs::write(server.data().join("pg_hba.conf"), rules)?;
         }
-        port::start_on(port::free, |port| {
-            server.port = port;
-            server.run()
-        })?;
+        server.take_port()?;
         Ok(server)
+    }
+
+    /// A server that has no data directory and does not run yet.
+    fn without_data(ground: Ground, tls: Option<Tls>) -> Result<Self> {
+        let process = ServerProcess::new("PostgreSQL")?.forking();
+        let tls = tls.map(|tls| Certs::create(process.dir(), tls.cert).map(|certs| (tls, certs)));
+        let server = Self {
+            process,
+            port: 0,
+            programs: programs()?,
+            ground,
+            tls: tls.transpose()?,
+        };
+        if let Some((_, certs)) = &server.tls {
+            // The server refuses a key that other users may read.
+            fs::set_permissions(&certs.server_key, fs::Permissions::from_mode(0o600))?;
+        }
+        if getuid().is_root() && server.ground.disk().is_err() {
+            let owner = server.dir().display().to_string();
+            run(Command::new("chown").args(["-R", "postgres", &owner]))?;
+        }
+        Ok(server)
+    }
+
+    /// Starts it for the first time, on a free port.
+    fn take_port(&mut self) -> Result<()> {
+        port::start_on(port::free, |port| {
+            self.port = port;
+            self.run()
+        })
     }
 
     /// The TCP port.

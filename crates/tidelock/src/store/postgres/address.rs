@@ -165,7 +165,16 @@ fn config(url: &UrlParts<'_>, options: &Options) -> UrlResult<Config> {
         settings.push_str(&setting("port", &host.port.unwrap_or(5432).to_string()));
     }
     settings.push_str(&options.driver);
-    // We replace the driver's error: it may repeat parts of the URL.
+    let config = parse(&settings)?;
+    if !options.session_locks || config.get_hosts().len() < 2 {
+        return Ok(config);
+    }
+    // A standby grants no session lock, so we want the primary, unless the user chooses.
+    parse(&(setting("target_session_attrs", "read-write") + &settings))
+}
+
+/// Parses the driver's settings. We replace its error: it may repeat parts of the URL.
+fn parse(settings: &str) -> UrlResult<Config> {
     settings
         .parse()
         .map_err(|_| "PostgreSQL takes no such URL".into())
@@ -213,6 +222,8 @@ impl fmt::Display for Address {
 
 #[cfg(test)]
 mod tests {
+    use tokio_postgres::config::TargetSessionAttrs;
+
     use super::*;
 
     #[test]
@@ -268,6 +279,22 @@ mod tests {
         assert_eq!(config.get_hosts(), [Host::Unix("/run".into())]);
         assert_eq!(config.get_ports(), [7]);
         assert_eq!(config.get_password(), Some(&b"a@b+c"[..]));
+    }
+
+    #[test]
+    fn of_several_hosts_a_session_is_on_the_primary() {
+        use TargetSessionAttrs::{Any, ReadWrite};
+        for (url, expected) in [
+            ("a,b/d?locks=session", ReadWrite),
+            ("a/d?locks=session&host=b", ReadWrite),
+            ("a,b/d?locks=session&target_session_attrs=any", Any),
+            ("a/d?locks=session", Any),
+            ("a,b/d", Any),
+        ] {
+            let address = Address::read(&format!("postgres://{url}")).unwrap();
+            let found = address.config.get_target_session_attrs();
+            assert_eq!(found, expected, "{url}");
+        }
     }
 
     #[test]

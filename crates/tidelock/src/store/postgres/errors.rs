@@ -12,6 +12,9 @@ const NO_TLS: &str = "write sslmode=disable";
 const NO_TLS_HERE: &str =
     "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
 
+const STANDBY: &str = "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write";
+const NO_WRITES: &str = "; no server that the URL names takes writes: add the primary";
+
 /// Why a statement has no result.
 pub(crate) type RequestError = errors::RequestError<PostgresError>;
 
@@ -46,7 +49,13 @@ impl RequestError {
                 let why = source.map_or_else(|| error.to_string(), ToString::to_string);
                 let why = tls::explain(&why, NO_TLS);
                 let no_tls = why.contains("does not support TLS");
-                let advice = if no_tls { NO_TLS_HERE } else { "" };
+                let advice = if no_tls {
+                    NO_TLS_HERE
+                } else if why.contains("does not allow writes") {
+                    NO_WRITES
+                } else {
+                    ""
+                };
                 let text = format!("{address}: {why}{advice}");
                 // Our own settings do not fit the server, so a retry would fail in the same way.
                 let own = ["password missing", "unsupported authentication method"];
@@ -57,6 +66,13 @@ impl RequestError {
                 Self::Unsent(text)
             }
         }
+    }
+
+    /// The error for a session on a standby. A retry may reach the primary.
+    pub(crate) fn on_a_standby(address: &impl fmt::Display) -> Self {
+        let why = format!("its session locks exclude nobody on the primary{STANDBY}");
+        let error = Error::new(ErrorKind::Unavailable).because(why);
+        Self::Classified(error.prefix(address))
     }
 
     /// Another transaction locks the row.
@@ -152,8 +168,7 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => (Refused, "; give the user the rights that `tidelock doctor` lists"),
         code if code.code().starts_with("28") => (Refused, "; check user and password"),
         code if *code == SqlState::INVALID_CATALOG_NAME => (InvalidOptions, "; name a database that exists in the URL"),
-        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (Unavailable,
-            "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write"),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (Unavailable, STANDBY),
         code if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) => (Refused,
             "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how"),
         code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (WrongType,

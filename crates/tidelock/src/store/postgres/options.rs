@@ -67,7 +67,7 @@ const OPTIONS: &[UrlOption] = &[
     UrlOption::new("dbname", "a name", "the URL's path", "the database, instead of the one in the path"),
     UrlOption::new("options", "a text", "none", "the session's settings, as in `-c work_mem=4MB`"),
     UrlOption::new("application_name", "a text", "tidelock", "the name in `pg_stat_activity`"),
-    UrlOption::new("target_session_attrs", ATTRIBUTES, "any", "which of several hosts to use"),
+    UrlOption::new("target_session_attrs", ATTRIBUTES, "any", "which of several hosts to use; with `locks=session` read-write by default"),
     UrlOption::new("load_balance_hosts", "disable or random", "disable", "the order of several hosts"),
     UrlOption::new("keepalives", "0 or 1", "1", "whether TCP keep-alives are sent"),
     UrlOption::new("keepalives_idle", SECONDS, "7200", "when the first keep-alive is sent"),

@@ -61,7 +61,7 @@ fn session(owner: &str) -> Option<i32> {
     owner.strip_prefix(SESSION)?.parse().ok()
 }
 
-const SETTINGS: &str = "SELECT o.ours, current_setting('server_version'), pg_is_in_recovery(), \
+const SETTINGS: &str = "SELECT o.ours, current_setting('server_version'), \
     coalesce(current_setting('idle_session_timeout', true), '') \
     FROM (SELECT coalesce(pg_backend_pid() = $1 AND current_setting('tidelock.session', true) = $2, false) AS ours) AS o";
 
@@ -121,18 +121,7 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {
         format!("PostgreSQL {}", row.get::<_, String>(1)),
         "it has what locks need",
     ));
-    if row.get(2) {
-        findings.push(
-            Finding::new(
-                Severity::Danger,
-                "role",
-                "a standby",
-                "its locks exclude nobody on the primary",
-            )
-            .advise("name the primary"),
-        );
-    }
-    let silence: String = row.get(3);
+    let silence: String = row.get(2);
     findings.push(if silence.is_empty() || silence == "0" {
         Finding::new(
             Severity::Advice,

@@ -68,7 +68,8 @@ struct SessionEnd {
 }
 
 impl Session {
-    /// Connects, and checks that no other client shares the session. The caller applies the timeout.
+    /// Connects, and checks that the server is no standby and that no other client shares the session. The caller applies
+    /// the timeout.
     pub(crate) async fn open(
         connection: &Connection,
         span: Duration,
@@ -90,7 +91,7 @@ impl Session {
             })))
             .await?;
         let mark = Uuid::new_v4().simple().to_string();
-        let pid = probe::begin(&client, &mark).await?;
+        let pid = probe::begin(&client, &mark, connection).await?;
         let session = Arc::new(Self {
             client,
             timers: connection.timers().clone(),

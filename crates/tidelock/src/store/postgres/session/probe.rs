@@ -1,6 +1,8 @@
-//! Sets up a session: configures how long it may be silent, and checks that no other client shares it. Behind a pooler
-//! that passes connections on after each transaction, the next client would inherit our locks.
+//! Sets up a session: configures how long it may be silent, and checks that it is not on a standby and that no other client
+//! shares it. A standby grants advisory locks that exclude nobody on the primary. Behind a pooler that passes connections on
+//! after each transaction, the next client would inherit our locks.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio_postgres::Client;
@@ -13,21 +15,28 @@ use crate::store::postgres::errors::RequestError;
 /// our own statement reaches another session instead, which its own check detects.
 pub(crate) const MAX_PROBE_ROUNDS: usize = 3;
 
-/// Reads the server process's id and the mark that an earlier client left.
-const MARK: &str =
-    "SELECT pg_backend_pid(), coalesce(current_setting('tidelock.session', true), '')";
+/// Reads the server process's id, the mark that an earlier client left, and whether the server is a standby.
+const MARK: &str = "SELECT pg_backend_pid(), coalesce(current_setting('tidelock.session', true), ''), pg_is_in_recovery()";
 
 /// Sets the mark.
 const SET: &str = "SELECT set_config('tidelock.session', $1, false)";
 
-/// Sets our mark, and returns the id of the server process. Fails if the session already has a mark.
-pub(crate) async fn begin(client: &Client, mark: &str) -> Result<i32, RequestError> {
+/// Sets our mark, and returns the id of the server process. Fails if the session already has a mark, and on a standby.
+pub(crate) async fn begin(
+    client: &Client,
+    mark: &str,
+    address: &impl fmt::Display,
+) -> Result<i32, RequestError> {
     let of = |error: tokio_postgres::Error| RequestError::of(&error);
     let rows = client.query_typed(MARK, &[]).await.map_err(of)?;
     let row = rows.first().ok_or_else(pooled)?;
     let (pid, before): (i32, String) = (row.get(0), row.get(1));
     if !before.is_empty() {
         return Err(pooled());
+    }
+    // We look only once: a primary becomes a standby by a restart, which ends the session.
+    if row.get(2) {
+        return Err(RequestError::on_a_standby(address));
     }
     let params = [(&mark as _, Type::TEXT)];
     client.query_typed(SET, &params).await.map_err(of)?;
