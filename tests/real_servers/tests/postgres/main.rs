@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod behind;
 mod connecting;
 mod costs;
 mod every_await;

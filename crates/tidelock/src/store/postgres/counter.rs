@@ -1,5 +1,7 @@
 //! The counter of the fencing tokens.
 
+use tokio_postgres::types::Type;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::errors::unexpected;
 use crate::store::postgres::errors::RequestError;
@@ -7,34 +9,41 @@ use crate::store::postgres::{Postgres, schema};
 use crate::store::{BoxFuture, Name, TokenCounter};
 
 impl Postgres {
-    /// The newest token of all names, which come from one sequence.
-    async fn newest_token(&self) -> Result<u64> {
-        let rows = self.connection.ask(&self.sql.counter, &[]).await;
+    /// The last number of the sequence, which the new tokens of all names come from, and the newest token of this name.
+    async fn tokens(&self, name: &Name) -> Result<(u64, u64)> {
+        let name = name.as_str();
+        let params = [(&name as _, Type::TEXT)];
+        let rows = self.connection.ask(&self.sql.counter, &params).await;
         let rows = rows.map_err(RequestError::error)?;
-        let newest = rows.first().map(|row| row.get::<_, i64>(0));
-        let newest = newest.ok_or_else(|| unexpected("the sequence has no row"))?;
-        u64::try_from(newest).map_err(|_| {
+        let row = rows
+            .first()
+            .ok_or_else(|| unexpected("the sequence has no row"))?;
+        let (last, of_lock): (i64, Option<i64>) = (row.get(0), row.get(1));
+        let last = u64::try_from(last).map_err(|_| {
             Error::new(ErrorKind::WrongType).because(format!(
-                "the sequence of the fencing tokens is at {newest}, which is not a token; restart it at the largest token in use"
+                "the sequence of the fencing tokens is at {last}, which is not a token; restart it at the largest token in use"
             ))
-        })
+        })?;
+        // The token of the row is the larger one if the sequence is behind.
+        let of_lock = of_lock.and_then(|token| u64::try_from(token).ok());
+        Ok((last, of_lock.map_or(last, |token| token.max(last))))
     }
 
-    async fn raise_tokens(&self, newest: u64) -> Result<u64> {
-        let seen = self.newest_token().await?;
-        if seen >= newest {
-            return Ok(seen);
+    async fn raise_tokens(&self, name: &Name, at_least: u64) -> Result<u64> {
+        let (last, newest) = self.tokens(name).await?;
+        if last >= at_least {
+            return Ok(newest);
         }
-        let newest = i64::try_from(newest).unwrap_or(i64::MAX);
-        let raise = schema::raise(&self.sql.table, newest);
+        let at_least = i64::try_from(at_least).unwrap_or(i64::MAX);
+        let raise = schema::raise(&self.sql.table, at_least);
         let raised = self.connection.run(&raise).await;
         raised.map_err(RequestError::error)?;
-        self.newest_token().await
+        Ok(self.tokens(name).await?.1)
     }
 }
 
 impl TokenCounter for Postgres {
-    fn raise<'a>(&'a self, _name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(self.raise_tokens(newest))
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.raise_tokens(name, newest))
     }
 }

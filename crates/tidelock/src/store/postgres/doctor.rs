@@ -47,6 +47,14 @@ const SEMAPHORES: DoctorCheck = DoctorCheck {
     advice: "let a user with that right make it, and grant SELECT, INSERT, UPDATE and DELETE on it; the error of an acquire has the statements",
 };
 
+const TOKENS: DoctorCheck = DoctorCheck {
+    subject: "tokens",
+    good: "each grant has a larger token than those before it",
+    severity: Severity::Danger,
+    bad: "a lock that nobody has used for an hour may be granted a smaller token than before: the sequence was not copied with the table",
+    advice: "raise the sequence with `tidelock token NAME --at-least NUMBER`: any name, and a number that is larger than the token",
+};
+
 /// Whether this user can use a table, or make it in the schema of the locks.
 const QUEUE: &str = "SELECT CASE \
       WHEN to_regclass($1) IS NOT NULL THEN has_table_privilege(to_regclass($1), 'SELECT') \
@@ -72,6 +80,7 @@ pub(crate) async fn examine(
     ] {
         findings.push(usable(connection, sql, &check, both).await?);
     }
+    findings.extend(tokens(connection, sql).await?);
     findings.push(Finding::new(
         Severity::Good,
         "tables",
@@ -147,6 +156,20 @@ async fn usable(
     }
     let [one, other] = both;
     Ok(check.good(format!("{one}, {other}")))
+}
+
+/// Whether the sequence is behind the tokens of the rows. Nothing for a user who may not use the sequence.
+async fn tokens(connection: &Connection, sql: &Sql) -> Result<Option<Finding>> {
+    let rows = connection.ask(&sql.largest, &[]).await;
+    let rows = rows.map_err(RequestError::error)?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let (largest, last): (i64, Option<i64>) = (row.get(0), row.get(1));
+    Ok(last.map(|last| {
+        let found = format!("the largest token of a lock is {largest}, the sequence is at {last}");
+        TOKENS.judge(largest <= last, found)
+    }))
 }
 
 async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Result<Finding> {

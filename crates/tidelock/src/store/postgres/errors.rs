@@ -174,7 +174,7 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (WrongType,
             "; the sequence of the fencing tokens has no next one; nothing was acquired; set it back with setval to the largest token that was given out"),
         code if *code == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => (WrongType,
-            "; the sequence of the fencing tokens ends before that number; nothing was changed; raise its MAXVALUE"),
+            "; the sequence of the fencing tokens ends before that number, or the lock has the largest token; nothing was changed; raise the MAXVALUE of the sequence, or use another name"),
         // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
         _ => (Unavailable, ""),
     }

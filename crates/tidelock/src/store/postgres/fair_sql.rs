@@ -7,7 +7,9 @@ use crate::store::fair_waiters::FairPosition;
 use crate::store::postgres::columns::{micros, newest};
 use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{QueueSql, alive, granting, left};
-use crate::store::postgres::schema::{NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS, notify};
+use crate::store::postgres::schema::{
+    NEWEST, NOW, SEMAPHORE, WITHDRAWN_TTL_SECONDS, next_token, notify,
+};
 use crate::store::{Name, Ticket};
 
 impl QueueSql {
@@ -45,11 +47,12 @@ impl QueueSql {
             // Without a place this owner gets a free lock only if nobody waits.
             let Self { sides, .. } = self;
             format!(
-                "UPDATE {locks} AS l SET owner = {owner}, token = nextval('{locks}_tokens'), \
+                "UPDATE {locks} AS l SET owner = {owner}, token = {next_token}, \
                    expires = {NOW} + {lease} * interval '1 microsecond' \
                  WHERE l.name = {name} AND (l.owner IS NULL OR l.expires <= {NOW}) AND NOT {withdrawn} \
                    AND NOT EXISTS (SELECT 1 FROM {waiters} WHERE name = {name} AND alive > {NOW}) \
-                   AND NOT EXISTS (SELECT 1 FROM {sides} WHERE name = {name} AND held_as IS NULL AND ends > {NOW}); "
+                   AND NOT EXISTS (SELECT 1 FROM {sides} WHERE name = {name} AND held_as IS NULL AND ends > {NOW}); ",
+                next_token = next_token(locks),
             )
         } else {
             format!(

@@ -135,6 +135,9 @@ impl QueueSql {
     /// Removes the dead, and lets in the waiters that may enter now, as [`side_order`](crate::store::side_order) says:
     /// readers beside readers, behind nobody else; the first upgradeable reader beside plain ones, and the writer that it
     /// becomes beside it alone, ahead of everybody; all others alone, behind nobody. Their grants are not confirmed.
+    ///
+    /// A token is larger than that of the row also if the sequence is behind, as in
+    /// [`next_token`](crate::store::postgres::schema::next_token).
     pub(crate) fn serve(&self, name: &str) -> String {
         let Self {
             locks,
@@ -155,15 +158,18 @@ impl QueueSql {
                FROM (SELECT a.*, coalesce({upgraded} = i.upgradeable, false) AS is_upgrade FROM ({arrivals}) AS a, inside AS i) AS arrivals \
                WINDOW arrival AS (ORDER BY NOT is_upgrade, place, owner)), \
              entering AS (SELECT o.owner, o.reads, least(o.lease, {unconfirmed}) * interval '1 microsecond' AS lease, \
-                 CASE WHEN o.reads IS NULL THEN o.owner ELSE coalesce(i.held_as, o.first || '{STANDS_FOR_SIDES}') END AS holds_as \
+                 CASE WHEN o.reads IS NULL THEN o.owner ELSE coalesce(i.held_as, o.first || '{STANDS_FOR_SIDES}') END AS holds_as, \
+                 l.token + o.turn AS least_token \
                FROM ordered AS o, inside AS i, {locks} AS l \
                WHERE l.name = {name} AND (l.owner IS NULL OR l.expires <= {NOW} OR l.owner LIKE '%{STANDS_FOR_SIDES}') \
                  AND (o.readers AND i.shared AND (NOT o.upgradeable OR o.upgradeables = 1 AND i.upgradeable IS NULL) \
                    OR o.turn = 1 AND (i.held_as IS NULL OR i.holders = 1 AND o.is_upgrade))), \
              gone AS (DELETE FROM {waiters} WHERE owner IN (SELECT owner FROM entering WHERE reads IS NULL)), \
-             holds AS (UPDATE {sides} AS s SET held_as = e.holds_as, ends = {NOW} + e.lease, token = nextval('{locks}_tokens') \
+             holds AS (UPDATE {sides} AS s SET held_as = e.holds_as, ends = {NOW} + e.lease, \
+                 token = greatest(nextval('{locks}_tokens'), e.least_token) \
                FROM entering AS e WHERE s.owner = e.owner AND e.reads IS NOT NULL RETURNING s.held_as, s.ends, s.token), \
-             fair AS (SELECT holds_as, {NOW} + lease, nextval('{locks}_tokens') FROM entering WHERE reads IS NULL), \
+             fair AS (SELECT holds_as, {NOW} + lease, greatest(nextval('{locks}_tokens'), least_token) \
+               FROM entering WHERE reads IS NULL), \
              new AS (SELECT held_as, max(ends) AS ends, max(token) AS token \
                FROM (SELECT * FROM holds UNION ALL SELECT * FROM fair) AS every GROUP BY held_as), \
              granted AS (UPDATE {locks} AS l SET owner = new.held_as, token = new.token, \

@@ -32,6 +32,21 @@ pub(crate) const NOW: &str = "clock_timestamp()";
 /// The last number of a sequence, as an expression. A sequence that was not used yet shows the first one.
 const LAST_TOKEN: &str = "CASE WHEN is_called THEN last_value ELSE last_value - 1 END";
 
+/// The next token of the row `l`, as an expression. A logical replica, and a restored dump of the tables alone, have the rows
+/// but not the number of the sequence.
+pub(crate) fn next_token(table: &str) -> String {
+    format!("greatest(nextval('{table}_tokens'), l.token + 1)")
+}
+
+/// The last number of the sequence, as an expression that is evaluated once and needs no other right than an attempt. Zero
+/// if the sequence was not used yet, null for a user without that right.
+fn last_drawn(table: &str) -> String {
+    format!(
+        "(SELECT CASE WHEN has_sequence_privilege('{table}_tokens', 'SELECT, USAGE') \
+           THEN coalesce(pg_sequence_last_value('{table}_tokens'::regclass), 0) END)"
+    )
+}
+
 /// Whether the server's queue of messages has room, as an expression. The queue is one for all databases.
 pub(crate) const HAS_ROOM: &str = "pg_notification_queue_usage() < 0.9";
 
@@ -75,13 +90,16 @@ pub(crate) struct Sql {
     /// For the table of an earlier tidelock, which has no column for the user.
     pub(crate) announce_without_user: String,
     pub(crate) retract: String,
-    /// Deletes rows that expired long ago.
+    /// Deletes rows that expired long ago. It keeps those that the sequence is behind: without its row, a name would be granted
+    /// a smaller token than before.
     pub(crate) sweep: String,
     /// Sends a notification on the channel.
     pub(crate) tell: String,
     pub(crate) fence: String,
-    /// Reads the newest token.
+    /// Reads the last number of the sequence, and the token of a row.
     pub(crate) counter: String,
+    /// Reads the largest token of a row, and the last number of the sequence, or null for a user who may not use it.
+    pub(crate) largest: String,
     pub(crate) marks: MarkSql,
 }
 
@@ -133,14 +151,13 @@ impl Sql {
             announce: announce(table, ", os_user", ", $7"),
             announce_without_user: announce(table, "", ""),
             retract: format!("DELETE FROM {table}_clients WHERE client = $1"),
-            sweep: format!(
-                "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}) \
-                 DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
-                   WHERE expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
-            ),
+            sweep: sweep(table),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
             fence: format!("SELECT {table}_fence($1, $2) AS token"),
-            counter: format!("SELECT {LAST_TOKEN} FROM {table}_tokens"),
+            counter: format!(
+                "SELECT {LAST_TOKEN}, (SELECT token FROM {table} WHERE name = $1) FROM {table}_tokens"
+            ),
+            largest: largest(table),
             table: table.to_owned(),
             marks: MarkSql::new(table),
             clients: format!("{table}_clients"),
@@ -191,6 +208,22 @@ fn announce(table: &str, column: &str, value: &str) -> String {
     )
 }
 
+/// Deletes rows that expired long ago.
+fn sweep(table: &str) -> String {
+    let last = last_drawn(table);
+    format!(
+        "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}) \
+         DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
+           WHERE expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' AND token <= {last} LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+    )
+}
+
+/// Compares the rows with the sequence.
+fn largest(table: &str) -> String {
+    let last = last_drawn(table);
+    format!("SELECT coalesce(max(token), 0), {last} FROM {table}")
+}
+
 /// The `NOTIFY` channel of a table.
 fn channel(table: &str) -> String {
     table.replace('.', "_")
@@ -233,8 +266,31 @@ fn make(table: &str) -> String {
            client text PRIMARY KEY,\n  host text NOT NULL,\n  pid bigint NOT NULL,\n  program text NOT NULL,\n  \
            since bigint NOT NULL,\n  expires timestamptz NOT NULL,\n  os_user text\n);\n\
          CREATE SEQUENCE IF NOT EXISTS {table}_tokens;\n\
+         {}\n\
          {}",
+        catch_up(table),
         make_fence(table)
+    )
+}
+
+/// Raises the sequence to the largest token of the rows, if it is behind. The rows may come from a dump without the sequence,
+/// which was then made here. As in [`raise`], the lock excludes attempts.
+///
+/// A user without the rights to do so may still make the rest.
+fn catch_up(table: &str) -> String {
+    let last = last_drawn(table);
+    format!(
+        "DO $tokens$\n\
+         DECLARE newest bigint;\n\
+         BEGIN\n  \
+           IF (SELECT max(token) FROM {table}) > {last} THEN\n    \
+             PERFORM set_config('lock_timeout', '{RAISE_PATIENCE}ms', true);\n    \
+             LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;\n    \
+             SELECT max(token) INTO newest FROM {table};\n    \
+             PERFORM setval('{table}_tokens', newest) FROM {table}_tokens WHERE {LAST_TOKEN} < newest;\n  \
+           END IF;\n\
+         EXCEPTION WHEN insufficient_privilege THEN NULL;\n\
+         END $tokens$;"
     )
 }
 
@@ -246,6 +302,7 @@ fn attempt(table: &str) -> String {
     // It would wait for the row before it looks who holds the lock, also for a fence in a user's transaction, and later
     // statements of the connection behind it. So a lock that another owner holds is refused before. If it is released
     // after the statement has begun, the notification comes after the wake was armed.
+    let next_token = next_token(table);
     format!(
         "WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true) AS set), \
          granted AS (\
@@ -256,7 +313,7 @@ fn attempt(table: &str) -> String {
              owner = EXCLUDED.owner, \
              expires = CASE WHEN l.owner = EXCLUDED.owner THEN greatest(l.expires, {NOW} + $3 * interval '1 microsecond') \
                        ELSE {NOW} + $3 * interval '1 microsecond' END, \
-             token = CASE WHEN l.owner = EXCLUDED.owner THEN l.token ELSE nextval('{table}_tokens') END \
+             token = CASE WHEN l.owner = EXCLUDED.owner THEN l.token ELSE {next_token} END \
            WHERE NOT $2 = ANY (l.withdrawn) AND NOT EXISTS (SELECT 1 FROM {table}_withdrawn WHERE owner = $2) \
              AND (l.owner IS NULL OR l.owner = EXCLUDED.owner OR l.expires <= {NOW}) \
            RETURNING token) \

@@ -8,7 +8,7 @@ use crate::store::postgres::literal::literal;
 use crate::store::postgres::queue_sql::{
     QueueSql, alive, asked, granting, left, numbers_in, renewing,
 };
-use crate::store::postgres::schema::{NO_STANDBY, NOW};
+use crate::store::postgres::schema::{NO_STANDBY, NOW, next_token};
 use crate::store::side_order::Follows;
 use crate::store::{OwnerId, Renewal, Ticket};
 use crate::types::UPGRADEABLE;
@@ -103,7 +103,7 @@ impl QueueSql {
         format!(
             "WITH joined AS (INSERT INTO {sides} (name, place, owner, client, reads, lease, ends, held_as, token) \
                SELECT {name}, {place}, {owner}, {client}, true, {lease}, \
-                 {NOW} + {lease} * interval '1 microsecond', w.held_as, nextval('{locks}_tokens') \
+                 {NOW} + {lease} * interval '1 microsecond', w.held_as, {next_token} \
                FROM {sides} AS w JOIN {locks} AS l ON l.name = w.name AND l.owner = w.held_as \
                WHERE w.owner = {writer} AND w.name = {name} AND NOT w.reads AND w.owner NOT LIKE '%{UPGRADEABLE}' \
                  AND NOT {withdrawn} ON CONFLICT (owner) DO NOTHING RETURNING token) \
@@ -111,6 +111,7 @@ impl QueueSql {
             place = self.next_place(&name, FairPosition::First),
             client = literal(ticket.owner.client()),
             writer = literal(writer.text()),
+            next_token = next_token(locks),
             withdrawn = self.withdrawn(&owner),
         )
     }

@@ -1,0 +1,151 @@
+//! A sequence of the fencing tokens that is behind the rows: on a logical replica, and after a restore of the tables alone.
+
+use testkit::servers::PostgresServer;
+use tidelock::{Client, FencingToken, Severity};
+
+use super::{client, server, until};
+
+const LAST: &str = "SELECT last_value FROM tidelock_locks_tokens";
+
+/// Sets the sequence to one: the rows were copied, and it was not.
+fn fall_behind(server: &PostgresServer) {
+    let set = "SELECT setval('tidelock_locks_tokens', 1)";
+    assert_eq!(server.query(set).unwrap(), "1");
+}
+
+/// A turn in each kind of lock. Returns the tokens, those of one name next to each other and in the order of the grants.
+async fn tokens(a: &Client) -> Vec<(&'static str, FencingToken)> {
+    let mut tokens = Vec::new();
+    let plain = a.lock("plain").fenced().acquire().await.unwrap();
+    tokens.push(("plain", plain.token()));
+    plain.release().await.unwrap();
+    let fair = a.fair_lock("fair").fenced();
+    let queued = fair.acquire().await.unwrap();
+    tokens.push(("fair", queued.token()));
+    queued.release().await.unwrap();
+    // Without a place in the queue.
+    let tried = fair.try_acquire().await.unwrap().expect("free");
+    tokens.push(("fair", tried.token()));
+    tried.release().await.unwrap();
+    let sides = a.read_write_lock("sides");
+    let reader = sides.read().fenced().acquire().await.unwrap();
+    tokens.push(("sides", reader.token()));
+    reader.release().await.unwrap();
+    let writer = sides.write().fenced().acquire().await.unwrap();
+    tokens.push(("sides", writer.token()));
+    let reader = sides.downgrade(writer).await.unwrap();
+    tokens.push(("sides", reader.token()));
+    reader.release().await.unwrap();
+    tokens
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_go_on_from_the_rows_if_the_sequence_is_behind() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let ahead = "SELECT setval('tidelock_locks_tokens', 5000)";
+    assert_eq!(server.query(ahead).unwrap(), "5000");
+    let mut seen = tokens(&a).await;
+    for _ in 0..2 {
+        fall_behind(&server);
+        seen.extend(tokens(&a).await);
+    }
+    for name in ["plain", "fair", "sides"] {
+        let of_name: Vec<FencingToken> = seen
+            .iter()
+            .filter(|(of, _)| *of == name)
+            .map(|(_, token)| *token)
+            .collect();
+        let grows = of_name.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(grows, "{name}: {of_name:?}");
+    }
+    fall_behind(&server);
+    let plain = a.lock("plain").fenced();
+    let newest = plain.newest_token().await.unwrap().expect("there was one");
+    let held = plain.acquire().await.unwrap();
+    assert!(newest.get() > 5000 && held.token() > newest, "{newest}");
+    held.release().await.unwrap();
+}
+
+/// Without the row the next token would come from the sequence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_the_sequence_is_behind_is_kept() {
+    let server = server();
+    let a = client(&server.url()).await;
+    for name in ["ahead", "behind"] {
+        let guard = a.lock(name).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    server
+        .query(
+            "UPDATE tidelock_locks SET expires = expires - interval '2 hours'; \
+             UPDATE tidelock_locks SET token = 5000 WHERE name = 'ahead'",
+        )
+        .unwrap();
+    // It deletes old rows.
+    let b = client(&server.url()).await;
+    let left = "SELECT string_agg(name, ' ') FROM tidelock_locks";
+    until(&server, left, "ahead").await;
+    let guard = b.lock("ahead").fenced().acquire().await.unwrap();
+    assert!(guard.token().get() > 5000, "{}", guard.token());
+}
+
+/// `pg_dump -t` of the tables takes neither the sequence nor the function of the fence with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_is_made_again_goes_on_from_the_rows() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("ledger").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    server
+        .query(
+            "UPDATE tidelock_locks SET token = 5000; DROP SEQUENCE tidelock_locks_tokens; \
+             DROP FUNCTION tidelock_locks_fence(text, bigint)",
+        )
+        .unwrap();
+    let b = client(&server.url()).await;
+    let last: u64 = server.query(LAST).unwrap().parse().unwrap();
+    assert!(last >= 5000, "{last}");
+    let guard = b.lock("another").fenced().acquire().await.unwrap();
+    assert!(guard.token().get() > 5000, "{}", guard.token());
+}
+
+/// A sequence that was set, and was not used since, does not say so to a user who may only use it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_is_ahead_of_the_rows_stays() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("ledger").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    server
+        .query(
+            "ALTER SEQUENCE tidelock_locks_tokens RESTART WITH 9000; \
+             DROP FUNCTION tidelock_locks_fence(text, bigint)",
+        )
+        .unwrap();
+    let b = client(&server.url()).await;
+    let guard = b.lock("another").fenced().acquire().await.unwrap();
+    assert!(guard.token().get() >= 9000, "{}", guard.token());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_is_behind_is_told_and_can_be_raised() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let ledger = a.lock("ledger").fenced();
+    ledger.acquire().await.unwrap().release().await.unwrap();
+    let severity = async || {
+        let findings = a.diagnose().await.unwrap();
+        let tokens = findings.iter().find(|one| one.subject == "tokens");
+        tokens.expect("a finding").severity
+    };
+    assert_eq!(severity().await, Severity::Good);
+    server
+        .query("UPDATE tidelock_locks SET token = 5000")
+        .unwrap();
+    assert_eq!(severity().await, Severity::Danger);
+    // Also by the name whose row has the token.
+    let next = ledger.raise_token(FencingToken::new(5001)).await.unwrap();
+    assert_eq!(next.get(), 5001);
+    assert_eq!(severity().await, Severity::Good);
+}
