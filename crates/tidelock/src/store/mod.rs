@@ -60,6 +60,8 @@ pub(crate) mod set;
 pub(crate) mod side_order;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod sweeper;
 #[cfg(any(feature = "etcd", feature = "memcached", feature = "redis"))]
 pub(crate) mod tcp;
 pub(crate) mod ticket_key;

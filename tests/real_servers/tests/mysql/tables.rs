@@ -219,6 +219,28 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     Ok(())
 }
 
+/// More than one transaction deletes. A service that locks each order once leaves as many within minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_many_old_names_are_all_deleted() -> Result<()> {
+    let server = MariaDb::start()?;
+    client(&server.url()).await?.close(Duration::ZERO).await;
+    server.query(
+        "INSERT INTO tidelock_locks (id, name, owner, expires, token, withdrawn, before_that, turned) \
+         SELECT UNHEX(SHA2(seq, 256)), seq, '', (UNIX_TIMESTAMP() - 7200) * 1000000 + seq, 7, '', '', 0 FROM seq_1_to_5000",
+    )?;
+    let a = tidelock::Client::builder().connect(&server.url()).await?;
+    let young = a.lock("young").acquire().await?;
+    let cleared = async {
+        while server.query("SELECT COUNT(*) FROM tidelock_locks")? != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    soon("the rows go", cleared).await?;
+    assert!(young.is_held());
+    Ok(())
+}
+
 /// A row that becomes old while the removal of old rows waits for another one is removed only if its token was counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_becomes_old_meanwhile_does_not_take_its_tokens_with_it() -> Result<()> {

@@ -156,6 +156,57 @@ async fn another_table_is_another_set_of_locks() {
     );
 }
 
+/// Inserts the rows of 5,000 names that nobody has used for two hours.
+fn insert_old_names(server: &PostgresServer) {
+    server
+        .query(
+            "INSERT INTO tidelock_locks (name, expires, token) \
+             SELECT 'order:' || n, clock_timestamp() - interval '2 hours', 0 FROM generate_series(1, 5000) AS n",
+        )
+        .unwrap();
+}
+
+const ROWS: &str = "SELECT count(*) FROM tidelock_locks";
+
+/// More than one statement deletes. A service that locks each order once leaves as many within minutes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rows_of_many_old_names_are_all_deleted() {
+    let server = server();
+    client(&server.url()).await.close(LEASE).await;
+    insert_old_names(&server);
+    let quiet = Client::builder().publish_process_info(false);
+    let a = quiet.connect(&server.url()).await.unwrap();
+    let guard = a.lock("young").acquire().await.unwrap();
+    until(&server, ROWS, "1").await;
+    assert!(guard.is_held());
+    // The connection of the sweep has gone.
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock'";
+    until(&server, ours, "1").await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_client_at_a_time_deletes_old_rows() {
+    let server = server();
+    client(&server.url()).await.close(LEASE).await;
+    insert_old_names(&server);
+    let (other, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let sweeps = "SELECT pg_advisory_lock(hashtext('tidelock_locks'), hashtext('sweep'))";
+    other.batch_execute(sweeps).await.unwrap();
+    let quiet = Client::builder().publish_process_info(false);
+    let _a = quiet.clone().connect(&server.url()).await.unwrap();
+    assert_eq!(server.query(ROWS).unwrap(), "5000");
+    other
+        .batch_execute("SELECT pg_advisory_unlock_all()")
+        .await
+        .unwrap();
+    let _b = quiet.connect(&server.url()).await.unwrap();
+    until(&server, ROWS, "0").await;
+}
+
 /// There the details of a client are kept without its user.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tables_of_an_earlier_tidelock_have_no_users() {

@@ -6,9 +6,8 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
-use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::queue_sql::{self, WAITERS};
+use crate::store::mysql::queue_sql::WAITERS;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, sql};
 use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Page};
@@ -81,16 +80,7 @@ impl Mysql {
             done => done,
         };
         announced.map_err(RequestError::error)?;
-        // A failed sweep does no harm to locks. The next client that announces itself repeats it.
-        let sweep = Statements::Transaction(sql::sweep());
-        if let Err(error) = self.ask(sweep).await {
-            tracing::debug!(%error, "cannot delete expired rows");
-        }
-        for sweep in queue_sql::sweeps() {
-            if let Err(error) = self.if_there(sweep).await {
-                tracing::debug!(%error, "cannot delete dead waiters");
-            }
-        }
+        self.sweeper.begin();
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ mod schema;
 mod side_sql;
 mod sides;
 mod sql;
+mod sweeps;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::queue::MysqlQueue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::sweeps::MysqlTables;
+use crate::store::sweeper::Sweeper;
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env,
     Extensions, Liveness, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
@@ -93,20 +96,22 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     };
     let signals = WakeChannels::new(env.timers.clone(), |_| {});
     let waiters = FairWaiters::new(table, signals, &env.timers, &env.background);
-    let face = |most| {
-        let pool = pool(most);
+    let (front, back) = (pool(FRONT), pool(BACK));
+    schema::ready(&front, front.deadline()).await?;
+    let swept = MysqlTables(back.clone());
+    let sweeper = Sweeper::start(swept, false, &env.timers, &env.background);
+    let face = |pool: Pool| {
         Arc::new(Mysql {
             fence: sql::fence(pool.database()),
             pool,
             looks: looks.clone(),
             waiters: Arc::clone(&waiters),
+            sweeper: Arc::clone(&sweeper),
             lease: env.lease,
             apart: Mutex::default(),
         })
     };
-    let (front, back) = (face(FRONT), face(BACK));
-    schema::ready(&front.pool, front.pool.deadline()).await?;
-    Ok(Store::new(front, back))
+    Ok(Store::new(face(front), face(back)))
 }
 
 /// Checks the URL and the settings, without a request.
@@ -123,6 +128,7 @@ struct Mysql {
     pool: Pool,
     looks: Pool,
     waiters: Arc<FairWaiters<MysqlQueue>>,
+    sweeper: Arc<Sweeper>,
     lease: Duration,
     /// The statement of an SQL fence.
     fence: String,
@@ -356,6 +362,7 @@ impl Backend for Mysql {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.waiters.close();
+        self.sweeper.close();
         self.looks.close();
         self.pool.close();
         ready(())

@@ -305,6 +305,8 @@ pub(crate) fn retract(client: &ClientId) -> String {
 /// Deletes rows of names that nobody has used for long. It locks the counter before the rows: a client that inserts a row
 /// waits for the counter, and then reads a value that no deleted token exceeds. Sent as one transaction.
 ///
+/// Answers: how many rows it has deleted, up to [`SWEPT`].
+///
 /// All statements use one cut-off. With a later one, the `DELETE` could delete a row whose token was not counted, and the
 /// tokens of its name would go back. Only the oldest rows are counted, because the counter is locked meanwhile.
 pub(crate) fn sweep() -> String {
@@ -316,6 +318,7 @@ pub(crate) fn sweep() -> String {
          SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
          SELECT @tidelock_swept := COALESCE(MAX(token), 0) FROM tidelock_locks WHERE {old} FOR UPDATE; \
          UPDATE tidelock_counter SET token = GREATEST(token, @tidelock_swept) WHERE one = 1; \
-         DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}"
+         DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}; \
+         SELECT ROW_COUNT()"
     )
 }

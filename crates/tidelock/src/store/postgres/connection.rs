@@ -76,6 +76,7 @@ impl Connection {
         self.0.timers.now() + self.0.limit
     }
 
+    /// Lets the connection go. A later request opens another one.
     pub(crate) fn close(&self) {
         self.0.once.close();
     }

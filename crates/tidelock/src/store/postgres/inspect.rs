@@ -97,7 +97,7 @@ pub(crate) async fn page(
     Ok(page)
 }
 
-/// Stores the details of a client, and deletes rows that expired long ago.
+/// Stores the details of a client.
 pub(crate) async fn announce(
     connection: &Connection,
     sql: &Sql,
@@ -123,12 +123,7 @@ pub(crate) async fn announce(
         }
         done => done,
     };
-    announced.map_err(RequestError::error)?;
-    connection
-        .ask(&sql.sweep, &[])
-        .await
-        .map_err(RequestError::error)?;
-    Ok(())
+    announced.map(drop).map_err(RequestError::error)
 }
 
 pub(crate) async fn retract(connection: &Connection, sql: &Sql, client: &ClientId) -> Result<()> {

@@ -38,6 +38,7 @@ mod renewals;
 mod schema;
 pub(crate) mod session;
 mod side_sql;
+mod sweeps;
 mod tables;
 mod tls;
 mod wake;
@@ -62,7 +63,9 @@ use crate::store::postgres::prepared::Value;
 use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::queued::{PostgresQueue, QueuedLocks};
 use crate::store::postgres::schema::Sql;
+use crate::store::postgres::sweeps::PostgresTables;
 use crate::store::postgres::wake::NotifyListener;
+use crate::store::sweeper::Sweeper;
 use crate::store::{
     Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
     ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
@@ -108,11 +111,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let connection = || Connection::new(Arc::clone(&address), env);
     let front = connection();
     tables::make_all(&front, &sql, env.create).await?;
-    // Removes rows that ended long ago. Another process may do the same at the same time.
-    front
-        .ask(&sql.sweep, &[])
-        .await
-        .map_err(RequestError::error)?;
+    let has_more = sweeps::batch(&front, &sql).await?;
     let listener = NotifyListener::new(connection(), front.clone(), &sql, env);
     let patience = env.response_timeout / 2;
     let queue_sql = Arc::new(QueueSql::new(&sql.table, &sql.channel, patience));
@@ -130,6 +129,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         }
     });
     let permits = PermitLocks::new(&queue_sql, &back, &listener, env);
+    let swept = PostgresTables::new(&address, env, &sql, [&queue_sql.tidy, &permits.sql.tidy]);
+    let sweeper = Sweeper::start(swept, has_more, &env.timers, &env.background);
     let has_queue = Arc::new(AtomicBool::new(false));
     let (renewals, waits) = (connection(), Arc::new(Semaphore::new(1)));
     let face = |connection| Postgres {
@@ -142,6 +143,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         queue_sql: Arc::clone(&queue_sql),
         has_queue: Arc::clone(&has_queue),
         permits: Arc::clone(&permits),
+        sweeper: Arc::clone(&sweeper),
         lease: env.lease,
     };
     let (front, back) = (face(front), face(back));
@@ -166,6 +168,7 @@ struct Postgres {
     queue_sql: Arc<QueueSql>,
     has_queue: Arc<AtomicBool>,
     permits: Arc<PermitLocks>,
+    sweeper: Arc<Sweeper>,
     lease: Duration,
 }
 
@@ -307,6 +310,7 @@ impl Backend for Postgres {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.waiters.close();
         self.permits.waiters.close();
+        self.sweeper.close();
         self.listener.close();
         self.renewals.close();
         self.connection.close();
@@ -352,15 +356,13 @@ impl Operate for Postgres {
             connection, sql, ..
         } = self;
         match info {
-            Some(info) => {
-                let announced = inspect::announce(connection, sql, client, info, CLIENT_INFO_TTL);
-                Box::pin(async move {
-                    announced.await?;
-                    self.queued().tidy().await;
-                    self.tidy_permits().await;
-                    Ok(())
-                })
-            }
+            Some(info) => Box::pin(inspect::announce(
+                connection,
+                sql,
+                client,
+                info,
+                CLIENT_INFO_TTL,
+            )),
             None => Box::pin(inspect::retract(connection, sql, client)),
         }
     }

@@ -168,16 +168,6 @@ impl Postgres {
         })
     }
 
-    /// Deletes rows of names that nobody uses any more. That it fails harms nothing: the next client deletes them.
-    pub(crate) async fn tidy_permits(&self) {
-        if let Err(failure) = self.connection.run(&self.permits.sql.tidy).await
-            && !failure.is_no_table()
-        {
-            let error = failure.error();
-            tracing::debug!(%error, "old rows of semaphores were not deleted");
-        }
-    }
-
     async fn change_number(&self, name: &Name, change: PermitChange) -> Result<bool> {
         let sql = &self.permits.sql;
         let text = sql.change_permits(name, change);

@@ -358,14 +358,4 @@ impl QueuedLocks<'_> {
             .collect();
         Ok(())
     }
-
-    /// Deletes rows of names that nobody uses any more. That it fails harms nothing: the next client deletes them.
-    pub(crate) async fn tidy(self) {
-        if let Err(failure) = self.connection.run(&self.sql.tidy).await
-            && !failure.is_no_table()
-        {
-            let error = failure.error();
-            tracing::debug!(%error, "old rows of fair and read-write locks were not deleted");
-        }
-    }
 }

@@ -19,6 +19,9 @@ pub(crate) const NEWEST: u32 = 32;
 /// before the row was deleted could be granted after an attempt with a larger token.
 const ROW_TTL_SECONDS: u32 = 3600;
 
+/// Bounds how many rows one statement of a sweep deletes.
+pub(crate) const SWEPT: i64 = 1000;
+
 /// How long an attempt waits for a transaction that locks the row, in milliseconds. Later statements of the connection
 /// wait behind it.
 pub(crate) const ROW_PATIENCE: u32 = 40;
@@ -90,8 +93,8 @@ pub(crate) struct Sql {
     /// For the table of an earlier tidelock, which has no column for the user.
     pub(crate) announce_without_user: String,
     pub(crate) retract: String,
-    /// Deletes rows that expired long ago. It keeps those that the sequence is behind: without its row, a name would be granted
-    /// a smaller token than before.
+    /// Deletes some rows that expired long ago, and counts them. It keeps those that the sequence is behind: without its row,
+    /// a name would be granted a smaller token than before.
     pub(crate) sweep: String,
     /// Sends a notification on the channel.
     pub(crate) tell: String,
@@ -208,13 +211,18 @@ fn announce(table: &str, column: &str, value: &str) -> String {
     )
 }
 
-/// Deletes rows that expired long ago.
+/// Deletes some rows that expired long ago. Only one client does so at a time, and the others delete none: a thousand clients
+/// that are started together would otherwise all read the whole table.
 fn sweep(table: &str) -> String {
     let last = last_drawn(table);
+    // Locks with two keys are apart from those with one key, such as the server's own locks of `locks=session`.
     format!(
-        "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}) \
-         DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
-           WHERE expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' AND token <= {last} LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+        "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}), \
+         turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtext('{table}'), hashtext('sweep')) AS is_ours), \
+         gone AS (DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
+           WHERE (SELECT is_ours FROM turn) AND expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' AND token <= {last} \
+           LIMIT {SWEPT} FOR UPDATE SKIP LOCKED) RETURNING 1) \
+         SELECT count(*) FROM gone"
     )
 }
 

@@ -1,0 +1,36 @@
+//! Sweeps: see [`sweeper`](crate::store::sweeper).
+//!
+//! Those of several clients wait for each other at the counter. The later one then finds the rows deleted that it has chosen
+//! before. So its batch is not full, and it leaves the rest to the other client.
+
+use crate::error::Result;
+use crate::store::mysql::connection::{Pool, Statements};
+use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::queue_sql;
+use crate::store::mysql::raw_connection::number;
+use crate::store::mysql::sql::{SWEPT, sweep};
+use crate::store::sweeper::SweptTables;
+
+/// The tables, and the connections of the steward. A sweep takes one of them at a time.
+pub(crate) struct MysqlTables(pub(crate) Pool);
+
+impl SweptTables for MysqlTables {
+    async fn sweep_batch(&self) -> Result<bool> {
+        let text = Statements::Transaction(sweep());
+        let rows = self.0.ask(text, self.0.deadline()).await;
+        let rows = rows.map_err(RequestError::error)?;
+        let deleted = rows.first().map(|row| number(row, 0)).transpose()?;
+        Ok(deleted == Some(SWEPT.into()))
+    }
+
+    async fn finish(&self) {
+        for text in queue_sql::sweeps() {
+            if let Err(failure) = self.0.ask(text, self.0.deadline()).await
+                && !failure.is_no_table()
+            {
+                let error = failure.error();
+                tracing::debug!(%error, "cannot delete dead waiters");
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sweeps: see [`sweeper`](crate::store::sweeper). The connect makes the first one, which also shows that this user and this
+//! server may write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::store::Env;
+use crate::store::postgres::address::Address;
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::schema::{SWEPT, Sql};
+use crate::store::sweeper::SweptTables;
+
+/// How long a statement may take. It may have to read the whole table.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The tables, and a connection that is open during a sweep only. On that of other requests they would wait for each batch.
+pub(crate) struct PostgresTables {
+    connection: Connection,
+    sql: Arc<Sql>,
+    /// Statements that delete what dead waiters and holders have left: those of the queues of locks, and of semaphores.
+    tidy: [String; 2],
+}
+
+impl PostgresTables {
+    pub(crate) fn new(address: &Arc<Address>, env: &Env, sql: &Arc<Sql>, tidy: [&str; 2]) -> Self {
+        let env = Env {
+            response_timeout: LIMIT,
+            ..env.clone()
+        };
+        Self {
+            connection: Connection::new(Arc::clone(address), &env),
+            sql: Arc::clone(sql),
+            tidy: tidy.map(str::to_owned),
+        }
+    }
+}
+
+impl SweptTables for PostgresTables {
+    async fn sweep_batch(&self) -> Result<bool> {
+        batch(&self.connection, &self.sql).await
+    }
+
+    async fn finish(&self) {
+        for tidy in &self.tidy {
+            if let Err(failure) = self.connection.run(tidy).await
+                && !failure.is_no_table()
+            {
+                let error = failure.error();
+                tracing::debug!(%error, "old rows of queues were not deleted");
+            }
+        }
+        self.connection.close();
+    }
+}
+
+/// Deletes a batch of rows. Returns whether it was full.
+pub(crate) async fn batch(connection: &Connection, sql: &Sql) -> Result<bool> {
+    let rows = connection.ask(&sql.sweep, &[]).await;
+    let rows = rows.map_err(RequestError::error)?;
+    let deleted = rows.first().map(|row| row.get::<_, i64>(0));
+    Ok(deleted == Some(SWEPT))
+}
