@@ -103,6 +103,10 @@ async fn a_sequence_that_is_made_again_goes_on_from_the_rows() {
              DROP FUNCTION tidelock_locks_fence(text, bigint)",
         )
         .unwrap();
+    // A client that only looks makes no sequence, and needs none.
+    let looks = Client::builder().create(false).connect(&server.url()).await;
+    let seen = looks.unwrap().lock("ledger").inspect().await.unwrap();
+    assert!(!seen.is_locked());
     let b = client(&server.url()).await;
     let last: u64 = server.query(LAST).unwrap().parse().unwrap();
     assert!(last >= 5000, "{last}");

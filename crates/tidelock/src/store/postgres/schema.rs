@@ -42,11 +42,13 @@ pub(crate) fn next_token(table: &str) -> String {
 }
 
 /// The last number of the sequence, as an expression that is evaluated once and needs no other right than an attempt. Zero
-/// if the sequence was not used yet, null for a user without that right.
+/// if the sequence was not used yet. Null for a user without that right, and if there is no sequence: a client that only looks
+/// at restored tables does not make it.
 fn last_drawn(table: &str) -> String {
+    let sequence = format!("to_regclass('{table}_tokens')");
     format!(
-        "(SELECT CASE WHEN has_sequence_privilege('{table}_tokens', 'SELECT, USAGE') \
-           THEN coalesce(pg_sequence_last_value('{table}_tokens'::regclass), 0) END)"
+        "(SELECT CASE WHEN has_sequence_privilege({sequence}, 'SELECT, USAGE') \
+           THEN coalesce(pg_sequence_last_value({sequence}), 0) END)"
     )
 }
 
