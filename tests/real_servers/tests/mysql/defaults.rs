@@ -1,7 +1,10 @@
-//! Settings of a server that a session would begin with: they change no lock.
+//! Settings of a server that a session would begin with: they change no lock, or the client says what is wrong with them.
 
-use anyhow::Result;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
+use tidelock::{ErrorKind, Severity};
 
 use super::{LEASE, client};
 
@@ -56,5 +59,38 @@ async fn names_are_listed_as_they_are_whatever_character_set_the_server_prefers(
     let mut listed = a.list("*").limit(10).await?;
     listed.sort();
     assert_eq!(listed, ["stöck", "🔒"]);
+    Ok(())
+}
+
+/// InnoDB refuses every change of a READ COMMITTED transaction there. No change is waited for, and the doctor says what to
+/// set. A format that is set later counts from the next request on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_logs_statements_is_unsupported_at_once() -> Result<()> {
+    // The last option counts: the servers of the tests write no binary log.
+    let server = MariaDb::start_with(&["--log-bin=binlog", "--binlog-format=STATEMENT"])?;
+    let error = client(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    server.query("SET GLOBAL binlog_format = 'MIXED'")?;
+    let mixed = client(&server.url()).await?;
+    mixed.lock("stock").acquire().await?.release().await?;
+    server.query("SET GLOBAL binlog_format = 'STATEMENT'")?;
+    let a = client(&server.url()).await?;
+    let begun = Instant::now();
+    for error in [
+        a.lock("stock").acquire().await.map(drop).unwrap_err(),
+        a.fair_lock("till").acquire().await.map(drop).unwrap_err(),
+        a.lock("stock").try_acquire().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("binlog_format"), "{error}");
+    }
+    assert!(begun.elapsed() < LEASE, "{:?}", begun.elapsed());
+    let findings = a.diagnose().await?;
+    let mut findings = findings.into_iter();
+    let finding = findings.find(|finding| finding.subject == "binary log format");
+    let finding = finding.context("no finding")?;
+    assert_eq!(finding.severity, Severity::Danger, "{finding:?}");
+    server.query("SET GLOBAL binlog_format = 'ROW'")?;
+    a.lock("stock").acquire().await?.release().await?;
     Ok(())
 }

@@ -33,6 +33,14 @@ const DURABILITY: DoctorCheck = DoctorCheck {
     advice: "set innodb_flush_log_at_trx_commit = 1",
 };
 
+const LOGGED_CHANGES: DoctorCheck = DoctorCheck {
+    subject: "binary log format",
+    good: "it takes the changes of locks",
+    severity: Severity::Danger,
+    bad: "InnoDB refuses every change of a READ COMMITTED transaction under this format: no lock can be taken, renewed or released here",
+    advice: "set binlog_format = ROW or MIXED",
+};
+
 const QUEUES: DoctorCheck = DoctorCheck {
     subject: "fair and read-write locks",
     good: "waiters are served in order of arrival",
@@ -56,7 +64,7 @@ const QUEUE: &str = "UPDATE tidelock_waiters SET alive = alive WHERE id = ''; DE
     INSERT INTO tidelock_sides SELECT * FROM tidelock_sides WHERE id = ''";
 
 pub(crate) const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-    ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin', \
+    ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin', 'binlog_format', \
     'group_replication_group_name', 'group_replication_single_primary_mode')";
 pub(crate) const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
@@ -83,6 +91,7 @@ pub(crate) fn findings(
         writes(value("read_only")),
         durability(value("innodb_flush_log_at_trx_commit")),
     ];
+    findings.extend(logged_changes(value("log_bin"), value("binlog_format")));
     findings.extend(binlog(value("log_bin"), value("sync_binlog")));
     findings.extend(nodes(
         value("wsrep_on"),
@@ -128,6 +137,13 @@ fn writes(read_only: &str) -> Finding {
 fn durability(flush: &str) -> Finding {
     let found = format!("innodb_flush_log_at_trx_commit = {flush}");
     DURABILITY.judge(flush == "1", found)
+}
+
+/// `None`: the server writes no binary log, or has one format only.
+fn logged_changes(on: &str, format: &str) -> Option<Finding> {
+    let refuses = format.eq_ignore_ascii_case("STATEMENT");
+    let found = format!("binlog_format = {format}");
+    (is_on(on) && !format.is_empty()).then(|| LOGGED_CHANGES.judge(!refuses, found))
 }
 
 fn binlog(on: &str, sync: &str) -> Option<Finding> {
@@ -184,5 +200,15 @@ mod tests {
         // A MariaDB that could be a node of Galera, and a MySQL that could be one of a group.
         assert_eq!(severity("OFF", "", ""), None);
         assert_eq!(severity("", "", "ON"), None);
+    }
+
+    #[test]
+    fn a_binary_log_that_takes_no_change_of_a_lock_is_a_danger() {
+        let severity = |on, format| logged_changes(on, format).map(|finding| finding.severity);
+        assert_eq!(severity("ON", "STATEMENT"), Some(Severity::Danger));
+        assert_eq!(severity("ON", "MIXED"), Some(Severity::Good));
+        assert_eq!(severity("ON", "ROW"), Some(Severity::Good));
+        assert_eq!(severity("OFF", "STATEMENT"), None);
+        assert_eq!(severity("ON", ""), None);
     }
 }

@@ -61,10 +61,12 @@ impl RequestError {
         self.is_certain() && !self.is_read_only() && undone.is_some_and(|code| code != IDLE_ENDED)
     }
 
-    /// The server takes no changes: it has become a replica, or its node has left the cluster. By now the address may
-    /// lead to a server that takes them, but only a new connection reaches that one.
+    /// The server takes no changes: it has become a replica, its node has left the cluster, or it cannot log them. By now
+    /// the address may lead to a server that takes them, but only a new connection reaches that one. A session also keeps
+    /// the format of the binary log that it began with.
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self, Self::Server(error) if TAKES_NO_CHANGES.contains(&error.code))
+        let takes_none = |code: u16| code == LOGS_STATEMENTS || TAKES_NO_CHANGES.contains(&code);
+        matches!(self, Self::Server(error) if takes_none(error.code))
     }
 
     /// The code of an error after which nothing has happened.
@@ -102,6 +104,9 @@ impl fmt::Display for MysqlError {
 /// The server has ended a session that was idle for too long.
 const IDLE_ENDED: u16 = 4031;
 
+/// The server writes statements into its binary log, and InnoDB refuses that under READ COMMITTED, before it changes a row.
+const LOGS_STATEMENTS: u16 = 1665;
+
 /// Errors of a server that takes no changes. The last one is that of a node without its cluster.
 const TAKES_NO_CHANGES: [u16; 4] = [1290, 1792, 1836, 1047];
 
@@ -124,6 +129,7 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1049 => (InvalidOptions, "the server has no such database; name one that exists in the URL"),
         1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (Unsupported, "the server is too old, or the tables differ from those that tidelock creates"),
         1146 => (Refused, "tidelock's tables do not exist"),
+        LOGS_STATEMENTS => (Unsupported, "the server can write none of our changes into its binary log: set binlog_format to ROW or MIXED; nothing was changed"),
         // Nothing else is counted up.
         1690 => (WrongType,
             "the fencing token of this lock has no next token. The lock was not acquired; set the counter in the tables to the largest token in use"),
@@ -173,6 +179,19 @@ mod tests {
         let (code, text, undone) = (IDLE_ENDED, "x".to_owned(), true);
         let idle = RequestError::Server(MysqlError { code, text, undone });
         assert!(!idle.spares_connection());
+    }
+
+    /// A new one has the format that the administrator has set since. Those that are open have not.
+    #[test]
+    fn a_session_that_cannot_log_its_changes_is_refused_and_not_kept() {
+        let text = "Cannot execute statement: impossible to write to binary log".to_owned();
+        let (code, undone) = (LOGS_STATEMENTS, true);
+        let failure = RequestError::Server(MysqlError { code, text, undone });
+        assert!(failure.is_certain() && failure.is_read_only() && !failure.spares_connection());
+        let error = failure.error();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("binlog_format"), "{error}");
+        assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown);
     }
 
     #[test]
