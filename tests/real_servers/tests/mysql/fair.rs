@@ -186,6 +186,52 @@ async fn t49_twenty_five_frozen_waiters_cost_one_grant_and_come_back() {
     }
 }
 
+/// A fence is open for longer than a process counts as alive, and the lock is free. Other clients wait for the lock without a
+/// queue meanwhile. Their attempts keep no beat from the row of the lock, and a waiter that comes gets its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_that_stays_open_keeps_the_order_of_the_waiters() -> Result<()> {
+    const OTHERS: usize = 4;
+    let turns = Turns::alone("fenced");
+    let (a, b, c) = (
+        turns.client().await,
+        turns.client().await,
+        turns.client().await,
+    );
+    let mut session = Session::open(turns.server)?;
+    let guard = a.fair_lock(turns.name).fenced().acquire().await?;
+    let first = turns.wait(&b, 1).await;
+    let second = turns.wait(&c, 2).await;
+    assert_eq!(session.begin(&guard).await?, u64::MAX.to_string());
+    guard.release().await?;
+    let mut others = Vec::new();
+    for _ in 0..OTHERS {
+        let (other, name) = (turns.client().await, turns.name);
+        others.push(tokio::spawn(
+            async move { other.lock(name).acquire().await },
+        ));
+    }
+    let third = turns.wait(&a, 3).await;
+    let order = turns.queue();
+    let begun = Instant::now();
+    while begun.elapsed() < ALIVE + BEAT * 2 {
+        assert_eq!(turns.queue(), order, "after {:?}", begun.elapsed());
+        tokio::time::sleep(BEAT / 20).await;
+    }
+    let alive = "SELECT COUNT(*) FROM tidelock_waiters WHERE id = ID AND alive > UNIX_TIMESTAMP(NOW(6)) * 1000000";
+    assert_eq!(turns.query(alive), "3");
+    for other in others {
+        assert!(!other.is_finished(), "the lock counts as held");
+        other.abort();
+    }
+    session.ask("COMMIT; SELECT 'done'").await?;
+    for (waiting, owner) in [first, second, third].into_iter().zip(order) {
+        let next = within(LEASE / 3, waiting).await;
+        assert_eq!(next.owner_id(), owner);
+        next.release().await?;
+    }
+    Ok(())
+}
+
 /// An older tidelock knows no queue, and its database has no table of the waiters. Its locks and the fair lock exclude
 /// each other, and its release is noticed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,6 +33,31 @@ async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
+/// The lock has no holder, but nobody may get it before the transaction ends, however long that takes. The server answers
+/// all the time, so this is no outage.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_that_a_fence_keeps_counts_as_held() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let mut session = Session::open(&server)?;
+    let guard = a.lock("stock").fenced().acquire().await?;
+    let token = guard.token();
+    assert_eq!(session.begin(&guard).await?, PASSES);
+    guard.release().await?;
+    let waiting = tokio::spawn(b.lock("stock").fenced().acquire());
+    let begun = Instant::now();
+    while begun.elapsed() < LEASE * 5 / 2 {
+        assert!(b.lock("stock").try_acquire().await?.is_none());
+        assert!(!waiting.is_finished(), "after {:?}", begun.elapsed());
+        tokio::time::sleep(LEASE / 40).await;
+    }
+    session.ask("COMMIT; SELECT 'done'").await?;
+    let next = soon("the next holder", waiting).await??;
+    assert!(next.token() > token);
+    next.release().await?;
+    Ok(())
+}
+
 /// With READ COMMITTED the fence locks one entry of an index and no gap beside it. So other locks are granted at once, also
 /// to the client whose transaction is open: locks with a row, and those that get their first one. A grant that had to wait
 /// would fail. With REPEATABLE READ `other:0` does, the neighbour of `stock` in the index.

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::raw_connection::{TextRow, number};
 use crate::store::mysql::{Mysql, sql};
 use crate::store::{Attempt, AttemptRequest, BootInstant};
 use crate::types::FencingToken;
+
+/// The pause before the next attempt while a fence keeps out grants. Nobody is told of its end.
+pub(super) const FENCED: Duration = Duration::from_millis(50);
 
 impl Mysql {
     pub(super) async fn attempt(&self, ask: &AttemptRequest) -> Result<Attempt> {
@@ -19,10 +23,19 @@ impl Mysql {
         {
             return Ok(held);
         }
-        let text = sql::attempt(&ask.ticket, ask.lease);
+        let text = Statements::Transaction(sql::attempt(&ask.ticket, ask.lease));
         let rows = self.ask_until(deadline, text, ask.liveness.clone());
         let rows = rows.await.map_err(RequestError::error)?;
-        Self::read_attempt(self.first_row(&rows).await?)
+        let row = self.first_row(&rows).await?;
+        let is_fenced = number(row, 4)? == 0;
+        match Self::read_attempt(row)? {
+            // The lock may be free: without this pause the next attempt would come at once.
+            Attempt::Held(wait) if is_fenced => {
+                let left = wait.recheck.unwrap_or_default();
+                Ok(Attempt::held(None, left.max(FENCED)))
+            }
+            attempt => Ok(attempt),
+        }
     }
 
     /// Looks whether another ticket holds the lock, which costs the server less than an attempt. `None`: the lock may be free, or

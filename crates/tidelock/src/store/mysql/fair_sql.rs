@@ -5,8 +5,10 @@ use std::time::Duration;
 use crate::store::Ticket;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::mysql::queue_sql::{NEXT_TOKEN, lock_row, next_place, serve};
-use crate::store::mysql::sql::{NOW, hex, id, mark_withdrawn, micros, owner, release, withdrawn};
+use crate::store::mysql::queue_sql::{next_place, serve};
+use crate::store::mysql::sql::{
+    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, release, withdrawn,
+};
 
 /// An attempt. Answers as that of a lock without a queue; then the owners that the lock was handed over to, or an empty
 /// text.

@@ -1,9 +1,9 @@
 //! The MySQL store, `mysql://` and `mariadb://`: a table of leases on MySQL 8, MariaDB 10.6, or later.
 //!
-//! A lock is a row with a lease. Single statements change it ([`sql`]), and the server's clock decides. No state
-//! belongs to a session: any connection can renew or release any lock, so no lock is lost with a connection that is
-//! killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and steward share
-//! none. The server wakes nobody, so waiters poll.
+//! A lock is a row with a lease. Single statements and short transactions change it ([`sql`]), and the server's clock
+//! decides. No state belongs to a session: any connection can renew or release any lock, so no lock is lost with a
+//! connection that is killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and
+//! steward share none. The server wakes nobody, so waiters poll.
 //!
 //! A fair or read-write lock also has a queue ([`queue_sql`]), and each change of both is one transaction.
 

@@ -14,7 +14,7 @@ use crate::store::Name;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros, new_row};
+use crate::store::mysql::sql::{NEXT_TOKEN, NOW, SWEPT, hex, id, lock_row, micros};
 use crate::store::side_order::STANDS_FOR_SIDES;
 use crate::types::{UPGRADEABLE, UPGRADES};
 
@@ -64,22 +64,6 @@ const TOLD: u32 = 8;
 
 /// Separates the owners in an answer; no owner contains one.
 pub(crate) const SEPARATOR: char = ' ';
-
-/// Locks the row of the lock, and makes it if there is none. Notes whether a grant may change the row now: a fence in a
-/// user's transaction keeps out grants, but no release. We do not wait for the fence, because a release that waits for it
-/// would come too late.
-pub(crate) fn lock_row(name: &Name) -> String {
-    format!(
-        "{insert} ON DUPLICATE KEY UPDATE id = tidelock_locks.id; \
-         SELECT COUNT(*) INTO @tidelock_open FROM tidelock_locks FORCE INDEX (granted) WHERE id = {id} FOR UPDATE SKIP LOCKED",
-        insert = new_row(name, "''", NOW, 0, "''"),
-        id = id(name),
-    )
-}
-
-/// The next token of the row `l`. A raised counter is followed.
-pub(crate) const NEXT_TOKEN: &str =
-    "GREATEST(l.token + 1, (SELECT c.token + 1 FROM tidelock_counter AS c WHERE c.one = 1))";
 
 /// The place for a new waiter, as an expression.
 pub(crate) fn next_place(name: &Name, position: FairPosition) -> String {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::snapshot::Snapshot;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::mysql::queue_sql::{
-    NEXT_TOKEN, is_upgradeable, lock_row, next_place, remove_dead, serve,
+use crate::store::mysql::queue_sql::{is_upgradeable, next_place, remove_dead, serve};
+use crate::store::mysql::sql::{
+    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, withdrawn,
 };
-use crate::store::mysql::sql::{NOW, hex, id, mark_withdrawn, micros, owner, withdrawn};
 use crate::store::side_order::Follows;
 use crate::store::{Name, OwnerId, Renewal, Ticket};
 

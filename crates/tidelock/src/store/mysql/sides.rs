@@ -1,11 +1,10 @@
 //! Read-write locks: attempts that take a place in the queue, releases that let in those that are next, and renewals.
 
-use std::time::Duration;
-
 use crate::error::{Error, Result};
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
+use crate::store::mysql::attempt::FENCED;
 use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::lacks_queue;
@@ -14,9 +13,6 @@ use crate::store::mysql::{Mysql, inspect, released, side_sql};
 use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
 use crate::types::LostReason;
-
-/// The pause before the next attempt of a downgrade while a fence keeps out grants.
-const FENCED: Duration = Duration::from_millis(50);
 
 impl Mysql {
     pub(super) async fn attempt_side(&self, ask: &AttemptRequest) -> Result<Attempt> {

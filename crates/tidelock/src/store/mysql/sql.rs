@@ -1,9 +1,10 @@
 //! The row-lease algorithm as SQL text: one round trip per request. An attempt after a refusal may be two.
 //!
-//! Each change is one statement. It locks the lock's row, so no other transaction can change the row meanwhile, and
-//! no transaction stays open between two round trips. A second statement in the same text reads the result.
+//! Each change is one statement, or one text that the server runs as a transaction. It locks the lock's row before it
+//! decides, so no other transaction can change the row meanwhile, and no transaction stays open between two round trips.
+//! The last statement of the text reads the result.
 //!
-//! The server's clock decides, as of the start of the statement. A statement that had to wait for the row uses a time
+//! The server's clock decides, as of the start of each statement. A statement that had to wait for the row uses a time
 //! that is too early: a lease that has just ended still counts, and a new lease ends earlier than it could. Both only
 //! cause a retry. No statement depends on the session's time zone.
 //!
@@ -86,39 +87,66 @@ pub(crate) fn new_row(
     )
 }
 
-/// One attempt to take the lock. Answers: whether the ticket holds the lock, the rest of the lease, the token,
-/// whether the ticket was withdrawn.
-///
-/// The next token of a row is at least the one that a new row would get, so that a raised counter is followed.
-///
-/// MySQL and MariaDB assign from left to right, and each expression sees the assignments before it. So if a row has
-/// our owner and an end in the past, the first assignment has just put our owner there.
-pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
-    let (me, lease) = (owner(&ticket.owner), micros(lease));
-    let insert = new_row(&ticket.name, &me, &format!("{NOW} + {lease}"), 1, "''");
-    let marked = withdrawn(ticket).replace("l.", "tidelock_locks.");
+/// Notes whether a grant may change the row now: a fence in a user's transaction keeps out grants, but no release. We do not
+/// wait for the fence. The row would stay locked meanwhile, and a release or a beat that waits for the row would come too
+/// late.
+fn note_fence(name: &Name) -> String {
     format!(
-        "{insert} ON DUPLICATE KEY UPDATE \
-         owner = IF(tidelock_locks.expires <= {NOW} AND NOT {marked}, {me}, tidelock_locks.owner), \
-         token = IF(tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}, \
-           GREATEST(tidelock_locks.token + 1, VALUES(token)), tidelock_locks.token), \
-         expires = IF(tidelock_locks.owner = {me}, GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
-         {seen}",
-        seen = seen(ticket),
+        "SELECT COUNT(*) INTO @tidelock_open FROM tidelock_locks FORCE INDEX (granted) WHERE id = {} FOR UPDATE SKIP LOCKED",
+        id(name)
     )
 }
 
-/// Answers as [`attempt`], and changes nothing. No row: nobody has used the lock yet.
+/// Locks the row of the lock, and makes it if there is none. `@tidelock_open` says whether a grant may change it now.
+pub(crate) fn lock_row(name: &Name) -> String {
+    format!(
+        "{insert} ON DUPLICATE KEY UPDATE id = tidelock_locks.id; {fence}",
+        insert = new_row(name, "''", NOW, 0, "''"),
+        fence = note_fence(name),
+    )
+}
+
+/// The next token of the row `l`. A raised counter is followed.
+pub(crate) const NEXT_TOKEN: &str =
+    "GREATEST(l.token + 1, (SELECT c.token + 1 FROM tidelock_counter AS c WHERE c.one = 1))";
+
+/// One attempt to take the lock. Sent as one transaction. Answers: whether the ticket holds the lock, the rest of the
+/// lease, the token, whether the ticket was withdrawn, and 0 if a fence keeps out a grant.
+///
+/// The first statement locks the row, and grants the lock if there was no row. The next token of a row is at least the one
+/// that a new row would get, so that a raised counter is followed.
+pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
+    let Ticket { name, .. } = ticket;
+    let (me, lease) = (owner(&ticket.owner), micros(lease));
+    format!(
+        "{insert} ON DUPLICATE KEY UPDATE \
+         expires = IF(tidelock_locks.owner = {me} AND tidelock_locks.expires > {NOW}, \
+           GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
+         {fence}; \
+         UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) \
+           SET l.token = {NEXT_TOKEN}, l.owner = {me}, l.expires = {NOW} + {lease} \
+           WHERE l.id = {id} AND @tidelock_open AND l.expires <= {NOW} AND NOT {withdrawn}; \
+         {seen}",
+        insert = new_row(name, &me, &format!("{NOW} + {lease}"), 1, "''"),
+        fence = note_fence(name),
+        id = id(name),
+        withdrawn = withdrawn(ticket),
+        seen = seen(ticket, "@tidelock_open"),
+    )
+}
+
+/// Answers as [`attempt`] without a fence, and changes nothing. No row: nobody has used the lock yet.
 ///
 /// It locks the row as a change would. So a server that became a read-only replica fails, as it fails an attempt, and a proxy
 /// that sends reads to replicas, which may be behind, sends this to the primary.
 pub(crate) fn look(ticket: &Ticket) -> String {
-    format!("{} FOR UPDATE", seen(ticket))
+    format!("{} FOR UPDATE", seen(ticket, "1"))
 }
 
-fn seen(ticket: &Ticket) -> String {
+/// `open`: the expression for whether a grant may change the row.
+fn seen(ticket: &Ticket, open: &str) -> String {
     format!(
-        "SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
+        "SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn}, {open} \
          FROM tidelock_locks AS l WHERE l.id = {id}",
         me = owner(&ticket.owner),
         withdrawn = withdrawn(ticket),
@@ -173,8 +201,7 @@ pub(crate) fn force_release(name: &Name, seen: Option<&Snapshot>) -> String {
 }
 
 /// Withdraws a ticket. It marks the ticket first and releases it second, so that an attempt between the two takes no
-/// effect. It also clears the owner of a row whose lease has ended: an attempt that finds its own owner in such a row
-/// would believe that it has just taken the lock.
+/// effect. It also clears the owner of a row whose lease has ended.
 ///
 /// Marks are kept in two generations. When the newer one is old enough, it replaces the older one, which is
 /// forgotten.
