@@ -7,7 +7,7 @@ use anyhow::Result;
 use real_servers::leavers::waits_among_leavers;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
-use tidelock::{Client, ErrorKind, Guard, Severity};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 
 use super::session::Session;
@@ -230,6 +230,66 @@ async fn a_fence_that_stays_open_keeps_the_order_of_the_waiters() -> Result<()> 
         next.release().await?;
     }
     Ok(())
+}
+
+/// The tickets that the row of the lock remembers, in bytes.
+const REMEMBERED: &str =
+    "SELECT LENGTH(withdrawn) + LENGTH(before_that) FROM tidelock_locks WHERE id = ID";
+
+/// Each change of the row writes what it remembers once more. All requests of these waits are answered, so nothing can
+/// arrive late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_ends_makes_the_row_of_the_lock_no_longer() {
+    let turns = Turns::new("left");
+    let (a, b) = (turns.client().await, turns.client().await);
+    let guard = turns.acquire(&a).await;
+    for _ in 0..2 {
+        let short = || AcquireOptions::new().wait(BEAT / 4);
+        let (fair, side) = (b.fair_lock(turns.name), b.read_write_lock(turns.name));
+        let fair = fair.acquire_with(short()).await.map(drop);
+        let side = side.write().acquire_with(short()).await.map(drop);
+        for error in [fair.unwrap_err(), side.unwrap_err()] {
+            assert!(error.is_timeout(), "{error}");
+        }
+    }
+    turns.until_the_queue_has(0).await;
+    let begun = Instant::now();
+    while turns.query("SELECT COUNT(*) FROM tidelock_sides WHERE id = ID") != "0" {
+        assert!(begun.elapsed() < LEASE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(turns.query(REMEMBERED), "0");
+    guard.release().await.unwrap();
+}
+
+/// A request that got no answer may still arrive. So the row remembers its ticket, and nobody gets the lock for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_whose_request_got_no_answer_is_remembered_in_the_row() {
+    let turns = Turns::new("unanswered");
+    let proxy = Proxy::start(turns.server.addr()).unwrap();
+    let a = turns.client().await;
+    let b = Client::builder()
+        .lease(LEASE)
+        .response_timeout(BEAT / 2)
+        .publish_process_info(false)
+        .connect(&turns.server.url_at(proxy.addr(), "tide"))
+        .await
+        .unwrap();
+    let guard = turns.acquire(&a).await;
+    proxy.set_both(Mode::Hold);
+    let longer = AcquireOptions::new().wait(BEAT);
+    let waited = b.fair_lock(turns.name).acquire_with(longer).await;
+    waited.map(drop).unwrap_err();
+    proxy.set_both(Mode::Pass);
+    let begun = Instant::now();
+    while turns.query(REMEMBERED) == "0" {
+        assert!(begun.elapsed() < LEASE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    turns.until_the_queue_has(0).await;
+    assert_eq!(guard.owner_id(), turns.owner());
+    guard.release().await.unwrap();
+    assert_eq!(turns.owner(), "");
 }
 
 /// An older tidelock knows no queue, and its database has no table of the waiters. Its locks and the fair lock exclude

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::store::mysql::connection::Statements;
-use crate::store::mysql::errors::RequestError;
+use crate::store::mysql::errors::{RequestError, withdrawn};
 use crate::store::mysql::raw_connection::{TextRow, number};
 use crate::store::mysql::{Mysql, sql};
 use crate::store::{Attempt, AttemptRequest, BootInstant};
@@ -54,9 +54,7 @@ impl Mysql {
     /// Reads the answer to an attempt.
     pub(super) fn read_attempt(row: &TextRow) -> Result<Attempt> {
         if number(row, 3)? != 0 {
-            return Err(
-                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
-            );
+            return Err(withdrawn());
         }
         if number(row, 0)? == 0 {
             let left = Duration::from_micros(number(row, 1)?);

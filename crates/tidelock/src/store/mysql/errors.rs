@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::store::errors;
 use crate::store::errors::ErrorReply;
 pub(crate) use crate::store::errors::{unanswered, unsent};
@@ -17,6 +17,11 @@ pub(crate) struct MysqlError {
     pub(crate) text: String,
     /// Nothing of the text has happened: it was the first statement, or its transaction was rolled back.
     pub(crate) undone: bool,
+}
+
+/// The error of an attempt whose ticket was withdrawn.
+pub(crate) fn withdrawn() -> Error {
+    Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
 }
 
 impl RequestError {

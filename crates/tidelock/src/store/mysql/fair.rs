@@ -1,6 +1,6 @@
 //! Fair locks: attempts that take a place in the queue, and releases that hand over.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::connection::Statements;
@@ -11,7 +11,22 @@ use crate::store::mysql::{Mysql, fair_sql, released, schema, sql};
 use crate::store::{Attempt, AttemptRequest, Liveness, Released, Ticket};
 
 impl Mysql {
-    pub(super) async fn attempt_fair(&self, ask: &AttemptRequest) -> Result<Attempt> {
+    /// An attempt at a fair lock or at a side of a read-write lock.
+    pub(super) async fn attempt_queued(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        self.queued.sending(&ask.ticket)?;
+        let attempt = if ask.ticket.kind.is_read_write() {
+            self.attempt_side(ask).await
+        } else {
+            self.attempt_fair(ask).await
+        };
+        // An attempt without an answer stays counted, and so does one that is dropped: its request may still arrive.
+        if !attempt.as_ref().is_err_and(Error::outcome_unknown) {
+            self.queued.answered(&ask.ticket);
+        }
+        attempt
+    }
+
+    async fn attempt_fair(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let ticket = &ask.ticket;
         let wake = self.waiters.arm(ask);
         let text = fair_sql::attempt(ticket, ask.lease, FairPosition::of(ask));
@@ -77,7 +92,9 @@ impl Mysql {
 
     pub(super) async fn withdraw_fair(&self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
-        let text = Statements::Transaction(fair_sql::withdraw_and_hand_over(ticket));
+        let may_arrive = self.queued.withdraw(ticket);
+        let text = fair_sql::withdraw_and_hand_over(ticket, may_arrive);
+        let text = Statements::Transaction(text);
         match self.pool.ask(text, self.pool.deadline()).await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;

@@ -61,12 +61,17 @@ pub(crate) fn release_and_hand_over(ticket: &Ticket) -> String {
     end(ticket, "")
 }
 
-/// As [`release_and_hand_over`]. The ticket also gives up its place, and later attempts of it take no effect.
-pub(crate) fn withdraw_and_hand_over(ticket: &Ticket) -> String {
+/// As [`release_and_hand_over`]. The ticket also gives up its place. `may_arrive`: an attempt of it may still arrive, and
+/// takes no effect then. Also answers 1 if a mark could be set.
+pub(crate) fn withdraw_and_hand_over(ticket: &Ticket, may_arrive: bool) -> String {
+    let mark = if may_arrive {
+        format!("{}; ", mark_withdrawn(ticket))
+    } else {
+        String::new()
+    };
     let leave = format!(
-        "{mark}; DELETE w FROM tidelock_waiters AS w FORCE INDEX (mine) \
+        "{mark}DELETE w FROM tidelock_waiters AS w FORCE INDEX (mine) \
          WHERE w.id = {id} AND w.client = {client} AND w.owner = {me}; ",
-        mark = mark_withdrawn(ticket),
         id = id(&ticket.name),
         client = hex(ticket.owner.client()),
         me = owner(&ticket.owner),

@@ -21,6 +21,7 @@ mod marks;
 mod pollers;
 mod queue;
 mod queue_sql;
+mod queued_tickets;
 mod raw_connection;
 mod schema;
 mod side_sql;
@@ -43,6 +44,7 @@ use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::queue::MysqlQueue;
+use crate::store::mysql::queued_tickets::QueuedTickets;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::sweeps::MysqlTables;
 use crate::store::sweeper::Sweeper;
@@ -100,6 +102,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     schema::ready(&front, front.deadline()).await?;
     let swept = MysqlTables(back.clone());
     let sweeper = Sweeper::start(swept, false, &env.timers, &env.background);
+    let queued = Arc::new(QueuedTickets::new(env.timers.clone()));
     let face = |pool: Pool| {
         Arc::new(Mysql {
             fence: sql::fence(pool.database()),
@@ -107,6 +110,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             looks: looks.clone(),
             waiters: Arc::clone(&waiters),
             sweeper: Arc::clone(&sweeper),
+            queued: Arc::clone(&queued),
             lease: env.lease,
             apart: Mutex::default(),
         })
@@ -129,6 +133,7 @@ struct Mysql {
     looks: Pool,
     waiters: Arc<FairWaiters<MysqlQueue>>,
     sweeper: Arc<Sweeper>,
+    queued: Arc<QueuedTickets>,
     lease: Duration,
     /// The statement of an SQL fence.
     fence: String,
@@ -323,10 +328,8 @@ impl Backend for Mysql {
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        if ask.ticket.kind.is_read_write() {
-            certain(self.attempt_side(ask))
-        } else if ask.ticket.kind.is_fair() {
-            certain(self.attempt_fair(ask))
+        if ask.ticket.kind.is_queued() {
+            certain(self.attempt_queued(ask))
         } else {
             certain(self.attempt(ask))
         }

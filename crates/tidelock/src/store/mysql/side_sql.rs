@@ -152,16 +152,16 @@ fn join(ticket: &Ticket, lease: u64, writer: &OwnerId) -> String {
     )
 }
 
-/// Releases the lock of the ticket, and lets in those that are next. `withdraws`: the ticket also gives up its place, and
-/// later attempts of it take no effect. `serves`: also lets in those that are next. Answers: 1 if the ticket held it; the owners that entered, or an empty text; and
-/// 1 if a mark could be set.
+/// Releases the lock of the ticket, or gives up its place. `may_arrive`: the ticket is withdrawn, and an attempt of it may
+/// still arrive, which takes no effect then. `serves`: also lets in those that are next. Answers: 1 if the ticket held the
+/// lock; the owners that entered, or an empty text; and 1 if a mark could be set.
 ///
 /// The row of the lock then lasts as long as the longest lease of those that stay. Its token stays too: only a grant may
 /// change it, or the release would wait for fences.
-pub(crate) fn end(ticket: &Ticket, withdraws: bool, serves: bool) -> String {
+pub(crate) fn end(ticket: &Ticket, may_arrive: bool, serves: bool) -> String {
     let name = &ticket.name;
     let (id, mine) = (id(name), is_row_of(name, &ticket.owner));
-    let mark = if withdraws {
+    let mark = if may_arrive {
         format!("{}; ", mark_withdrawn(ticket))
     } else {
         String::new()

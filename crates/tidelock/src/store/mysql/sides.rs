@@ -55,10 +55,10 @@ impl Mysql {
     async fn end_side(
         &self,
         ticket: &Ticket,
-        withdraws: bool,
+        may_arrive: bool,
     ) -> Result<Vec<TextRow>, RequestError> {
         let deadline = self.pool.deadline();
-        let text = |serves| Statements::Transaction(side_sql::end(ticket, withdraws, serves));
+        let text = |serves| Statements::Transaction(side_sql::end(ticket, may_arrive, serves));
         match self.pool.ask(text(true), deadline).await {
             // Those that are next cannot be let in. The side becomes free all the same.
             Err(failure) if failure.undone().is_some() && !failure.is_no_table() => {
@@ -70,7 +70,8 @@ impl Mysql {
 
     pub(super) async fn withdraw_side(&self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
-        match self.end_side(ticket, true).await {
+        let may_arrive = self.queued.withdraw(ticket);
+        match self.end_side(ticket, may_arrive).await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
                 self.need_counter(rows.first(), 2).await?;
