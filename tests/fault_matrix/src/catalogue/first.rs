@@ -167,6 +167,9 @@ pub(super) const ROWS: [Row; 23] = [
         |store| match store {
             Plain => Answer::tested(&["the_two_kinds_refuse_each_others_names"]),
             Memcached => Answer::tested(&["t61_a_release_never_deletes_what_another_has_stored"]),
+            Etcd => Answer::tested(&[
+                "a_key_of_another_program_is_neither_shown_nor_deleted_as_a_holder",
+            ]),
             _ => only(store, &[Redis], TYPES),
         },
     ),

@@ -15,6 +15,7 @@ mod faults;
 mod marks;
 mod permit_faults;
 mod permits;
+mod prefixes;
 mod promises;
 mod rights;
 mod secured;

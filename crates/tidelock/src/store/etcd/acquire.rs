@@ -14,7 +14,7 @@ use crate::store::etcd::errors::{RequestError, unclear, unsent, untouched};
 use crate::store::etcd::queue::{self, QueueKeys, QueuePosition};
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::etcd::watched::WatchRange;
-use crate::store::etcd::{Etcd, Shared, downgrade};
+use crate::store::etcd::{Etcd, Shared, downgrade, foreign_keys};
 use crate::store::kinds::is_semaphore;
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Ticket, Wait, Wake};
 use crate::types::{FencingToken, LostReason};
@@ -150,6 +150,7 @@ impl Etcd {
         if queue_keys.are_of_semaphore(&seen.responses) {
             return Err(is_semaphore());
         }
+        foreign_keys::refuse_first(&queue_keys.folder, &seen.responses)?;
         let taken = queue::latest(&seen.responses).is_some();
         if taken {
             ticket_leases.taken(name);
@@ -257,9 +258,9 @@ impl Etcd {
         let position = || {
             let ahead = queue::latest(answer.responses.get(1..).unwrap_or_default());
             let tokens = found(answer.responses.first());
-            queue::waited(ahead, tokens, own, queue::now(&answer))
+            queue::waited(queue_keys, ahead, tokens, own, queue::now(&answer))
         };
-        Ok(answer.succeeded.then(position))
+        answer.succeeded.then(position).transpose()
     }
 
     /// The token of a ticket that holds the lock. `None`: its key has gone.

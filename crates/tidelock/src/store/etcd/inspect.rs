@@ -14,6 +14,7 @@ use crate::store::etcd::api::{
 };
 use crate::store::etcd::calls::{all, found, get, oldest, ops};
 use crate::store::etcd::errors::{RequestError, unexpected, untouched};
+use crate::store::etcd::foreign_keys;
 use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
 use crate::store::etcd::queue_view::KeyQueue;
@@ -60,6 +61,7 @@ impl Etcd {
             });
         }
         let queue = range(0).ok_or_else(lacks)?;
+        foreign_keys::refuse(&folder, queue.kvs.first())?;
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(waiters(queue.count));
         let marks = queue.kvs.iter().any(is_marker);
@@ -94,6 +96,7 @@ impl Etcd {
         let seen = self.connection.range(all(folder), deadline).await;
         let seen = seen.map_err(RequestError::error)?;
         let queue = KeyQueue::of(folder, &seen.kvs);
+        foreign_keys::refuse(folder, queue.holders().iter().copied())?;
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(queue.waiters());
         let each = queue.holders().iter().map(async |kv| {

@@ -52,10 +52,10 @@ const NUMBER: &str = "permits";
 const MARKER: &str = ".delay";
 
 /// Folder of the readers in the queue of a lock. All other ids are hexadecimal numbers, so none begins like this.
-const READ: &str = "read/";
+pub(crate) const READ: &str = "read/";
 
 /// Folder of the writers, as [`READ`].
-const WRITE: &str = "write/";
+pub(crate) const WRITE: &str = "write/";
 
 /// Suffix of the key that keeps a writer's place for the reader that it may become. It is in the folder of the readers,
 /// so that it blocks none of them.

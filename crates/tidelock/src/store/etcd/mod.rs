@@ -15,6 +15,7 @@ mod delay;
 mod doctor;
 mod downgrade;
 mod errors;
+mod foreign_keys;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;

@@ -11,6 +11,7 @@ use crate::store::etcd::api::{
 };
 use crate::store::etcd::calls::{created, found, get, is_empty, newest, oldest, ops, put};
 use crate::store::etcd::errors::unexpected;
+use crate::store::etcd::foreign_keys;
 use crate::store::etcd::keys::{self, Folder, Keys};
 use crate::store::kinds::is_semaphore;
 use crate::store::{AttemptRequest, Ticket};
@@ -194,9 +195,13 @@ pub(crate) fn transaction(
 fn reader_transaction(ask: &AttemptRequest, queue_keys: &QueueKeys, own: Op) -> TxnRequest {
     let look = [&queue_keys.key, &queue_keys.tokens, &queue_keys.number];
     let look = look.into_iter().map(|key| Op::Range(get(key)));
-    let known = queue_keys.known;
-    let bound = known.map(|revision| queue_keys.ahead(revision.saturating_sub(1)));
-    let failure = ops(look.chain(bound.into_iter().flatten()));
+    let blocking: Vec<Op> = match queue_keys.known {
+        Some(revision) => queue_keys.ahead(revision.saturating_sub(1)).collect(),
+        // They tell a lock that is taken from a queue that is blocked by a foreign key.
+        None if ask.patience.is_zero() => queue_keys.first().collect(),
+        None => Vec::new(),
+    };
+    let failure = ops(look.chain(blocking));
     let mut compare = vec![created(queue_keys.key.as_bytes(), 0)];
     let mut success = vec![own];
     if ask.patience.is_zero() {
@@ -213,6 +218,9 @@ fn reader_transaction(ask: &AttemptRequest, queue_keys: &QueueKeys, own: Op) -> 
 }
 
 /// The lock algorithm: reads a ticket's position from the answer to [`transaction`].
+///
+/// # Errors
+/// [`ErrorKind::WrongType`] if the name is a semaphore, or if a key that no lock has made blocks the ticket.
 pub(crate) fn decide(
     ask: &AttemptRequest,
     queue_keys: &QueueKeys,
@@ -226,7 +234,7 @@ pub(crate) fn decide(
     }
     if answer.succeeded && queue_keys.reads {
         let ahead = latest(answer.responses.get(1..).unwrap_or_default());
-        return Ok(position(ahead, now, now));
+        return position(queue_keys, ahead, now, now);
     }
     if answer.succeeded {
         let first = range(1).and_then(|first| first.kvs.first());
@@ -238,17 +246,17 @@ pub(crate) fn decide(
         let before = before.ok_or_else(|| {
             unexpected("the key of the ticket is not the first, but the reply has no earlier key")
         })?;
-        return Ok(QueuePosition::Behind(before.clone(), now));
+        return behind(queue_keys, before, now);
     }
     let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
     let Some(own) = own.kvs.first() else {
         // A waiter is refused only if its key is there, or the number of permits of a semaphore.
-        let look = answer.responses.get(2..3).unwrap_or_default();
-        return if !ask.patience.is_zero() || queue_keys.are_of_semaphore(look) {
-            Err(is_semaphore())
-        } else {
-            Ok(QueuePosition::Nowhere)
-        };
+        let look = answer.responses.get(2..).unwrap_or_default();
+        if !ask.patience.is_zero() || queue_keys.are_of_semaphore(look) {
+            return Err(is_semaphore());
+        }
+        foreign_keys::refuse_first(&queue_keys.folder, look)?;
+        return Ok(QueuePosition::Nowhere);
     };
     if own.value != ask.ticket.owner.text().as_bytes() {
         return Err(Error::new(ErrorKind::WrongType)
@@ -257,43 +265,58 @@ pub(crate) fn decide(
     let known = queue_keys.known == Some(own.create_revision);
     if queue_keys.reads {
         let ahead = latest(answer.responses.get(3..).unwrap_or_default());
-        return Ok(if known {
-            waited(ahead, range(1), own.create_revision, now)
+        return if known {
+            waited(queue_keys, ahead, range(1), own.create_revision, now)
         } else {
-            QueuePosition::Somewhere(own.create_revision)
-        });
+            Ok(QueuePosition::Somewhere(own.create_revision))
+        };
     }
     let first = range(2).and_then(|first| first.kvs.first());
     if first.as_ref().is_some_and(is_own) {
-        return Ok(waited(None, range(1), own.create_revision, now));
+        return waited(queue_keys, None, range(1), own.create_revision, now);
     }
     match range(3).and_then(|before| before.kvs.first()) {
-        Some(before) if known => Ok(QueuePosition::Behind(before.clone(), now)),
+        Some(before) if known => behind(queue_keys, before, now),
         _ => Ok(QueuePosition::Somewhere(own.create_revision)),
     }
 }
 
 /// The position of a key that was created at revision `own` and has waited since, behind the newest key `ahead` of it that
 /// blocks it. `tokens`: the key that remembers a token.
+///
+/// # Errors
+/// [`ErrorKind::WrongType`] if no lock has made the key `ahead`.
 pub(crate) fn waited(
+    queue_keys: &QueueKeys,
     ahead: Option<&KeyValue>,
     tokens: Option<&RangeResponse>,
     own: i64,
     now: i64,
-) -> QueuePosition {
+) -> Result<QueuePosition> {
     let newest = tokens.and_then(|tokens| tokens.kvs.first());
     if ahead.is_none() && newest.is_some_and(|newest| newest.mod_revision > own) {
-        return QueuePosition::Passed(own);
+        return Ok(QueuePosition::Passed(own));
     }
-    position(ahead, own, now)
+    position(queue_keys, ahead, own, now)
 }
 
 /// As [`waited`], of a key that was created just now.
-fn position(ahead: Option<&KeyValue>, own: i64, now: i64) -> QueuePosition {
+fn position(
+    queue_keys: &QueueKeys,
+    ahead: Option<&KeyValue>,
+    own: i64,
+    now: i64,
+) -> Result<QueuePosition> {
     match ahead {
-        Some(before) => QueuePosition::Behind(before.clone(), now),
-        None => QueuePosition::First(own),
+        Some(before) => behind(queue_keys, before, now),
+        None => Ok(QueuePosition::First(own)),
     }
+}
+
+/// The position behind this key. Fails if no lock has made it: nobody may ever delete it.
+fn behind(queue_keys: &QueueKeys, before: &KeyValue, now: i64) -> Result<QueuePosition> {
+    foreign_keys::refuse(&queue_keys.folder, [before])?;
+    Ok(QueuePosition::Behind(before.clone(), now))
 }
 
 /// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of

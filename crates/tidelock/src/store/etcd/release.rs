@@ -10,6 +10,7 @@ use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{Compare, KeyValue, Op, RequestOp, TxnRequest};
 use crate::store::etcd::calls::{all, created, delete, found, get, none_since, oldest, ops, says};
 use crate::store::etcd::errors::{RequestError, untouched};
+use crate::store::etcd::foreign_keys;
 use crate::store::etcd::inspect;
 use crate::store::etcd::keys::{self, Folder};
 use crate::store::etcd::queue::{self, QueueKeys};
@@ -175,6 +176,7 @@ impl Etcd {
         let seen = self.connection.range(all(folder), deadline).await;
         let seen = seen.map_err(untouched)?;
         let queue = KeyQueue::of(folder, &seen.kvs);
+        foreign_keys::refuse(folder, queue.holders().iter().copied())?;
         if queue.holders().is_empty() {
             return Ok(None);
         }
@@ -204,6 +206,7 @@ impl Etcd {
             if holder.key == self.shared.keys.number(name).as_bytes() {
                 return self.force_permits(name, None, deadline).await;
             }
+            foreign_keys::refuse(&folder, [&holder])?;
             if folder.mode(&holder.key) != Mode::Exclusive
                 && let Some(freed) = self.force_sides(&folder, deadline).await?
             {
@@ -244,6 +247,7 @@ impl Etcd {
                 return self.force_permits(name, Some(seen), deadline).await;
             }
             let queue = KeyQueue::of(&folder, kvs);
+            foreign_keys::refuse(&folder, queue.holders().iter().copied())?;
             let owners: Vec<String> = { queue.holders().iter() }
                 .map(|holder| inspect::owner(holder))
                 .collect();
