@@ -1,10 +1,12 @@
 //! T76: when a client connects, the cluster has no leader, or the server is slow or not there yet.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use real_servers::connecting::is_waited_for;
+use testkit::process::Spawned;
 use testkit::proxy::{Mode, Proxy};
-use testkit::servers::{EtcdCluster, EtcdServer};
+use testkit::servers::{EtcdCluster, EtcdServer, free_port};
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
 use crate::world::{SOON, ms, soon};
@@ -90,4 +92,25 @@ async fn t76_a_first_member_that_is_a_learner_keeps_nobody_out() {
     }
     let url = format!("etcd://{},{}", learner.addr(), server.addr());
     gets_past_the_first_member_of(&url).await;
+}
+
+/// etcd's own proxy takes requests, and ends the stream of each keep-alive before it has answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grpc_proxy_is_named_as_the_reason_why_no_lease_is_kept_alive() {
+    let server = EtcdServer::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let addr = format!("127.0.0.1:{}", free_port().unwrap());
+    let mut command = Command::new("etcd");
+    command.args(["grpc-proxy", "start", "--listen-addr", &addr]);
+    command.arg("--endpoints").arg(server.addr().to_string());
+    command.arg("--data-dir").arg(dir.path());
+    let _proxy = Spawned::start(command).unwrap();
+    let patient = builder().connect_within(SOON);
+    let client = patient.connect(&format!("etcd://{addr}")).await.unwrap();
+    let lock = client.lock("stock");
+    let guard = soon("the lock", lock.acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    // It takes over the lease that the first hold has left, so it has to keep that alive.
+    let error = soon("an answer", lock.try_acquire()).await.unwrap_err();
+    assert!(error.to_string().contains("grpc-proxy"), "{error}");
 }

@@ -56,6 +56,8 @@ const LEASE_GONE: &str = "requested lease not found";
 const NO_USER: &str = "user name is empty";
 /// A learner executes no request of a lock. etcd 3.4 says so with the code of an isolated member, later versions do not.
 const LEARNER: &str = "not supported for learner";
+/// etcd's grpc-proxy says so when the stream of a keep-alive has no more requests, before it has answered the first one.
+const PROXY_ENDED_STREAM: &str = "context canceled";
 
 impl ErrorReply for EtcdError {
     fn kind(&self) -> ErrorKind {
@@ -86,6 +88,12 @@ impl fmt::Display for EtcdError {
                 write!(
                     f,
                     "{text}; the server wants a user: etcd://user:password@host"
+                )
+            }
+            _ if text.contains(PROXY_ENDED_STREAM) => {
+                write!(
+                    f,
+                    "{text}; locks do not work behind etcd's grpc-proxy: if the URL names one, name the members instead"
                 )
             }
             _ => f.write_str(text),
@@ -187,6 +195,17 @@ mod tests {
         ] {
             let failure = RequestError::from(Status::new(code, text));
             assert_eq!(failure.error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_stream_that_a_grpc_proxy_ends_is_explained() {
+        for code in [Code::Unknown, Code::Cancelled] {
+            let failure = RequestError::from(Status::new(code, "context canceled"));
+            let error = failure.error();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+            let text = error.to_string();
+            assert!(text.contains("grpc-proxy"), "{text}");
         }
     }
 
