@@ -1,13 +1,13 @@
-//! T27: a path that belongs to another user.
+//! T27: a path that belongs to another user, or in which nobody may delete nodes for a while.
 
 use std::convert::Infallible;
 
 use testkit::servers::ZooKeeperServer;
 use testkit::workspace;
 use tidelock::once::Slot;
-use tidelock::{Client, Credentials, ErrorKind, Severity};
+use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard, Severity};
 
-use crate::world::{client, free, ms, until_waiters};
+use crate::world::{World, client, free, ms, soon, until_waiters};
 
 async fn rights(client: &Client) -> Severity {
     let findings = client.diagnose().await.unwrap();
@@ -70,6 +70,44 @@ async fn a_password_without_a_user_is_for_the_user_of_the_url() {
     }
     held.release().await.unwrap();
     owner.close(ms(100)).await;
+}
+
+/// The lease of a reader has ended, and the server refuses to delete its node. Returns another reader, whose node keeps the
+/// path there.
+async fn with_a_node_that_nobody_may_delete(world: &World) -> Guard {
+    let kept = world.far.read_write_lock("till").read().acquire().await;
+    world
+        .server
+        .admin("setAcl /w/till world:anyone:crwa")
+        .unwrap();
+    let short = AcquireOptions::new().expires_after(ms(1000));
+    let near = world.near.read_write_lock("till").read();
+    let guard = near.acquire_with(short).await.unwrap();
+    soon("the loss", guard.lost()).await;
+    // Nothing shows when the server has refused it.
+    tokio::time::sleep(ms(1000)).await;
+    assert_eq!(world.nodes(), 2);
+    kept.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_the_node_of_an_ended_lease_goes_when_the_client_may_delete_it_again() {
+    let world = World::new(ms(3000)).await;
+    let kept = with_a_node_that_nobody_may_delete(&world).await;
+    let open = "setAcl /w/till world:anyone:cdrwa";
+    world.server.admin(open).unwrap();
+    world.until_nodes(1).await;
+    kept.release().await.unwrap();
+    world.until_nodes(0).await;
+}
+
+/// The end of its session deletes the node, whatever the client may do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_a_client_that_may_not_delete_a_node_ends_its_session_when_it_is_closed() {
+    let world = World::new(ms(3000)).await;
+    let _kept = with_a_node_that_nobody_may_delete(&world).await;
+    world.near.close(ms(0)).await;
+    world.until_nodes(1).await;
 }
 
 /// The lines of the page, in the server's own client, make a base path of which the user has what locking needs and no

@@ -133,7 +133,7 @@ impl ZooKeeperSession {
         self.client.session_id().0
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.client.state().is_terminated()
     }
 

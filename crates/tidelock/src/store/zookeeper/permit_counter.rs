@@ -174,8 +174,7 @@ impl Drop for NumberMaker<'_> {
         if self.shared.registry.connection(&self.ticket).is_none() {
             return; // it has left no node
         }
-        let (shared, ticket) = (Arc::clone(self.shared), self.ticket.clone());
-        let background = self.shared.background.clone();
-        background.spawn(async move { withdraw(&shared, &ticket).await });
+        let withdrawn = withdraw(Arc::downgrade(self.shared), self.ticket.clone());
+        self.shared.background.spawn(withdrawn);
     }
 }

@@ -77,6 +77,12 @@ impl NodeRegistry {
             .map(|entry| Arc::clone(&entry.connection))
     }
 
+    /// The session of the ticket's node. `None`: it has no node, or the session has ended and the node with it.
+    pub(crate) fn session(&self, ticket: &Ticket) -> Option<Arc<ZooKeeperSession>> {
+        let inner = self.lock();
+        inner.entries.get(&TicketKey::of(ticket))?.session()
+    }
+
     /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn, and with
     /// `OutcomeUnknown` if the [lease task](Self::end) has withdrawn it.
     pub(crate) fn node_position(&self, ticket: &Ticket, session: i64) -> Result<NodePosition> {

@@ -6,16 +6,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::zookeeper::connection::Connection;
-use crate::store::zookeeper::entry::EndCause;
+use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::zookeeper::entry::{EndCause, Ended};
 use crate::store::zookeeper::errors;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
-use crate::store::{Renewal, Renewed, Ticket};
+use crate::store::{Name, Renewal, Renewed, Ticket, Timers};
 
-/// The pause between two attempts to delete a node.
-const DELETE_RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// The pauses between two attempts to delete a node. They grow far, because a server writes to its disk also the requests
+/// that it refuses.
+const DELETE_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(5)).jitter(0.5);
 
 /// Renews a batch with one round trip per session. A failure in one session does not affect the locks of another.
 pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -160,38 +163,76 @@ fn end_due(shared: &Arc<Shared>) {
     let ended = shared
         .registry
         .end(now, |session, path| session.client.delete(path, None));
-    for one in ended {
-        let keeper = Arc::clone(shared);
-        shared.background.spawn(async move {
-            match one.how {
-                EndCause::Delete(session, path, request) => {
-                    let mut answer = request.await;
-                    // The connection broke while the delete was in flight. We retry until the session ends, which
-                    // deletes the node.
-                    while matches!(
-                        answer,
-                        Err(zk::Error::ConnectionLoss | zk::Error::Custom(_))
-                    ) {
-                        keeper.timers.after(DELETE_RETRY_PAUSE).await;
-                        answer = session.client.delete(&path, None).await;
-                    }
-                }
-                EndCause::SessionEnded => {}
-                EndCause::Unknown => withdraw(&keeper, &one.ticket).await,
+    for Ended { ticket, how } in ended {
+        match how {
+            EndCause::Delete(session, path, request) => {
+                let lock = (shared.timers.clone(), ticket.name);
+                let node = (Arc::downgrade(&session), path);
+                shared
+                    .background
+                    .spawn(delete_until_gone(lock, node, request));
             }
-        });
+            EndCause::SessionEnded => {}
+            EndCause::Unknown => {
+                let withdrawn = withdraw(Arc::downgrade(shared), ticket);
+                shared.background.spawn(withdrawn);
+            }
+        }
     }
 }
 
-/// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
-pub(crate) async fn withdraw(shared: &Shared, ticket: &Ticket) {
-    while let Err(error) = leave(shared, ticket, true).await {
-        let connection = shared.registry.connection(ticket);
-        if !error.is_retryable()
-            || connection.is_none_or(|connection| connection.current().is_none())
-        {
+/// Deletes a node until it is gone, or its session has ended, which deletes it too. `request`: the first attempt.
+///
+/// While this process lives, nobody else deletes the node. So we also repeat a delete that the server refuses.
+async fn delete_until_gone(
+    (timers, name): (Timers, Name),
+    (session, path): (Weak<ZooKeeperSession>, String),
+    request: impl Future<Output = std::result::Result<(), zk::Error>> + Send,
+) {
+    let mut answer = request.await;
+    let (mut retries, mut is_told) = (0, false);
+    while let Err(error) = answer {
+        if error == zk::Error::NoNode {
             return;
         }
-        shared.timers.after(DELETE_RETRY_PAUSE).await;
+        warn_once(&mut is_told, &name, &errors::unwritten(error));
+        // We keep no strong reference while we sleep. Otherwise a `close` could not end the session.
+        timers.after(DELETE_PAUSES.pause(retries)).await;
+        retries += 1;
+        let session = session.upgrade().filter(|session| !session.has_ended());
+        let Some(session) = session else { return };
+        let request = session.client.delete(&path, None);
+        drop(session);
+        answer = request.await;
+    }
+}
+
+/// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session of its node has ended, or
+/// the store was closed or dropped.
+pub(crate) async fn withdraw(shared: Weak<Shared>, ticket: Ticket) {
+    let (mut retries, mut is_told) = (0, false);
+    while let Some(strong) = shared.upgrade() {
+        let Err(error) = leave(&strong, &ticket, true).await else {
+            return;
+        };
+        let (registry, timers) = (&strong.registry, strong.timers.clone());
+        if registry.session(&ticket).is_none() {
+            let left = registry.leave(&ticket, timers.now(), true);
+            if let Some(left) = left {
+                registry.gone(&ticket, left.create);
+            }
+            return;
+        }
+        warn_once(&mut is_told, &ticket.name, &error);
+        drop(strong); // as in `delete_until_gone`
+        timers.after(DELETE_PAUSES.pause(retries)).await;
+        retries += 1;
+    }
+}
+
+/// Tells once that the server refuses to delete a node.
+fn warn_once(is_told: &mut bool, name: &Name, error: &Error) {
+    if !error.is_retryable() && !std::mem::replace(is_told, true) {
+        tracing::warn!(lock = %name, %error, "the node of a lease that has ended could not be deleted, so the lock stays taken; the client retries until its session ends");
     }
 }
