@@ -130,12 +130,7 @@ pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
         )
         .advise("use it where a rare second holder does no harm; for the rest take a store that keeps its data"),
         memory(&stats, &settings),
-        Finding::new(
-            Good,
-            "clock",
-            "whole seconds",
-            "a lock whose holder has died is free up to two seconds after the end of its lease",
-        ),
+        clock(),
         Finding::new(
             Advice,
             "tokens",
@@ -144,6 +139,18 @@ pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
         )
         .advise("use another store for what must never happen twice"),
     ])
+}
+
+fn clock() -> Finding {
+    Finding::new(
+        Good,
+        "clock",
+        "whole seconds",
+        format!(
+            "a lock whose holder has died is free up to {} seconds after the end of its lease, which is rounded up to whole seconds",
+            ttl::MAX_EXCESS
+        ),
+    )
 }
 
 /// Checks whether the server can evict, or fail to store, an item that holds a lock.
@@ -285,6 +292,13 @@ mod tests {
             let restarted = run_of(&one, &background).await;
             assert_ne!(first.id, restarted.id, "it has forgotten its locks");
         }
+    }
+
+    /// The page says three, too.
+    #[test]
+    fn the_doctor_tells_how_long_after_its_lease_the_lock_of_a_dead_holder_is_free() {
+        let told = clock().meaning;
+        assert!(told.contains("up to 3 seconds after"), "{told}");
     }
 
     /// With an age that is too long, a server would vote before the leases that its restart has forgotten have ended.

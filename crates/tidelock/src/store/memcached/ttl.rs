@@ -16,6 +16,9 @@ pub(crate) const NEVER: u64 = 0;
 /// How much less than its time to live an item may last, in seconds.
 const CLOCK_BEHIND: u64 = 2;
 
+/// How much longer than a lease of whole seconds an item may last, in seconds. It ends with a tick of the clock.
+pub(crate) const MAX_EXCESS: u64 = CLOCK_BEHIND + 1;
+
 /// The time to live of an item that must last at least for `lease`, in seconds.
 pub(crate) fn seconds(lease: Duration) -> u64 {
     let whole = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
@@ -80,6 +83,12 @@ mod tests {
                     assert!(
                         life >= sure(ttl),
                         "{life:?} of {ttl}: {phase} {late} {after}"
+                    );
+                    let whole = Duration::from_secs(millis.div_ceil(1000));
+                    let most = Duration::from_secs(MAX_EXCESS) + Duration::from_micros(late);
+                    assert!(
+                        life <= whole + most,
+                        "{life:?} of {lease:?}: {phase} {late} {after}"
                     );
                 }
             }
