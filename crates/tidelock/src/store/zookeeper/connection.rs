@@ -155,6 +155,9 @@ impl ZooKeeperSession {
 ///
 /// A leader learns every half tick which sessions the other servers have heard from, and may lose such a server
 /// before it reports. No session is shorter than two ticks, so half a tick is at most a quarter of its timeout.
+///
+/// The driver tells the timeout of the first connection, and not what a server has granted at a reconnect. The page of the
+/// store says what follows from that.
 fn span(client: &zk::Client) -> Duration {
     client.session_timeout() * 3 / 4
 }

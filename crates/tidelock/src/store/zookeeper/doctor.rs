@@ -42,7 +42,7 @@ fn sessions(granted: Duration, asked: Duration, lease: Duration) -> Finding {
             format!("{granted:?}, asked for {asked:?}"),
             format!("sessions may end before leases of {lease:?} do: whoever is cut off for as long loses its locks, and is told"),
         )
-        .advise("raise maxSessionTimeout on the servers (20 ticks unless it is set), or take a shorter lease");
+        .advise("raise maxSessionTimeout on all servers alike (20 ticks unless it is set), or take a shorter lease; until the last server has the new value, set ?session_timeout= in the URL to no more than the old one");
     }
     if granted > asked {
         return Finding::new(
@@ -52,7 +52,7 @@ fn sessions(granted: Duration, asked: Duration, lease: Duration) -> Finding {
             "a holder that has crashed is followed no sooner than this, whatever its lease",
         )
         .advise(
-            "lower minSessionTimeout on the servers (2 ticks unless it is set), or their tickTime",
+            "lower minSessionTimeout on all servers alike (2 ticks unless it is set), or their tickTime; if that lowers maxSessionTimeout too, restart the clients before, with ?session_timeout= in the URL of no more than the new one",
         );
     }
     Finding::new(
@@ -202,6 +202,21 @@ mod tests {
         ] {
             let finding = sessions(seconds(granted), seconds(asked), seconds(lease));
             assert_eq!(finding.severity, severity, "{finding:?}");
+        }
+    }
+
+    /// The client does not hear of a session timeout that becomes shorter.
+    #[test]
+    fn the_advice_makes_no_session_shorter_that_a_client_has() {
+        let seconds = Duration::from_secs;
+        for (granted, asked, lease) in [(20, 40, 30), (40, 4, 3)] {
+            let finding = sessions(seconds(granted), seconds(asked), seconds(lease));
+            let advice = finding.advice.unwrap();
+            let is_careful = ["all servers alike", "?session_timeout="];
+            assert!(
+                is_careful.iter().all(|part| advice.contains(part)),
+                "{advice}"
+            );
         }
     }
 
