@@ -194,7 +194,7 @@ pub(super) const ROWS: [Row; 23] = [
                 Answer::no("what has no session is no ephemeral node: its owner deletes it")
             }
             Etcd => {
-                Answer::no("what has no lease stands until somebody deletes it, as with etcdctl")
+                Answer::tested(&["a_lock_without_a_lease_is_neither_shown_nor_deleted_as_a_holder"])
             }
             Memcached => Answer::tested(&["t61_a_release_never_deletes_what_another_has_stored"]),
             _ => only(store, &[Redis, Plain], OWN_RECORDS),

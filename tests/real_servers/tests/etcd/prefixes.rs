@@ -40,13 +40,23 @@ async fn a_lock_whose_queue_has_the_keys_of_another_prefix_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_another_program_is_neither_shown_nor_deleted_as_a_holder() {
-    const KEY: &str = "shop/config/db";
+    is_neither_shown_nor_deleted("shop/config/db").await;
+}
+
+/// It has the name of a holder's key. But it never ends, so it may be of a program that uses no leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_without_a_lease_is_neither_shown_nor_deleted_as_a_holder() {
+    is_neither_shown_nor_deleted("shop/config/1f").await;
+}
+
+/// The key comes while the lock `config` is held, and has no lease.
+async fn is_neither_shown_nor_deleted(key: &str) {
     let server = EtcdServer::start().unwrap();
     let a = client(&format!("{}/shop", server.url())).await;
     let lock = a.lock("config");
     let guard = lock.acquire().await.unwrap();
     let seen = lock.inspect().await.unwrap();
-    server.admin(&["put", KEY, "secret"]).unwrap();
+    server.admin(&["put", key, "secret"]).unwrap();
     // It is behind the holder, and only a waiter would be behind it.
     assert!(lock.try_acquire().await.unwrap().is_none());
     let waiter = soon("an answer", lock.acquire()).await;
@@ -55,7 +65,7 @@ async fn a_key_of_another_program_is_neither_shown_nor_deleted_as_a_holder() {
     assert!(lock.inspect().await.unwrap().is_locked());
     assert!(lock.force_release().await.unwrap());
     drop(guard);
-    assert_eq!(until_keys(&server, 1).await, [KEY]);
+    assert_eq!(until_keys(&server, 1).await, [key]);
     for refused in [
         lock.try_acquire().await.map(drop),
         lock.inspect().await.map(drop),
@@ -65,7 +75,7 @@ async fn a_key_of_another_program_is_neither_shown_nor_deleted_as_a_holder() {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         let text = error.to_string();
-        assert!(text.contains(KEY) && !text.contains("secret"), "{text}");
+        assert!(text.contains(key) && !text.contains("secret"), "{text}");
     }
-    assert_eq!(until_keys(&server, 1).await, [KEY]);
+    assert_eq!(until_keys(&server, 1).await, [key]);
 }

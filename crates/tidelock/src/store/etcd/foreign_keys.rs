@@ -55,8 +55,9 @@ fn foreign(key: &[u8]) -> Error {
     let key = String::from_utf8_lossy(key);
     let key: String = key.chars().take(MAX_SHOWN).collect();
     Error::new(ErrorKind::WrongType).because(format!(
-        "the key {key} is in the queue of this lock, and no lock has made it. If it is of a client whose prefix begins with \
-         the name of this lock, give that client another prefix; otherwise use another name, or delete the key"
+        "the key {key} is in the queue of this lock, but it is none of a holder or a waiter. If it is of a client whose \
+         prefix begins with the prefix and the name of this lock, give that client another prefix; otherwise use another \
+         name, or delete the key if nobody needs it"
     ))
 }
 
