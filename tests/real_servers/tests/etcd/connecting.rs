@@ -110,7 +110,16 @@ async fn a_grpc_proxy_is_named_as_the_reason_why_no_lease_is_kept_alive() {
     let lock = client.lock("stock");
     let guard = soon("the lock", lock.acquire()).await.unwrap();
     guard.release().await.unwrap();
-    // It takes over the lease that the first hold has left, so it has to keep that alive.
-    let error = soon("an answer", lock.try_acquire()).await.unwrap_err();
-    assert!(error.to_string().contains("grpc-proxy"), "{error}");
+    // It takes over the lease that the hold before it has left, so it has to keep that alive. On a busy machine the lease may
+    // be too old for that, or the answer may come before the end of the stream, or none in time.
+    let named = async {
+        loop {
+            match lock.try_acquire().await {
+                Ok(Some(guard)) => drop(guard.release().await),
+                Err(error) if error.to_string().contains("grpc-proxy") => return,
+                Ok(None) | Err(_) => tokio::time::sleep(ms(50)).await,
+            }
+        }
+    };
+    soon("an error that names the proxy", named).await;
 }
