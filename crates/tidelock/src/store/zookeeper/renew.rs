@@ -15,8 +15,8 @@ use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::{Name, Renewal, Renewed, Ticket, Timers};
 
-/// The pauses between two attempts to delete a node. They grow far, because a server writes to its disk also the requests
-/// that it refuses.
+/// The pauses between two attempts to delete a node. They become long, because a server writes requests to its disk that it
+/// refuses, too.
 const DELETE_PAUSES: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(5)).jitter(0.5);
 
@@ -207,8 +207,8 @@ async fn delete_until_gone(
     }
 }
 
-/// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session of its node has ended, or
-/// the store was closed or dropped.
+/// Withdraws a ticket whose node has no known name, until the node is gone. Ends also when the session of the node has ended,
+/// or the store was closed or dropped.
 pub(crate) async fn withdraw(shared: Weak<Shared>, ticket: Ticket) {
     let (mut retries, mut is_told) = (0, false);
     while let Some(strong) = shared.upgrade() {
@@ -233,6 +233,6 @@ pub(crate) async fn withdraw(shared: Weak<Shared>, ticket: Ticket) {
 /// Tells once that the server refuses to delete a node.
 fn warn_once(is_told: &mut bool, name: &Name, error: &Error) {
     if !error.is_retryable() && !std::mem::replace(is_told, true) {
-        tracing::warn!(lock = %name, %error, "the node of a lease that has ended could not be deleted, so the lock stays taken; the client retries until its session ends");
+        tracing::warn!(lock = %name, %error, "a node that nobody uses any more could not be deleted, so the lock stays taken; the client retries until its session ends");
     }
 }
