@@ -296,6 +296,52 @@ async fn calls_that_were_dropped_on_a_silent_connection_do_not_hold_up_the_next_
     guard.expect("it is free").release().await.unwrap();
 }
 
+/// More calls than a connection has statements in flight are begun, kept and not polled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_not_polled_hold_up_no_other_call() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let mut kept = Vec::new();
+    for n in 0..17 {
+        let mut call = Box::pin(a.lock(&format!("kept:{n}")).acquire());
+        drop(futures_util::poll!(call.as_mut()));
+        kept.push(call);
+    }
+    // Two response timeouts.
+    let other = tokio::time::timeout(LEASE * 2 / 3, a.lock("other").acquire());
+    let guard = other.await.expect("it waits for a slot").unwrap();
+    guard.release().await.unwrap();
+    drop(kept);
+}
+
+/// Extensions have the connection of the renewals. As many as it has statements in flight are begun, kept and not polled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extensions_that_are_not_polled_hold_up_no_renewal() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    // The first one asks on another connection, and opens this one.
+    let renewing =
+        "SELECT count(*) >= 2 FROM pg_stat_activity WHERE query LIKE 'WITH ours AS MATERIALIZED%'";
+    soon("the connection of the renewals", async {
+        while server.query(renewing).unwrap() != "t" {
+            guard.extend(LEASE).await.unwrap();
+        }
+    })
+    .await;
+    let mut kept = Vec::new();
+    for _ in 0..16 {
+        let mut extension = Box::pin(guard.extend(LEASE));
+        drop(futures_util::poll!(extension.as_mut()));
+        kept.push(extension);
+    }
+    let lost = tokio::time::timeout(LEASE * 2, guard.lost()).await;
+    lost.expect_err("it is not renewed");
+    assert!(guard.is_held());
+    drop(kept);
+    guard.release().await.unwrap();
+}
+
 /// Somebody's session, which keeps rows.
 async fn session(url: &str) -> tokio_postgres::Client {
     let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();

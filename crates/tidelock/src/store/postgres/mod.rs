@@ -7,11 +7,13 @@
 //!
 //! The callers and the steward each have a connection ([`connection`]), and renewals have one, so that no other request holds
 //! them up ([`renewals`]). All connections run on the steward's thread, so they survive the end of a caller's runtime.
+//! The requests of callers run there too, so that a future that is not polled holds up no other ([`caller_side`]).
 //!
 //! `?locks=session` selects the server's advisory locks instead ([`session`]).
 
 mod abandoned;
 mod address;
+mod caller_side;
 mod columns;
 mod connection;
 mod counter;
@@ -55,6 +57,7 @@ use crate::store::errors::unexpected;
 use crate::store::fair_waiters::FairWaiters;
 use crate::store::kinds::is_semaphore;
 use crate::store::postgres::address::Address;
+use crate::store::postgres::caller_side::CallerSide;
 use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::{RequestError, withdrawn};
@@ -147,6 +150,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         lease: env.lease,
     };
     let (front, back) = (face(front), face(back));
+    let front = CallerSide::new(Arc::new(front), &env.background);
     Ok(Store::new(Arc::new(front), Arc::new(back)))
 }
 

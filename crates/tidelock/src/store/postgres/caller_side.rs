@@ -1,0 +1,240 @@
+//! The side of the store for callers. Each of its requests runs in a task on the steward's thread.
+//!
+//! A statement has a slot among those in flight on its connection until its future has been polled to the answer, and a
+//! slot that gets free goes to the request that has waited longest. So a caller that keeps a future and does not poll it
+//! would keep a slot. A few such callers would stop all others, and the renewals, which share a connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::errors::unanswered;
+use crate::store::kinds::unsupported;
+use crate::store::{
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId,
+    Extensions, LockKind, MarkChange, Marks, Name, Operate, Page, PermitChange, PermitCounter,
+    Released, Renewal, Renewed, Ticket, TokenCounter,
+};
+
+/// The store for callers.
+pub(crate) struct CallerSide {
+    inner: Arc<dyn Backend>,
+    background: Background,
+}
+
+impl CallerSide {
+    /// `inner`: makes the requests.
+    pub(crate) fn new(inner: Arc<dyn Backend>, background: &Background) -> Self {
+        Self {
+            inner,
+            background: background.clone(),
+        }
+    }
+
+    fn ask<T, F>(
+        &self,
+        request: impl FnOnce(Arc<dyn Backend>) -> F,
+    ) -> BoxFuture<'static, Result<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let request = request(Arc::clone(&self.inner));
+        let answer = run(self.background.clone(), request);
+        Box::pin(answer.map(|answer| answer.unwrap_or_else(|| Err(closing()))))
+    }
+}
+
+/// Runs a request in a task on the steward's thread. `None`: the thread has ended first.
+async fn run<T: Send + 'static>(
+    background: Background,
+    request: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let (mut answer, answered) = oneshot::channel();
+    background.spawn(async move {
+        // It ends with its caller. Otherwise statements that nobody waits for would be sent before those of other callers.
+        let result = tokio::select! {
+            biased;
+            () = answer.closed() => return,
+            result = request => result,
+        };
+        // An error means that the caller does not wait any more.
+        let _ = answer.send(result);
+    });
+    answered.await.ok()
+}
+
+/// The request may have been sent.
+fn closing() -> Error {
+    unanswered("the client is closing")
+}
+
+impl Backend for CallerSide {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        let inner = self.inner.extensions();
+        Extensions {
+            sql_fence: inner.sql_fence,
+            token_counter: inner.token_counter.is_some().then_some(self),
+            marks: inner.marks.is_some().then_some(self),
+            permit_counter: inner.permit_counter.is_some().then_some(self),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        let (inner, ask) = (Arc::clone(&self.inner), ask.clone());
+        let request = async move { inner.attempt(&ask).await };
+        let reply = run(self.background.clone(), request);
+        Box::pin(reply.map(|reply| reply.unwrap_or_else(|| closing().into())))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        let batch = batch.to_vec();
+        self.ask(|inner| async move { inner.renew(&batch).await })
+    }
+
+    fn lane(&self, name: &Name) -> u64 {
+        self.inner.lane(name)
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        let ticket = ticket.clone();
+        self.ask(|inner| async move { inner.release(&ticket).await })
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        let ticket = ticket.clone();
+        self.ask(|inner| async move { inner.withdraw(&ticket).await })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+impl Operate for CallerSide {
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        let name = name.clone();
+        self.ask(|inner| async move { inner.inspect(&name).await })
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
+        let (pattern, after) = (pattern.to_owned(), after.map(str::to_owned));
+        self.ask(|inner| async move { inner.list(&pattern, after.as_deref()).await })
+    }
+
+    fn force_release<'a>(
+        &'a self,
+        name: &'a Name,
+        seen: Option<&'a Snapshot>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let (name, seen) = (name.clone(), seen.cloned());
+        self.ask(|inner| async move { inner.force_release(&name, seen.as_ref()).await })
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: Option<&'a ClientInfo>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let (client, info) = (client.clone(), info.cloned());
+        self.ask(|inner| async move { inner.announce(&client, info.as_ref()).await })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.ask(|inner| async move { inner.diagnose().await })
+    }
+}
+
+impl TokenCounter for CallerSide {
+    fn raise<'a>(&'a self, name: &'a Name, newest: u64) -> BoxFuture<'a, Result<u64>> {
+        let name = name.clone();
+        self.ask(move |inner| async move {
+            match inner.extensions().token_counter {
+                Some(counter) => counter.raise(&name, newest).await,
+                None => Err(unsupported(LockKind::Fenced)),
+            }
+        })
+    }
+}
+
+impl PermitCounter for CallerSide {
+    fn queues(&self) -> bool {
+        let counter = self.inner.extensions().permit_counter;
+        counter.is_some_and(PermitCounter::queues)
+    }
+
+    fn change<'a>(&'a self, name: &'a Name, change: PermitChange) -> BoxFuture<'a, Result<bool>> {
+        let name = name.clone();
+        self.ask(move |inner| async move {
+            match inner.extensions().permit_counter {
+                Some(counter) => counter.change(&name, change).await,
+                None => Err(unsupported(LockKind::Permits(1))),
+            }
+        })
+    }
+}
+
+impl Marks for CallerSide {
+    fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+        let name = name.clone();
+        self.ask(|inner| async move { inner.extensions().need_marks()?.now(&name).await })
+    }
+
+    fn read<'a>(&'a self, name: &'a Name, slot: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        let (name, slot) = (name.clone(), slot.to_owned());
+        self.ask(|inner| async move { inner.extensions().need_marks()?.read(&name, &slot).await })
+    }
+
+    fn replace<'a>(
+        &'a self,
+        name: &'a Name,
+        change: MarkChange<'a>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let MarkChange { keep, wish, .. } = change;
+        let (name, slot, after) = (
+            name.clone(),
+            change.slot.to_owned(),
+            change.after.to_owned(),
+        );
+        let before = change.before.map(str::to_owned);
+        self.ask(move |inner| async move {
+            let change = MarkChange {
+                slot: &slot,
+                before: before.as_deref(),
+                after: &after,
+                keep,
+                wish,
+            };
+            let marks = inner.extensions().need_marks()?;
+            marks.replace(&name, change).await
+        })
+    }
+
+    fn history<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+        let name = name.clone();
+        self.ask(move |inner| async move {
+            let marks = inner.extensions().need_marks()?;
+            marks.history(&name, limit).await
+        })
+    }
+}
+
+impl fmt::Debug for CallerSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
