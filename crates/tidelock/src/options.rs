@@ -215,6 +215,10 @@ impl AcquireOptions {
     /// Acquires as this owner, which re-enters a lock that it already holds. Unset: a fresh owner, which excludes all
     /// others.
     ///
+    /// The acquisitions of one owner for one lock take turns, so that each re-enters what the one before it gets. One that is
+    /// kept and not polled for a third of the lease while others wait for it is passed over. From then on it excludes the others, as
+    /// that of another owner does.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {

@@ -5,6 +5,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::engine::acquire::attempt_loop;
 use crate::engine::acquire::observation::follow;
@@ -70,7 +71,7 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
     loop {
         // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it. Otherwise
         // both would ask the store, and the second would wait for its own owner.
-        let turn = match slot.try_turn(&request) {
+        let turn = match slot.try_turn(&request, &request.context.core.timers, patience(&request)) {
             None => wait_for_turn(&slot, &request).await?,
             turn => turn,
         };
@@ -83,16 +84,17 @@ async fn enter_as(slot: Arc<OwnerSlot>, request: Arc<AcquireRequest>) -> Acquire
         if !turn.is_own() {
             continue; // the hold that it could have re-entered has ended since
         }
-        let Some(hold) = enter_new(Arc::clone(&request)).await? else {
+        let Some(hold) = turn.run(enter_new(Arc::clone(&request))).await? else {
             return Ok(None);
         };
         // The steward releases a hold whose caller has left. In the slot it would refuse the next acquisition of this owner
         // through a non-reentrant handle, although no guard exists that the owner could release first.
-        if request.gone.load(Ordering::SeqCst) || slot.put(&hold, &*request) {
+        if request.gone.load(Ordering::SeqCst) || turn.put(&hold) {
             return Ok(Some(hold));
         }
-        // The drop of the hold lets the upgrade in. We re-enter the writer then. A grant records no answer, because it ends
-        // the wait; this one does not. Without an answer a wait that ends meanwhile would say that the store is silent.
+        // The drop of the hold lets the upgrade in. We re-enter the writer then, or the other hold of this owner. A grant
+        // records no answer, because it ends the wait; this one does not. Without an answer a wait that ends meanwhile would
+        // say that the store is silent.
         let now = request.context.core.timers.now();
         request.waiter.answered(true, now);
     }
@@ -126,31 +128,40 @@ fn reenter(slot: &OwnerSlot, request: &AcquireRequest) -> AcquireResult {
     hold.shared_with(request.terms.kind).map(Some)
 }
 
+/// How long the acquisitions of an owner wait for one of them that does not show that it is polled: as long as the waiters
+/// of a local queue.
+fn patience(request: &AcquireRequest) -> Duration {
+    request.context.core.settings.lease / 3
+}
+
 /// Waits until the acquisition is the next one of its owner. `None`: with a zero wait, another one is ahead.
 async fn wait_for_turn<'a>(
     slot: &'a OwnerSlot,
     request: &'a Arc<AcquireRequest>,
 ) -> Result<Option<OwnerTurn<'a>>> {
     let core = &request.context.core;
+    let next = || slot.next_turn(request, &core.timers, patience(request));
     let turn = async {
         if !request.only_asks() {
-            return Ok(Some(slot.next_turn(request).await));
+            return Ok(Some(next().await));
         }
         // A caller that has left wants nothing more. Its last request is in flight, and may bring a lock that is released
         // at once. So "not free" would be wrong, and the store gives up that request after a response timeout.
         let is_abandoned = || slot.is_turn_abandoned(&**request);
         if !is_abandoned() {
+            // If nobody has answered by a later try, that one goes on without them.
+            slot.ask(&**request, core.timers.now());
             return Ok(None);
         }
         let limit = request.context.response_timeout();
-        match core.timers.limit(limit, slot.next_turn(request)).await {
+        match core.timers.limit(limit, next()).await {
             None if is_abandoned() => Err(Error::new(ErrorKind::Unavailable).because(
                 "the store has not answered an earlier attempt of this owner, whose caller has left",
             )),
             turn => Ok(turn),
         }
     };
-    // The one that has the turn may be a future that is kept and not polled.
+    // The one that has the turn may be a future that is kept and not polled for a while.
     tokio::select! {
         biased;
         turn = turn => turn,

@@ -2,7 +2,9 @@
 
 use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
-use tidelock::{AcquireOptions, Client, Error, ErrorKind, HandOff, LostReason, RedLock, Result};
+use tidelock::{
+    AcquireOptions, Client, Error, ErrorKind, HandOff, LostReason, Owner, RedLock, Result,
+};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -61,6 +63,98 @@ async fn a_waiter_that_does_not_come_is_passed_over() {
         idle.await.unwrap().release().await.unwrap();
         assert!(client.is_idle());
     }
+}
+
+/// The same for the acquisitions of one owner, which take turns. One of those that wait goes on without the one that is not
+/// polled, and the others re-enter what it gets.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_of_an_owner_that_does_not_come_is_passed_over() {
+    let client = client(&store()).await;
+    let (lock, me) = (client.lock("a"), Owner::new());
+    let mine = || lock.acquire_with(AcquireOptions::new().owner(&me));
+    let held = lock.acquire().await.unwrap();
+    let mut idle = Box::pin(mine());
+    assert!(futures_util::poll!(idle.as_mut()).is_pending());
+    let [first, second] = [(); 2].map(|()| tokio::spawn(mine()));
+    settled().await;
+    held.release().await.unwrap();
+    let both = timeout(SECOND * 31, async {
+        (
+            first.await.unwrap().unwrap(),
+            second.await.unwrap().unwrap(),
+        )
+    });
+    let (first, second) = both.await.expect("they get it");
+    assert_eq!(first.owner_id(), second.owner_id(), "the same hold");
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    // The acquisition that was passed over still gets its turn.
+    idle.await.unwrap().release().await.unwrap();
+    assert!(client.is_idle());
+}
+
+/// The same for one that waits for its turn when it stops being polled.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_turn_of_an_owner_that_does_not_come_is_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let held = there.lock("a").acquire().await.unwrap();
+    let (lock, me) = (here.lock("a"), Owner::new());
+    let mine = |wait| lock.acquire_with(AcquireOptions::new().owner(&me).wait(wait));
+    let first = tokio::spawn(mine(SECOND * 5));
+    settled().await;
+    let mut idle = Box::pin(mine(SECOND * 300));
+    assert!(futures_util::poll!(idle.as_mut()).is_pending());
+    let next = tokio::spawn(mine(SECOND * 300));
+    let error = first.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    held.release().await.unwrap();
+    let guard = timeout(SECOND * 21, next).await.expect("it gets it");
+    guard.unwrap().unwrap().release().await.unwrap();
+    drop(idle);
+    settled().await;
+    assert!(here.is_idle());
+}
+
+/// The same for a try, which does not wait: a later one goes on without the one that is not polled.
+#[tokio::test(start_paused = true)]
+async fn a_try_of_an_owner_passes_over_an_acquisition_that_does_not_come() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let held = there.lock("a").acquire().await.unwrap();
+    let (lock, me) = (here.lock("a"), Owner::new());
+    let mine = || AcquireOptions::new().owner(&me);
+    let mut idle = Box::pin(lock.acquire_with(mine()));
+    for _ in 0..5 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    held.release().await.unwrap();
+    let tries = async || lock.try_acquire_with(mine()).await.unwrap();
+    assert!(tries().await.is_none(), "the other may be polled at once");
+    sleep(SECOND * 10).await;
+    let guard = tries().await.expect("the lock is free");
+    guard.release().await.unwrap();
+    drop(idle);
+    settled().await;
+    assert!(here.is_idle());
+}
+
+/// An acquisition that waits for long is polled when the next one of its owner asks. If it were passed over, the next one
+/// would wait for its own owner.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_of_an_owner_that_waits_long_is_not_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let held = there.lock("a").acquire().await.unwrap();
+    let (lock, me) = (here.lock("a"), Owner::new());
+    let mine = || lock.acquire_with(AcquireOptions::new().owner(&me));
+    let [first, second] = [(); 2].map(|()| tokio::spawn(mine()));
+    sleep(SECOND * 100).await;
+    held.release().await.unwrap();
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.owner_id(), second.owner_id(), "the same hold");
 }
 
 /// The same for a leader that is not polled any more: the next waiter in the local queue makes its own attempt then. Also
