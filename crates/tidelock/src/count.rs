@@ -90,6 +90,7 @@ impl Count {
         let (id, in_doubt) = (core.mint.fresh(), ChangeInDoubt::default());
         let changed = async {
             core.refuse_if_closed()?;
+            core.refuse_after_fork()?;
             let patience = core.settings.lease;
             self.send(&name, change, &id, &in_doubt, patience).await
         };
@@ -323,6 +324,7 @@ impl<'a> Taking<'a> {
         // is on its way, and nobody would undo it.
         self.in_flight = Some(core.steward.in_flight());
         core.refuse_if_closed()?;
+        core.refuse_after_fork()?;
         let (change, id, in_doubt) = (CountChange::Semaphore(change), &self.id, &self.in_doubt);
         let asked = count.send(self.name, change, id, in_doubt, patience);
         match asked.await {

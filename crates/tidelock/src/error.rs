@@ -66,7 +66,8 @@ pub enum ErrorKind {
     InvalidName,
     /// An invalid option, duration or address. Nothing was sent.
     InvalidOptions,
-    /// The call is outside a tokio runtime, or is a blocking call inside one.
+    /// The call is outside a tokio runtime, or is a blocking call inside one, or its client was made by another process, from
+    /// which this one was forked.
     Runtime,
 }
 

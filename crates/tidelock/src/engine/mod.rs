@@ -80,6 +80,21 @@ impl ClientInner {
         }
     }
 
+    /// Fails in a process that was forked from the one that made the client. It has a copy of the client, and the requests of
+    /// both would have the same owners: what the store has granted to one of them it would grant to the other, as a
+    /// repeated request. Costs a system call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Runtime`].
+    pub(crate) fn refuse_after_fork(&self) -> Result<()> {
+        if self.mint.is_of_this_process() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Runtime).because(
+            "the client was made by another process, from which this one was forked, and its threads exist only there; connect after the fork",
+        ))
+    }
+
     /// Repeats a request through an outage of the store, for at most `patience`. A freeze of this process is none.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The identity of one client: a random UUID of version 8, new for every connect. Redisson's UUIDs have version 4. By
 /// the version, a client sees in the store whether the holder of a lock publishes its release as tidelock does.
@@ -203,6 +203,8 @@ impl fmt::Debug for OwnerId {
 pub(crate) struct OwnerMint {
     client: ClientId,
     next: AtomicU64,
+    /// The id of the process that made it. Atomic, because tests change it.
+    process: AtomicU32,
 }
 
 impl OwnerMint {
@@ -210,7 +212,19 @@ impl OwnerMint {
         Self {
             client: ClientId::random(),
             next: AtomicU64::new(1),
+            process: AtomicU32::new(std::process::id()),
         }
+    }
+
+    /// Whether this process made it. A process that was forked from that one has a copy, which mints the same owners.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == std::process::id()
+    }
+
+    /// From now on it is that of another process.
+    #[cfg(test)]
+    pub(crate) fn fork(&self) {
+        self.process.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn fresh(&self) -> OwnerId {

@@ -204,3 +204,38 @@ impl Drop for Acquisition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Client, ErrorKind};
+
+    /// A process that was forked has the client with the owners of the other one. To the store, an acquisition of each would be
+    /// one of them and its repetition.
+    #[tokio::test]
+    async fn a_forked_process_acquires_nothing_with_the_client_of_another() {
+        let client = Client::connect("memory:").await.unwrap();
+        let lock = client.lock("till");
+        lock.acquire().await.unwrap().release().await.unwrap();
+        let (latch, permits) = (client.latch("open"), client.counting_semaphore("permits"));
+        lock.context.core.mint.fork();
+        let errors = [
+            lock.acquire().await.map(drop).unwrap_err(),
+            lock.try_acquire().await.map(drop).unwrap_err(),
+            client
+                .semaphore("seats")
+                .acquire()
+                .await
+                .map(drop)
+                .unwrap_err(),
+            latch.set_count_if_new(1).await.map(drop).unwrap_err(),
+            permits.try_acquire(1).await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Runtime, "{error}");
+            assert!(error.to_string().contains("after the fork"), "{error}");
+        }
+        client.close(Duration::ZERO).await;
+    }
+}

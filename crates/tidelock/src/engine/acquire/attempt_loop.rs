@@ -244,6 +244,7 @@ impl<'a> AcquireLoop<'a> {
         let core = &self.request.context.core;
         self.in_flight = Some(core.steward.in_flight());
         core.refuse_if_closed()?;
+        core.refuse_after_fork()?;
         self.pending.enter_hosts()
     }
 
