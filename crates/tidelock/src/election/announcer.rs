@@ -5,7 +5,8 @@
 //! It is written again after each lease, and expires after three leases.
 //!
 //! Every write runs in the background and stores the mark that is due when it runs. So writes may come in any order
-//! and may be repeated: the newest mark remains, or none.
+//! and may be repeated: the newest mark remains, or none. A write that comes to its turn after another one has done what it
+//! was asked for writes nothing, so those that queue up in an outage are few requests when the store is back.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -36,8 +37,33 @@ pub(super) struct Announcer {
     pub(super) identity: String,
     pub(super) priority: i32,
     due: Mutex<CandidateState>,
-    /// The text that the store has, as far as we know. Locked during a write: one write at a time.
-    stored: tokio::sync::Mutex<Option<String>>,
+    /// Locked during a write: one write at a time.
+    last_write: tokio::sync::Mutex<LastWrite>,
+}
+
+/// What has come of the writes so far. Writes have numbers, in the order in which they were asked for.
+#[derive(Debug, Default)]
+struct LastWrite {
+    /// The text that the store has, as far as we know.
+    text: Option<String>,
+    /// All writes up to this one were asked for before the mark was made that the store has, so they are done too.
+    done: u64,
+    /// All writes up to this one were asked for before the last one began that failed. Each of them has waited for at least as
+    /// long as that one tried.
+    failed: u64,
+    /// Why it failed: the store could not be reached for a lease.
+    failure: Option<Error>,
+}
+
+impl LastWrite {
+    /// The outcome of the write with this number, if one that began later has settled it.
+    fn of(&self, number: u64) -> Option<Result<()>> {
+        if number <= self.done {
+            return Some(Ok(()));
+        }
+        let failure = self.failure.as_ref().filter(|_| number <= self.failed);
+        failure.map(|error| Err(error.retold()))
+    }
 }
 
 /// The contents of the mark that is due.
@@ -50,6 +76,8 @@ struct CandidateState {
     /// `None`: the store has not told the time yet.
     since: Option<SystemTime>,
     leading: Option<LeaderHold>,
+    /// How many writes were asked for.
+    asked: u64,
     /// Its number among the candidates that this process tells operators of.
     told: Option<u64>,
 }
@@ -87,7 +115,7 @@ impl Announcer {
             identity,
             priority,
             due: Mutex::default(),
-            stored: tokio::sync::Mutex::default(),
+            last_write: tokio::sync::Mutex::default(),
         })
     }
 
@@ -192,12 +220,17 @@ impl Announcer {
         });
     }
 
-    /// A write that `close` waits for. It counts from this call, before its task starts.
+    /// A write that `close` waits for. It counts from this call, before its task starts. Change what is due before.
     fn write_counted(self: &Arc<Self>) -> impl Future<Output = Result<()>> + Send + use<> {
         let in_flight = self.lock.context.core.steward.owned_in_flight();
         let announcer = Arc::clone(self);
+        let number = {
+            let mut due = self.due.lock();
+            due.asked += 1;
+            due.asked
+        };
         async move {
-            let written = announcer.write().await;
+            let written = announcer.write(number).await;
             drop(in_flight);
             written
         }
@@ -215,37 +248,62 @@ impl Announcer {
     }
 
     /// Stores the mark that is due, or lets the stored one expire if none is.
-    async fn write(&self) -> Result<()> {
+    async fn write(&self, number: u64) -> Result<()> {
         let core = &self.lock.context.core;
         let name = self.lock.checked_name()?.of_candidates();
-        let mut stored = self.stored.lock().await;
-        let once = stored.clone();
-        let stored_now =
-            core.through_outage(core.settings.lease, || self.write_once(&name, once.clone()));
-        *stored = stored_now.await?;
-        Ok(())
+        let mut last = self.last_write.lock().await;
+        if let Some(settled) = last.of(number) {
+            return settled;
+        }
+        let (text, begun) = (last.text.clone(), self.asked());
+        let written =
+            core.through_outage(core.settings.lease, || self.write_once(&name, text.clone()));
+        match written.await {
+            Ok((text, done)) => {
+                (last.text, last.done) = (text, done.max(last.done));
+                Ok(())
+            }
+            Err(error) => {
+                // Any other error comes at once, and each write may have its own.
+                if error.is_retryable() {
+                    (last.failed, last.failure) = (begun, Some(error.retold()));
+                }
+                Err(error)
+            }
+        }
     }
 
-    /// Returns the text that the store has now.
-    async fn write_once(&self, name: &Name, mut before: Option<String>) -> Result<Option<String>> {
+    /// How many writes were asked for by now.
+    fn asked(&self) -> u64 {
+        self.due.lock().asked
+    }
+
+    /// Returns the text that the store has now, and the last write that it does for. 0: the text is not the one that is due.
+    async fn write_once(
+        &self,
+        name: &Name,
+        mut before: Option<String>,
+    ) -> Result<(Option<String>, u64)> {
         let core = &self.lock.context.core;
         let (marks, slot) = (self.marks()?, core.mint.client().as_str());
+        // We read the number before the mark. In the other order a change between the two would never be written.
+        let asked = self.asked();
         let mark = self.due_mark(name).await?;
         for _ in 0..TRIES {
             let (text, keep) = match (&mark, &before) {
                 (Some(mark), _) => (mark.to_text(), core.settings.lease * LEASES_KEPT),
                 // Empty, because etcd keeps any other text for seconds: others would stand aside for a candidate that has left.
                 (None, Some(_)) => (String::new(), EXPIRES_NOW),
-                (None, None) => return Ok(None),
+                (None, None) => return Ok((None, asked)),
             };
             let change = MarkChange::unacknowledged(slot, before.as_deref(), &text, keep);
             if marks.replace(name, change).await? {
-                return Ok(mark.is_some().then_some(text));
+                return Ok((mark.is_some().then_some(text), asked));
             }
             // An earlier try whose reply was lost has written it, it has expired, or another election has written it.
             before = marks.read(name, slot).await?;
         }
-        Ok(before)
+        Ok((before, 0))
     }
 
     /// The mark that is due. `None`: the candidate has left.

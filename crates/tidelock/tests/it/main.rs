@@ -9,6 +9,7 @@ mod at_the_door;
 mod blocking_api;
 mod cancel_when;
 mod cron_once;
+mod elections;
 mod emptied;
 mod environment;
 mod every_await;
