@@ -189,6 +189,11 @@ impl RedLockBuilder {
     /// servers that forget nothing (`appendfsync always`), or that stay closed to clients for one lease after a start.
     /// A server that does not report its uptime (no right to `INFO`) votes at once, and the client logs a warning.
     ///
+    /// Redis computes its uptime from its wall clock. If that clock is set ahead after a start, the server seems to have been up
+    /// for longer. Then this `RedLock` goes by the last acquisition that the run before granted to it. Without such an
+    /// acquisition within the longest lease, it relies on the server's clock: set the clock of a machine before Redis starts on
+    /// it.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {

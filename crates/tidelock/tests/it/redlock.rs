@@ -223,6 +223,7 @@ async fn one_server_with_two_addresses_keeps_no_lock_alone() {
             lock.acquire().await.unwrap().release().await.unwrap();
         }
         restarts.fetch_add(u64::from(restarted), Ordering::SeqCst);
+        tokio::time::sleep(LEASE).await; // before that a server that has restarted has no vote
         plug.pull();
         let guard = lock.acquire().await.unwrap();
         plug.put_back();

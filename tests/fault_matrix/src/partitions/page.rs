@@ -51,7 +51,7 @@ A clock changes that as follows. Tokens grow and every process gets its locks ag
 
 | clock | Redis | etcd, ZooKeeper |
 | --- | --- | --- |
-| set ahead, or set right again after it was back | all leases of that server end at once. The holder is told at its next renewal; until then another may hold the lock too. Of RedLock a majority must do so | as without it: leases count by the monotonic clock of the leader |
+| set ahead, or set right again after it was back | all leases of that server end at once. The holder is told at its next renewal; until then another may hold the lock too. Of RedLock a majority must do so. A server of RedLock that has restarted with its clock behind may vote [too early](guarantees.md#redlock) when the clock is set right | as without it: leases count by the monotonic clock of the leader |
 | set back | leases last longer by as much | as without it |
 | fast within the drift | as without it | as without it |
 | fast beyond the drift | a client that cannot renew acts until a lease less the drift has passed on its own clock. Its lease may have ended in the store, here 0.4 s earlier. Whoever renews in time is not concerned | the same |

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Proxy, Then, When};
-use testkit::servers::Independents;
+use testkit::servers::{Flavour, Independents, RedisServer};
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -154,6 +154,32 @@ async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
         let up: u64 = up.context("an uptime")?.trim().parse()?;
         ensure!(up >= longest.as_secs(), "a vote at the age of {up} s");
     }
+    guard.release().await?;
+    Ok(())
+}
+
+/// T39. The clock of a server was ahead when it started, and was set right: the server tells a negative uptime. It votes when it
+/// has been up for the longest lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t39_a_server_whose_clock_was_set_back_is_waited_for() -> Result<()> {
+    let lease = Duration::from_secs(2);
+    let flavour = Flavour::from_env()?;
+    let flavour = if flavour.has_fake_clock() {
+        flavour
+    } else {
+        Flavour::Valkey9
+    };
+    let settings = RedisServer::builder().flavour(flavour).fake_clock(true);
+    let servers = Independents::start_with(1, settings)?;
+    servers.nodes()[0].shift_clock(-3600)?;
+    let begun = Instant::now();
+    let lock = RedLock::new(clients(&servers, lease).await?)?.lock("stock");
+    let young = lock.try_acquire().await.unwrap_err();
+    ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
+    ensure!(young.to_string().contains("restart_guard"), "{young}");
+    let guard = within(SOON, "it is old enough", lock.acquire()).await??;
+    let up = begun.elapsed();
+    ensure!(up >= lease, "a vote at the age of {up:?}");
     guard.release().await?;
     Ok(())
 }

@@ -160,10 +160,12 @@ impl Votes {
         }
         if self.failed.is_empty() || self.granted().len() >= set.needed() {
             let need = quorum.longest_lease();
-            let young = self
-                .young
-                .iter()
-                .map(|(part, up)| format!("{} has been up for {up:?}", set.members[*part].label));
+            let young = self.young.iter().map(|(part, up)| {
+                format!(
+                    "{} may have been up for only {up:?}",
+                    set.members[*part].label
+                )
+            });
             let young: Vec<String> = young.collect();
             let error = Error::new(ErrorKind::Unavailable).because(format!(
                 "{}: a server votes only after it has been up for {need:?}, the longest lease, because a restart may have lost a lock; \
@@ -279,8 +281,14 @@ fn by_age(
 ) -> Vote {
     let member = &set.members[part];
     match life {
-        Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
-        Ok(Some(_)) => Vote::Granted(bond),
+        Ok(Some(life)) => {
+            let up = member.least_uptime(&life, set.timers.now());
+            if up < quorum.longest_lease() {
+                Vote::Young(up)
+            } else {
+                Vote::Granted(bond)
+            }
+        }
         Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
         // The server does not tell its uptime. We warn once and count the vote; otherwise every lock would be
         // refused.

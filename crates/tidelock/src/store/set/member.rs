@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::store::set::janitor::Janitor;
-use crate::store::{Incarnation, LockKind, Name, Store, Ticket};
+use crate::store::{BootInstant, Incarnation, LockKind, Name, Store, Ticket};
 
 /// The owner of the member's store. The set keeps it alive, and with it the timers that bound the store's requests.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -39,8 +40,16 @@ enum KnownRun {
     Unasked,
     /// The server does not tell it.
     Untold,
-    /// The id of the run that answered last.
-    Told(Arc<str>),
+    /// The run that answered last.
+    Told {
+        id: Arc<str>,
+        /// When it answered for the first time.
+        first: BootInstant,
+        /// When it answered for the last time.
+        last: BootInstant,
+        /// When the run before it answered for the last time, if we know of one. So this run began later.
+        begun_after: Option<BootInstant>,
+    },
 }
 
 const UNKNOWN: u8 = 0;
@@ -115,21 +124,52 @@ impl Member {
     /// Records what the server has answered when it was asked for its run. What it told before stays known if it does not
     /// tell it now. Otherwise the votes of two addresses of one server could count twice. Returns whether the server has
     /// restarted since it was asked before.
-    pub(crate) fn note_run(&self, answer: &Result<Option<Incarnation>>) -> bool {
+    pub(crate) fn note_run(&self, answer: &Result<Option<Incarnation>>, now: BootInstant) -> bool {
         if answer.as_ref().is_err_and(Error::is_retryable) {
             return false;
         }
         self.asks_again.store(false, Ordering::SeqCst);
         let mut known = self.run.lock();
-        if let Ok(Some(run)) = answer {
-            let told = KnownRun::Told(Arc::clone(&run.id));
-            let before = std::mem::replace(&mut *known, told);
-            return matches!(&before, KnownRun::Told(id) if *id != run.id);
+        let Ok(Some(run)) = answer else {
+            if matches!(*known, KnownRun::Unasked) {
+                *known = KnownRun::Untold;
+            }
+            return false;
+        };
+        let begun_after = match &mut *known {
+            KnownRun::Told { id, last, .. } if *id == run.id => {
+                *last = now.max(*last);
+                return false;
+            }
+            KnownRun::Told { last, .. } => Some(*last),
+            KnownRun::Unasked | KnownRun::Untold => None,
+        };
+        *known = KnownRun::Told {
+            id: Arc::clone(&run.id),
+            first: now,
+            last: now,
+            begun_after,
+        };
+        begun_after.is_some()
+    }
+
+    /// The minimum time that a run which was noted has been up. We correct what the server tells by what we have seen. Redis
+    /// subtracts two times of its wall clock: if that clock is set ahead after a start, the run seems older than it is, and
+    /// if it is set back, younger.
+    pub(crate) fn least_uptime(&self, run: &Incarnation, now: BootInstant) -> Duration {
+        match &*self.run.lock() {
+            KnownRun::Told {
+                id,
+                first,
+                begun_after,
+                ..
+            } if *id == run.id => {
+                let most = begun_after.map_or(Duration::MAX, |instant| now.since(instant));
+                run.up.min(most).max(now.since(*first))
+            }
+            // Another request has noted another run meanwhile, so the server has just restarted.
+            KnownRun::Told { .. } | KnownRun::Unasked | KnownRun::Untold => Duration::ZERO,
         }
-        if matches!(*known, KnownRun::Unasked) {
-            *known = KnownRun::Untold;
-        }
-        false
     }
 
     /// The next renewal asks the server for its run.
@@ -145,7 +185,7 @@ impl Member {
     /// The id of the run that has answered last, if the server tells it.
     pub(crate) fn last_run(&self) -> Option<Arc<str>> {
         match &*self.run.lock() {
-            KnownRun::Told(id) => Some(Arc::clone(id)),
+            KnownRun::Told { id, .. } => Some(Arc::clone(id)),
             KnownRun::Unasked | KnownRun::Untold => None,
         }
     }
@@ -163,22 +203,62 @@ impl fmt::Debug for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::store::{Background, Clock, Env, Timers, memory};
+
+    fn env(background: Background) -> Env {
+        let limit = Duration::from_secs(30);
+        Env::of_limits(Timers::new(Clock::Boot), background, limit)
+    }
+
+    fn member(env: &Env) -> Member {
+        let store = memory::open("", memory::CAPABILITIES, None, env).unwrap();
+        Member::new(store, None, "part 1".to_owned(), None)
+    }
+
+    fn told(id: &str, up: Duration) -> Incarnation {
+        Incarnation { id: id.into(), up }
+    }
+
+    /// The clock of the server was set ahead after its restart.
+    #[test]
+    fn a_run_is_no_older_than_the_last_answer_of_the_run_before_it() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let member = member(&env(background));
+        let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        let begun = BootInstant::from_nanos(7);
+        let note = |run: &Incarnation, now| member.note_run(&Ok(Some(run.clone())), now);
+        let (old, new) = (told("old", day), told("new", day));
+        assert!(!note(&old, begun));
+        assert_eq!(member.least_uptime(&old, begun), day);
+        assert!(!note(&old, begun + second));
+        assert!(note(&new, begun + second * 2));
+        assert_eq!(member.least_uptime(&new, begun + second * 2), second);
+        assert!(!note(&new, begun + second * 3));
+        assert_eq!(member.least_uptime(&new, begun + second * 3), second * 2);
+        // A late answer of the run before.
+        assert_eq!(member.least_uptime(&old, begun + day), Duration::ZERO);
+    }
+
+    /// The clock of the server was set back after its start.
+    #[test]
+    fn a_run_is_at_least_as_old_as_its_first_answer() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let member = member(&env(background));
+        let (begun, minute) = (BootInstant::from_nanos(7), Duration::from_secs(60));
+        let run = told("a", Duration::ZERO);
+        assert!(!member.note_run(&Ok(Some(run.clone())), begun));
+        assert_eq!(member.least_uptime(&run, begun), Duration::ZERO);
+        assert!(!member.note_run(&Ok(Some(run.clone())), begun + minute));
+        assert_eq!(member.least_uptime(&run, begun + minute), minute);
+    }
 
     #[test]
     fn the_first_look_decides_whether_a_member_is_a_twin() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let env = Env::of_limits(
-            Timers::new(Clock::Boot),
-            background,
-            Duration::from_secs(30),
-        );
+        let env = env(background);
         for first in [false, true] {
-            let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
-            let member = Member::new(store, None, "part 1".to_owned(), None);
+            let member = member(&env);
             assert!(!member.is_twin() && !member.is_known_apart());
             for look in [first, false, true] {
                 assert_eq!(member.set_twin_once(look), first);

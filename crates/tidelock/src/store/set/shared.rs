@@ -57,7 +57,7 @@ impl Shared {
     /// Records what a member has answered when it was asked for its run. After a restart the others are asked again too: one
     /// of them may be another address of that server, and would count as a second one as long as its old run is known.
     pub(crate) fn note_run(&self, part: usize, answer: &Result<Option<Incarnation>>) {
-        if !self.members[part].note_run(answer) {
+        if !self.members[part].note_run(answer, self.timers.now()) {
             return;
         }
         for (other, member) in self.members.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Servers that are asked for their run again, because another one has restarted, and that do not tell it.
+//! Servers that restart: which of them are asked for their run again, and what counts if one does not tell it, or tells a
+//! wrong uptime.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,7 @@ enum Silence {
 
 const SILENCES: [Silence; 2] = [Silence::Hangs, Silence::Fails];
 
-/// A server, which has been up for long.
+/// A server that claims to have been up for long, also when it has just restarted.
 #[derive(Debug, Clone)]
 struct Server {
     name: &'static str,
@@ -135,6 +136,7 @@ async fn a_server_that_does_not_tell_its_run_again_is_no_second_one() {
         let lock = RedLock::new(clients.clone()).unwrap().lock("x");
         hold_once(&lock).await;
         double.restart();
+        sleep(LEASE).await; // before that the restart guard does not believe its uptime
         ways[0].set(Some(silence));
         let guard = lock.acquire().await.unwrap();
         assert!(clients[2].lock("x").force_release().await.unwrap());
@@ -184,6 +186,7 @@ async fn a_lock_outlasts_a_server_that_does_not_tell_its_run_again() {
         let lock = RedLock::new(clients.clone()).unwrap().lock("x");
         hold_once(&lock).await;
         servers[1].restart();
+        sleep(LEASE).await; // before that the restart guard does not believe its uptime
         ways[0].set(Some(silence));
         let guard = lock.acquire().await.unwrap();
         let before = ways[0].asked();
@@ -199,4 +202,28 @@ async fn a_lock_outlasts_a_server_that_does_not_tell_its_run_again() {
         assert!(guard.is_held(), "{silence:?}: two of three have it");
         guard.release().await.unwrap();
     }
+}
+
+/// Two of three servers restart and forget a lock. Their wall clocks were behind at the start and are set ahead, so they claim an
+/// uptime of many leases. They vote when a lease has passed since the last answer of the run before.
+#[tokio::test(start_paused = true)]
+async fn a_server_does_not_vote_by_a_clock_that_was_set_ahead_after_its_restart() {
+    let servers = ["one", "two", "three"].map(Server::new);
+    let ways = servers.each_ref().map(Way::to);
+    let (clients, _plugs) = clients("set ahead", &ways).await;
+    let lock = RedLock::new(clients.clone()).unwrap().lock("x");
+    let guard = lock.acquire().await.unwrap();
+    for (server, client) in servers.iter().zip(&clients).skip(1) {
+        assert!(client.lock("x").force_release().await.unwrap());
+        server.restart();
+    }
+    let second = lock.try_acquire().await;
+    assert!(guard.is_held());
+    let error = second.expect_err("a second holder");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.contains("votes only after"), "{text}");
+    drop(guard);
+    sleep(LEASE).await;
+    hold_once(&lock).await;
 }

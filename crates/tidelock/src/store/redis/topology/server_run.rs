@@ -33,7 +33,11 @@ pub(crate) fn read(info: &str, heard: BootInstant) -> Option<ServerRun> {
     };
     // The server subtracts whole seconds: a server that started at 0.9 s reports 1 at 1.0 s. So we subtract one second.
     // Otherwise a restarted server would vote before the leases that it has forgotten have expired.
-    let told: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+    //
+    // The number is negative if the server's wall clock was set back by more than it has been up. `i128` has room for that and for
+    // every `u64`.
+    let told: i128 = field("uptime_in_seconds")?.trim().parse().ok()?;
+    let told = u64::try_from(told.max(0)).unwrap_or(u64::MAX);
     Some(ServerRun {
         id: field("run_id")?.trim().into(),
         up: Duration::from_secs(told.saturating_sub(1)),
@@ -48,7 +52,7 @@ mod tests {
     #[test]
     fn t39_a_server_is_never_taken_for_older_than_it_is() {
         let heard = BootInstant::from_nanos(7);
-        for (told, least) in [(0, 0), (1, 0), (12, 11)] {
+        for (told, least) in [(-7, 0), (0, 0), (1, 0), (12, 11)] {
             let info = format!("run_id:abc\r\nuptime_in_seconds:{told}\r\n");
             assert_eq!(read(&info, heard).unwrap().by(heard).up.as_secs(), least);
         }
