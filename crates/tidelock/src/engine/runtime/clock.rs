@@ -41,7 +41,7 @@ impl std::ops::Add<Duration> for BootInstant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
     /// `CLOCK_BOOTTIME` on Linux. Elsewhere the monotonic clock of the standard library, which may stop while the
-    /// machine is suspended.
+    /// machine is suspended. No clock of a virtual machine counts while its host has stopped it.
     Boot,
     /// tokio's clock, which tests can pause.
     Simulated,
