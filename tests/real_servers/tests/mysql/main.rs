@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod clock;
 mod connecting;
 mod costs;
 mod defaults;

@@ -7,7 +7,8 @@ use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::queue_sql::{next_place, serve};
 use crate::store::mysql::sql::{
-    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, release, withdrawn,
+    NEXT_TOKEN, NOW, free, hex, id, lock_row, mark_withdrawn, micros, owner, release, rest,
+    withdrawn,
 };
 
 /// An attempt. Answers as that of a lock without a queue; then the owners that the lock was handed over to, or an empty
@@ -20,11 +21,12 @@ pub(crate) fn attempt(ticket: &Ticket, lease: Duration, position: FairPosition) 
         "{lock}; {queue}; {serve}; \
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) SET l.expires = GREATEST(l.expires, {NOW} + {lease}) \
            WHERE l.id = {id} AND l.owner = {me} AND l.expires > {NOW} AND NOT {withdrawn}; \
-         SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn}, \
+         SELECT l.owner = {me} AND l.expires > {NOW}, {rest}, l.token, {withdrawn}, \
            COALESCE(@tidelock_next, '') FROM tidelock_locks AS l WHERE l.id = {id}",
         lock = lock_row(name),
         queue = take_place(ticket, lease, position),
         serve = serve(name),
+        rest = rest("l"),
     )
 }
 
@@ -36,9 +38,10 @@ fn take_place(ticket: &Ticket, lease: u64, position: FairPosition) -> String {
         return format!(
             "UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) \
                  SET l.token = {NEXT_TOKEN}, l.owner = {me}, l.expires = {NOW} + {lease} \
-                 WHERE l.id = {id} AND @tidelock_open AND l.expires <= {NOW} AND NOT {withdrawn} \
+                 WHERE l.id = {id} AND @tidelock_open AND {free} AND NOT {withdrawn} \
                    AND NOT EXISTS (SELECT 1 FROM tidelock_waiters AS w WHERE w.id = {id} AND w.alive > {NOW}) \
-                   AND NOT EXISTS (SELECT 1 FROM tidelock_sides AS s WHERE s.id = {id} AND s.held_as IS NULL AND s.ends > {NOW})"
+                   AND NOT EXISTS (SELECT 1 FROM tidelock_sides AS s WHERE s.id = {id} AND s.held_as IS NULL AND s.ends > {NOW})",
+            free = free("l"),
         );
     }
     let next = next_place(&ticket.name, position);

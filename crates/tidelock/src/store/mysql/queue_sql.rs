@@ -14,7 +14,7 @@ use crate::store::Name;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::sql::{NEXT_TOKEN, NOW, SWEPT, hex, id, lock_row, micros};
+use crate::store::mysql::sql::{NEXT_TOKEN, NOW, SWEPT, free, hex, id, lock_row, micros, rest};
 use crate::store::side_order::STANDS_FOR_SIDES;
 use crate::types::{UPGRADEABLE, UPGRADES};
 
@@ -133,7 +133,7 @@ pub(crate) fn serve(name: &Name) -> String {
            @tidelock_holders = (SELECT COUNT(*) FROM {side} AND s.held_as IS NOT NULL), \
            @tidelock_upgrade = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND {upgrades}), \
            @tidelock_free = (SELECT COUNT(*) FROM tidelock_locks AS l FORCE INDEX (PRIMARY) WHERE l.id = {id} AND @tidelock_open \
-             AND (l.expires <= {NOW} OR RIGHT(l.owner, {suffix}) = '{STANDS_FOR_SIDES}')), \
+             AND ({free} OR RIGHT(l.owner, {suffix}) = '{STANDS_FOR_SIDES}')), \
            @tidelock_fair = (SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {waiter}), \
            @tidelock_write = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND s.shares = 0 AND NOT {upgradeable}), \
            @tidelock_upgradeable = (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {side} AND s.held_as IS NULL AND {upgradeable}), \
@@ -170,6 +170,7 @@ pub(crate) fn serve(name: &Name) -> String {
            WHERE l.id = {id} AND @tidelock_next IS NOT NULL; \
          DELETE w FROM {waiter} AND w.place = @tidelock_fair",
         dead = remove_dead(name),
+        free = free("l"),
         suffix = STANDS_FOR_SIDES.len(),
         upgrades = upgrades_the_reader("s"),
     )
@@ -218,13 +219,14 @@ pub(crate) fn look(name: &Name, client: &str) -> String {
         "LEAST((SELECT COALESCE(MIN(w.place), {NOWHERE}) FROM {my_waiter}), (SELECT COALESCE(MIN(s.place), {NOWHERE}) FROM {my_side}))"
     );
     format!(
-        "SELECT GREATEST(l.expires - {NOW}, 0), \
+        "SELECT {rest}, \
            COALESCE((SELECT GROUP_CONCAT(a.kind ORDER BY a.place SEPARATOR '') FROM ( \
              (SELECT w.place AS place, 'w' AS kind FROM {waiter} AND w.place <= {first} ORDER BY w.place LIMIT {most}) UNION ALL \
              (SELECT s.place, IF(s.shares, 'r', 'w') FROM {side} AND s.place <= {first} ORDER BY s.place LIMIT {most})) AS a), ''), \
            COALESCE(o.owner, '') \
          FROM tidelock_locks AS l LEFT JOIN \
            (SELECT w.owner FROM {my_waiter} UNION ALL SELECT s.owner FROM {my_side}) AS o ON 1 WHERE l.id = {id}",
+        rest = rest("l"),
         waiter = waiter("PRIMARY"),
         side = side("PRIMARY"),
         most = COUNTED + 1,

@@ -7,7 +7,7 @@ use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::queue_sql::{is_upgradeable, next_place, remove_dead, serve};
 use crate::store::mysql::sql::{
-    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, withdrawn,
+    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, rest, withdrawn,
 };
 use crate::store::side_order::Follows;
 use crate::store::{Name, OwnerId, Renewal, Ticket};
@@ -94,12 +94,13 @@ pub(crate) fn attempt(
            WHERE {mine} AND l.expires > {NOW}; \
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) JOIN tidelock_sides AS s FORCE INDEX (mine) ON s.id = l.id AND s.held_as = l.owner \
            SET l.expires = GREATEST(l.expires, s.ends) WHERE l.id = {id} AND {mine} AND l.expires > {NOW}; \
-         SELECT s.owner IS NOT NULL, GREATEST(l.expires - {NOW}, 0), COALESCE(s.token, 0), {withdrawn}, \
+         SELECT s.owner IS NOT NULL, {rest}, COALESCE(s.token, 0), {withdrawn}, \
            COALESCE(@tidelock_next, ''), @tidelock_open, @tidelock_allowed \
          FROM tidelock_locks AS l LEFT JOIN tidelock_sides AS s FORCE INDEX (mine) \
            ON {mine} AND s.held_as = l.owner AND l.expires > {NOW} WHERE l.id = {id}",
         lock = lock_row(name),
         dead = remove_dead(name),
+        rest = rest("l"),
         withdrawn = withdrawn(ticket),
     )
 }

@@ -69,6 +69,17 @@ pub(crate) fn withdrawn(ticket: &Ticket) -> String {
     format!("(INSTR(l.withdrawn, {mark}) OR INSTR(l.before_that, {mark}))")
 }
 
+/// Whether nobody holds the lock of this row. A lock that was released is free, whatever its end is: if the server's clock was
+/// ahead at the release and is set right, the end is still to come.
+pub(crate) fn free(row: &str) -> String {
+    format!("({row}.expires <= {NOW} OR {row}.owner = '')")
+}
+
+/// The rest of the lease in this row, in microseconds. 0: the lock is [`free`].
+pub(crate) fn rest(row: &str) -> String {
+    format!("IF({row}.owner = '', 0, GREATEST({row}.expires - {NOW}, 0))")
+}
+
 /// Inserts a row for a name that has none. Its tokens continue from those of all deleted rows. The shared lock on the
 /// counter prevents a concurrent sweep from deleting a row.
 pub(crate) fn new_row(
@@ -125,11 +136,12 @@ pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
          {fence}; \
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) \
            SET l.token = {NEXT_TOKEN}, l.owner = {me}, l.expires = {NOW} + {lease} \
-           WHERE l.id = {id} AND @tidelock_open AND l.expires <= {NOW} AND NOT {withdrawn}; \
+           WHERE l.id = {id} AND @tidelock_open AND {free} AND NOT {withdrawn}; \
          {seen}",
         insert = new_row(name, &me, &format!("{NOW} + {lease}"), 1, "''"),
         fence = note_fence(name),
         id = id(name),
+        free = free("l"),
         withdrawn = withdrawn(ticket),
         seen = seen(ticket, "@tidelock_open"),
     )
@@ -146,9 +158,10 @@ pub(crate) fn look(ticket: &Ticket) -> String {
 /// `open`: the expression for whether a grant may change the row.
 fn seen(ticket: &Ticket, open: &str) -> String {
     format!(
-        "SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn}, {open} \
+        "SELECT l.owner = {me} AND l.expires > {NOW}, {rest}, l.token, {withdrawn}, {open} \
          FROM tidelock_locks AS l WHERE l.id = {id}",
         me = owner(&ticket.owner),
+        rest = rest("l"),
         withdrawn = withdrawn(ticket),
         id = id(&ticket.name),
     )
@@ -195,7 +208,7 @@ pub(crate) fn force_release(name: &Name, seen: Option<&Snapshot>) -> String {
     });
     format!(
         "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} \
-         WHERE id = {} AND expires > {NOW}{condition}; SELECT ROW_COUNT()",
+         WHERE id = {} AND expires > {NOW} AND owner <> ''{condition}; SELECT ROW_COUNT()",
         id(name)
     )
 }
@@ -278,10 +291,11 @@ pub(crate) fn inspect(name: &Name, queue: bool) -> String {
     };
     let order = if queue { "ORDER BY w.place" } else { "" };
     format!(
-        "SELECT l.owner, GREATEST(l.expires - {NOW}, 0), l.token, {waiter}, c.* \
+        "SELECT l.owner, {rest}, l.token, {waiter}, c.* \
          FROM tidelock_locks AS l LEFT JOIN tidelock_clients AS c ON c.client = SUBSTRING_INDEX(l.owner, ':', 1) \
-         {waiters} WHERE l.id = {} {order}",
-        id(name)
+         {waiters} WHERE l.id = {id} {order}",
+        rest = rest("l"),
+        id = id(name),
     )
 }
 
@@ -289,7 +303,7 @@ pub(crate) fn inspect(name: &Name, queue: bool) -> String {
 /// free.
 pub(crate) fn list(from: u64) -> String {
     format!(
-        "SELECT CONV(HEX(SUBSTRING(id, 1, 8)), 16, 10), IF(expires > {NOW}, name, '') FROM tidelock_locks \
+        "SELECT CONV(HEX(SUBSTRING(id, 1, 8)), 16, 10), IF(expires > {NOW} AND owner <> '', name, '') FROM tidelock_locks \
          WHERE id >= x'{from:016x}000000000000000000000000000000000000000000000000' ORDER BY id LIMIT {PAGE_SIZE}"
     )
 }
