@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
+use tidelock::{AcquireOptions, Client, ErrorKind};
 use tokio::time::sleep;
 
 use super::{LEASE, client, soon};
@@ -61,5 +62,53 @@ async fn t41_a_waiter_sees_that_a_lock_was_released_before_the_clock_was_set_bac
     .await?;
     server.query("UPDATE tidelock_locks SET owner = ''")?;
     soon("the lock", waiting).await??.release().await?;
+    Ok(())
+}
+
+/// The withdrawn tickets of a row: those of the current period, and those of the one before.
+const NEWER: &str = "SELECT HEX(withdrawn) FROM tidelock_locks";
+const OLDER: &str = "SELECT HEX(before_that) FROM tidelock_locks";
+
+/// A waiter for a fair lock gives up, which withdraws its ticket.
+async fn withdraw(server: &MariaDb, client: &Client) -> Result<()> {
+    let marks = || anyhow::Ok((server.query(NEWER)?, server.query(OLDER)?));
+    let before = marks()?;
+    let patience = AcquireOptions::new().wait(LEASE / 4);
+    let waits = client.fair_lock("stock").acquire_with(patience);
+    let error = waits.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    soon("the mark", async {
+        while marks()? == before {
+            sleep(LEASE / 100).await;
+        }
+        anyhow::Ok(())
+    })
+    .await
+}
+
+/// A ticket was withdrawn while the clock was an hour ahead, and the clock is set right. It is remembered for one period more, and
+/// then forgotten. Otherwise each withdrawal of an hour would stay in the row, and each attempt reads them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn t41_withdrawn_tickets_are_forgotten_after_the_clock_was_set_back() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let _held = a.fair_lock("stock").acquire().await?;
+    withdraw(&server, &b).await?;
+    let first = server.query(NEWER)?;
+    server.query("UPDATE tidelock_locks SET turned = turned + 3600000000")?;
+    withdraw(&server, &b).await?;
+    let both = server.query(NEWER)?;
+    assert!(both.starts_with(&first) && both.len() > first.len());
+    let is_past = "SELECT turned <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM tidelock_locks";
+    assert_eq!(server.query(is_past)?, "1");
+    let a_period_passes = "UPDATE tidelock_locks SET turned = turned - 300000000";
+    server.query(a_period_passes)?;
+    withdraw(&server, &b).await?;
+    let older = server.query(OLDER)?;
+    assert!(older.starts_with(&both), "{older} without {both}");
+    server.query(a_period_passes)?;
+    withdraw(&server, &b).await?;
+    let kept = server.query(OLDER)? + &server.query(NEWER)?;
+    assert!(!kept.contains(&first), "{kept} has {first}");
     Ok(())
 }

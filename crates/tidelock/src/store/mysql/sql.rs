@@ -229,6 +229,9 @@ pub(crate) fn withdraw(ticket: &Ticket) -> String {
 }
 
 /// Marks a ticket as withdrawn, in a row that it makes if there is none.
+///
+/// If `turned` is still to come, the server's clock was set back, or another statement has just replaced the generations, by a
+/// slightly later time. So we count from now on, and forget no mark.
 pub(crate) fn mark_withdrawn(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     let old = format!("tidelock_locks.turned + {WITHDRAWN_TTL_MICROS} <= {NOW}");
@@ -236,7 +239,7 @@ pub(crate) fn mark_withdrawn(ticket: &Ticket) -> String {
         "{insert} ON DUPLICATE KEY UPDATE \
          before_that = IF({old}, tidelock_locks.withdrawn, tidelock_locks.before_that), \
          withdrawn = IF({old}, {mark}, CONCAT(tidelock_locks.withdrawn, {mark})), \
-         turned = IF({old}, {NOW}, tidelock_locks.turned)",
+         turned = IF({old}, {NOW}, LEAST(tidelock_locks.turned, {NOW}))",
         insert = new_row(&ticket.name, "''", NOW, 0, &mark),
     )
 }
