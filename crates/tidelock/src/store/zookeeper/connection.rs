@@ -23,6 +23,10 @@ use crate::store::zookeeper::watch_list::WatchList;
 use crate::store::zookeeper::{errors, unreachable};
 use crate::store::{Bond, BootInstant, Env, Timers};
 
+/// The longest session timeout that can be requested: a signed 32-bit number of milliseconds. The driver would send a longer
+/// one as another number, and the servers would grant their shortest session.
+const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(0x7fff_ffff);
+
 /// The connection to the servers.
 pub(crate) struct Connection {
     env: Env,
@@ -264,9 +268,11 @@ impl Connection {
 
     /// The session timeout that we request; the server may grant less or more.
     pub(crate) fn session_timeout(&self) -> Duration {
+        let of_lease = self.lease.min(MAX_SESSION_TIMEOUT) * 4 / 3;
         self.address
             .session_timeout
-            .unwrap_or_else(|| self.lease * 4 / 3)
+            .unwrap_or(of_lease)
+            .min(MAX_SESSION_TIMEOUT)
     }
 
     /// The user name that we log in with.

@@ -1,4 +1,5 @@
-//! Tests of connect attempts: they ask for the credentials on another thread, and each of them ends.
+//! Tests of connect attempts: they ask for the credentials on another thread, each of them ends, and the session timeout that
+//! they request fits the protocol.
 
 use std::thread::{self, ThreadId};
 
@@ -64,5 +65,20 @@ fn an_attempt_that_is_dropped_does_not_keep_the_next_one_out() {
         Some((ErrorKind::Unavailable, _))
     ));
     drop(state);
+    drop(stop);
+}
+
+/// The protocol has 32 bits for the timeout in milliseconds, and a sign.
+#[test]
+fn a_lease_of_weeks_requests_the_longest_session_that_the_protocol_knows() {
+    let (background, stop) = Background::start(Clock::Boot).unwrap();
+    let env = Env::of_limits(Timers::new(Clock::Boot), background, LIMIT);
+    let day = Duration::from_secs(86_400);
+    for lease in [day * 18, day * 20, day * 1000] {
+        let address = Address::parse("zookeeper://127.0.0.1:1/locks").unwrap();
+        let timeout = Connection::new(&env, address, lease).session_timeout();
+        assert!(i32::try_from(timeout.as_millis()).is_ok(), "{timeout:?}");
+        assert!(timeout >= (lease * 4 / 3).min(day * 24), "{timeout:?}");
+    }
     drop(stop);
 }
