@@ -98,6 +98,19 @@ async fn the_end_of_a_connection_is_told_at_once() {
     again.release().await.unwrap();
 }
 
+/// PostgreSQL refuses to bear a silence of a month, and Linux to send keepalives so rarely.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_of_a_month_is_proved_for_a_day() {
+    let server = server();
+    let day = Duration::from_secs(86_400);
+    let builder = Client::builder().lease(day * 30);
+    let a = builder.connect(&url(&server)).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let proved = guard.valid_for();
+    assert!(day < proved && proved < day * 2, "{proved:?}");
+    guard.release().await.unwrap();
+}
+
 /// A client behind a silent network partition learns of the loss by its own clock. Later the server, which receives
 /// nothing either, grants the lock to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,7 +50,7 @@ pub(crate) async fn open(connection: Connection, env: &Env) -> Result<Store> {
         connection,
         timers: env.timers.clone(),
         background: env.background.clone(),
-        span: env.lease,
+        span: probe::span(env.lease),
         limit: env.response_timeout,
         session: Mutex::default(),
         opening: tokio::sync::Mutex::default(),

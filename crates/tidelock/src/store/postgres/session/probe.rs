@@ -15,6 +15,16 @@ use crate::store::postgres::errors::RequestError;
 /// our own statement reaches another session instead, which its own check detects.
 pub(crate) const MAX_PROBE_ROUNDS: usize = 3;
 
+/// The longest silence that we ask a server to bear. Linux refuses TCP keepalives with pauses above 32767 s. PostgreSQL then keeps
+/// the default of its machine, and would end the session of a client that is cut off after two hours. It refuses a silence above
+/// 24 days, and with it the session.
+const MAX_SILENCE: Duration = Duration::from_secs(3 * 32_767);
+
+/// How long the server keeps a silent session: as long as the lease of the client, if it can.
+pub(crate) fn span(lease: Duration) -> Duration {
+    lease.min(MAX_SILENCE)
+}
+
 /// Reads the server process's id, the mark that an earlier client left, and whether the server is a standby.
 const MARK: &str = "SELECT pg_backend_pid(), coalesce(current_setting('tidelock.session', true), ''), pg_is_in_recovery()";
 
@@ -81,4 +91,35 @@ pub(crate) fn pooled() -> RequestError {
     RequestError::Classified(Error::new(ErrorKind::Unsupported).because(
         "locks=session needs a database session of its own, but a pooler shares this connection after each transaction. Connect to the server directly, set pool_mode = session, or omit locks=session: rows with leases work behind a pooler",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers in quotes: of the silence in milliseconds, and of the keepalives in seconds.
+    fn numbers(text: &str) -> Vec<u64> {
+        let quoted = text.split('\'').skip(1).step_by(2);
+        quoted.filter_map(|text| text.parse().ok()).collect()
+    }
+
+    #[test]
+    fn a_lease_of_weeks_asks_for_no_silence_that_a_server_cannot_bear() {
+        let day = Duration::from_secs(86_400);
+        for lease in [day, day * 2, day * 30] {
+            let span = span(lease);
+            assert!(span >= day);
+            let [silence, of_tcp, probes, keepalive] = numbers(&bear(span))[..] else {
+                panic!("{}", bear(span));
+            };
+            assert_eq!(
+                [silence, of_tcp],
+                [u64::try_from(span.as_millis()).unwrap(); 2]
+            );
+            assert!(i32::try_from(silence).is_ok(), "{silence}");
+            assert!(keepalive <= 32_767, "{keepalive}");
+            // A machine that does not answer is given up after the keepalive and the probes.
+            assert!(Duration::from_secs(keepalive * (1 + probes)) >= span);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) connection: Connection,
     pub(crate) timers: Timers,
     pub(crate) background: Background,
-    /// How long the server keeps a silent session: the client's lease.
+    /// How long the server keeps a silent session: the client's lease, or less if that is [too long](super::probe::span).
     pub(crate) span: Duration,
     pub(crate) limit: Duration,
     /// The current session. Replaced after it has ended.
