@@ -207,8 +207,8 @@ async fn delete_until_gone(
     }
 }
 
-/// Withdraws a ticket whose node has no known name, until the node is gone. Ends also when the session of the node has ended,
-/// or the store was closed or dropped.
+/// Withdraws a ticket that nobody polls any more, until its node is gone. Ends also when the session of the node has ended, or
+/// the store was closed or dropped.
 pub(crate) async fn withdraw(shared: Weak<Shared>, ticket: Ticket) {
     let (mut retries, mut is_told) = (0, false);
     while let Some(strong) = shared.upgrade() {
