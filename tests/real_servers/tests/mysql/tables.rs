@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
 use tidelock::once::Slot;
-use tidelock::{ErrorKind, LostReason};
+use tidelock::{ErrorKind, FencingToken, LostReason};
 
 use super::session::Session;
 use super::{client, soon};
@@ -185,6 +185,99 @@ async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
     server.query("DELETE FROM tidelock_locks; DELETE FROM tidelock_counter")?;
     let last = soon("the last holder", b.lock("stock").fenced().acquire()).await?;
     assert!(last.token() > guard.token());
+    Ok(())
+}
+
+/// Somebody drops one table and leaves the others. The counter that stays must not begin again where it stood.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_table_that_is_dropped_is_created_again_and_tokens_grow_on() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let mut newest = None;
+    let grows = |newest: &mut Option<FencingToken>, token: FencingToken| {
+        assert!(*newest < Some(token), "{token:?} after {newest:?}");
+        *newest = Some(token);
+    };
+    for table in ["tidelock_locks", "tidelock_counter"] {
+        for _ in 0..3 {
+            let guard = a.lock("stock").fenced().acquire().await?;
+            grows(&mut newest, guard.token());
+            guard.release().await?;
+        }
+        let guard = a.lock("stock").fenced().acquire().await?;
+        grows(&mut newest, guard.token());
+        server.query(&format!("DROP TABLE {table}"))?;
+        if table == "tidelock_locks" {
+            assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+        } else {
+            guard.release().await?;
+        }
+        let next = soon("the next holder", b.lock("stock").fenced().acquire()).await?;
+        grows(&mut newest, next.token());
+        next.release().await?;
+        // A process that starts now finds the counter, whatever else is missing.
+        server.query(&format!("DROP TABLE {table}"))?;
+        let newcomer = client(&server.url()).await?;
+        let guard = newcomer.lock("stock").fenced().acquire().await?;
+        grows(&mut newest, guard.token());
+        guard.release().await?;
+    }
+    server.query("DROP TABLE tidelock_clients")?;
+    let guard = a.lock("stock").acquire().await?;
+    assert!(b.lock("stock").inspect().await?.is_locked());
+    guard.release().await?;
+    Ok(())
+}
+
+/// As [`a_single_table_that_is_dropped_is_created_again_and_tokens_grow_on`], for the locks whose waiters have a queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_in_a_queue_go_on_after_the_table_of_the_locks_was_dropped() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let held = a.fair_lock("stock").acquire().await?;
+    let writes = a.read_write_lock("ledger").write().acquire().await?;
+    let waiting = tokio::spawn(b.fair_lock("stock").acquire());
+    let reading = tokio::spawn(b.read_write_lock("ledger").read().acquire());
+    let waiters = "SELECT (SELECT COUNT(*) FROM tidelock_waiters) + \
+        (SELECT COUNT(*) FROM tidelock_sides WHERE held_as IS NULL)";
+    let both = async {
+        while server.query(waiters)? != "2" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    soon("both wait", both).await?;
+    server.query("DROP TABLE tidelock_locks")?;
+    assert_eq!(soon("a loss", held.lost()).await, LostReason::Taken);
+    assert_eq!(soon("a loss", writes.lost()).await, LostReason::Taken);
+    soon("its turn", waiting).await??.release().await?;
+    soon("its turn", reading).await??.release().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_create_a_missing_table_is_told_which() -> Result<()> {
+    let server = MariaDb::start()?;
+    let owner = client(&server.url()).await?;
+    server.user("least", RIGHTS)?;
+    let least = client(&server.url_at(server.addr(), "least")).await?;
+    least.lock("stock").acquire().await?.release().await?;
+    for table in ["tidelock_locks", "tidelock_clients"] {
+        server.query(&format!("DROP TABLE {table}"))?;
+        let error = match table {
+            "tidelock_locks" => least.lock("stock").acquire().await.unwrap_err(),
+            _ => least.lock("stock").inspect().await.unwrap_err(),
+        };
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let text = error.to_string();
+        let said = format!("the table {table} does not exist");
+        assert!(text.contains(&said), "{text}");
+        let sql = text.split_once("with that right: ");
+        server.query(sql.context("the SQL to run")?.1)?;
+        least.lock("stock").acquire().await?.release().await?;
+        assert!(!least.lock("stock").inspect().await?.is_locked());
+    }
+    owner.lock("stock").acquire().await?.release().await?;
     Ok(())
 }
 

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 
 use testkit::servers::PostgresServer;
 use tidelock::once::Slot;
-use tidelock::{Client, ErrorKind};
+use tidelock::{Client, ErrorKind, LostReason};
 
-use super::{LEASE, client, server, until};
+use super::{LEASE, client, server, soon, until};
 
 /// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
@@ -116,6 +116,96 @@ async fn the_rights_that_are_named_are_enough() {
         .unwrap();
     real_servers::runs_once(&a, "report").await.unwrap();
     real_servers::leads(&a, "billing").await.unwrap();
+}
+
+/// The server is replaced by an empty one, as by a restore that brings no tables.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_tables_are_a_loss_and_no_end() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.lock("till").acquire().await.unwrap();
+    let fair = a.fair_lock("stock").acquire().await.unwrap();
+    let writes = a.read_write_lock("ledger").write().acquire().await;
+    let writes = writes.unwrap();
+    let waiting = tokio::spawn(b.lock("till").acquire());
+    let queued = tokio::spawn(b.fair_lock("stock").acquire());
+    let reads = tokio::spawn(b.read_write_lock("ledger").read().acquire());
+    let waiters = "SELECT (SELECT count(*) FROM tidelock_locks_waiters) \
+        + (SELECT count(*) FROM tidelock_locks_sides WHERE held_as IS NULL)";
+    until(&server, waiters, "2").await;
+    server
+        .query(
+            "DROP TABLE tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn, \
+               tidelock_locks_waiters, tidelock_locks_sides CASCADE; \
+             DROP SEQUENCE tidelock_locks_tokens",
+        )
+        .unwrap();
+    for guard in [&held, &fair, &writes] {
+        assert_eq!(soon("a loss", guard.lost()).await, LostReason::Taken);
+    }
+    for waiting in [waiting, queued, reads] {
+        let guard = soon("its turn", waiting).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    let again = a.lock("till").acquire().await.unwrap();
+    assert!(b.lock("till").inspect().await.unwrap().is_locked());
+    again.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_table_that_is_missing_is_made_again() {
+    let server = server();
+    let old = client(&server.url()).await;
+    let first = old.lock("till").acquire().await.unwrap();
+    first.release().await.unwrap();
+    for missing in [
+        "TABLE tidelock_locks",
+        "TABLE tidelock_locks_withdrawn",
+        "TABLE tidelock_locks_clients",
+        "SEQUENCE tidelock_locks_tokens",
+    ] {
+        // One client has run for a while, another has just connected.
+        for is_new in [false, true] {
+            server.query(&format!("DROP {missing}")).unwrap();
+            let new = if is_new {
+                Some(client(&server.url()).await)
+            } else {
+                None
+            };
+            let lock = new.as_ref().unwrap_or(&old).lock("till");
+            let guard = lock.acquire().await;
+            let guard = guard.unwrap_or_else(|error| panic!("without {missing}: {error}"));
+            let seen = lock.inspect().await;
+            let seen = seen.unwrap_or_else(|error| panic!("without {missing}: {error}"));
+            assert!(seen.is_locked());
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_make_a_missing_table_is_told_which() {
+    let server = server();
+    client(&server.url()).await;
+    let grants = "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
+        GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk";
+    let rights =
+        format!("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; {grants}");
+    server.query(&rights).unwrap();
+    let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
+    let lock = clerk.lock("till");
+    for table in ["tidelock_locks", "tidelock_locks_withdrawn"] {
+        lock.acquire().await.unwrap().release().await.unwrap();
+        server.query(&format!("DROP TABLE {table}")).unwrap();
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("lacks {table},")), "{text}");
+        let sql = &text[text.find("SELECT pg_advisory").expect(&text)..];
+        server.query(sql).unwrap();
+        server.query(grants).unwrap();
+    }
+    lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

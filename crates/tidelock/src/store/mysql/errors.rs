@@ -40,6 +40,18 @@ impl RequestError {
         self.undone() == Some(1146)
     }
 
+    /// The name of the table of ours that is missing.
+    pub(crate) fn missing_table(&self) -> Option<&str> {
+        let Self::Server(error) = self else {
+            return None;
+        };
+        // The server names the database before the table, and that may have the name of another table of ours.
+        let is_apart = |c: char| !c.is_alphanumeric() && c != '_';
+        let mut words = error.text.rsplit(is_apart);
+        let table = words.find(|word| word.starts_with("tidelock_"));
+        table.filter(|_| self.is_no_table())
+    }
+
     /// This table is missing, or out of the user's reach, so nothing has happened. A server that may not tell the two
     /// apart refuses the user.
     pub(crate) fn lacks_table(&self, table: &str) -> bool {
@@ -197,6 +209,28 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("binlog_format"), "{error}");
         assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown);
+    }
+
+    #[test]
+    fn the_table_that_is_missing_is_found_in_the_words_of_the_server() {
+        let failure = |code, undone, text: &str| {
+            let text = text.to_owned();
+            RequestError::Server(MysqlError { code, text, undone })
+        };
+        for text in [
+            "Table 'locks.tidelock_clients' doesn't exist",
+            "Table 'tidelock_locks.tidelock_clients' doesn't exist",
+            "Tabelle 'locks.tidelock_clients' existiert nicht",
+            "table tidelock_clients does not exist in locks",
+        ] {
+            let missing = failure(1146, true, text);
+            assert_eq!(missing.missing_table(), Some("tidelock_clients"), "{text}");
+        }
+        let other = failure(1146, true, "Table 'shop.orders' doesn't exist");
+        assert_eq!(other.missing_table(), None);
+        let text = "Table 'locks.tidelock_clients' doesn't exist";
+        assert_eq!(failure(1146, false, text).missing_table(), None);
+        assert_eq!(failure(1142, true, text).missing_table(), None);
     }
 
     #[test]

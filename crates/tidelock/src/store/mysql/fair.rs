@@ -54,7 +54,7 @@ impl Mysql {
         let answer = self.pool.ask_for(text.clone(), deadline, liveness.clone());
         let answer = match answer.await {
             Err(failure) if failure.is_no_table() || lacks_queue(&failure) => {
-                schema::ready(&self.pool, deadline).await?;
+                schema::ready_again(&self.pool, deadline, &failure).await?;
                 for (name, table) in [WAITERS, SIDES].into_iter().zip(TABLES) {
                     // The user may have the right to one of them.
                     if failure.is_no_table() || failure.lacks_table(name) {
@@ -95,7 +95,8 @@ impl Mysql {
         let may_arrive = self.queued.withdraw(ticket);
         let text = fair_sql::withdraw_and_hand_over(ticket, may_arrive);
         let text = Statements::Transaction(text);
-        match self.pool.ask(text, self.pool.deadline()).await {
+        let deadline = self.pool.deadline();
+        match self.ask_until(deadline, text, Liveness::default()).await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
                 self.need_counter(rows.first(), 2).await?;

@@ -10,7 +10,7 @@ use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::WAITERS;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, sql};
-use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Page};
+use crate::store::{CLIENT_INFO_TTL, ClientId, Liveness, Name, Page};
 use crate::types::FencingToken;
 
 impl Mysql {
@@ -21,9 +21,11 @@ impl Mysql {
         let rows = match rows.await {
             // A database of an earlier tidelock has no table of the waiters, and a user without rights to it may still look
             // at locks without a queue.
-            Err(failure) if failure.is_no_table() || failure.lacks_table(WAITERS) => {
+            Err(failure) if failure.lacks_table(WAITERS) => {
                 self.ask(sql::inspect(name, false)).await?
             }
+            // Makes the table again that somebody has dropped.
+            Err(failure) if failure.is_no_table() => self.ask(sql::inspect(name, true)).await?,
             rows => rows.map_err(RequestError::error)?,
         };
         let mut snapshot = Snapshot::free(name.as_str());
@@ -73,7 +75,8 @@ impl Mysql {
         };
         let deadline = self.pool.deadline();
         let announce = |has_user| sql::announce(client, info, CLIENT_INFO_TTL, has_user);
-        let announced = match self.pool.ask(announce(true), deadline).await {
+        let announced = self.ask_until(deadline, announce(true), Liveness::default());
+        let announced = match announced.await {
             Err(failure) if failure.is_no_column() => {
                 self.pool.ask(announce(false), deadline).await
             }

@@ -157,8 +157,8 @@ impl Mysql {
         answer.map_err(RequestError::error)
     }
 
-    /// Sends one request. If the tables are missing, creates them and sends the request again. The locks in the old
-    /// tables are lost, and their holders hear of it at the next renewal.
+    /// Sends one request. If a table that all locks need is missing, creates it and sends the request again. The locks in
+    /// the old table are lost, and their holders hear of it at the next renewal.
     async fn ask_until(
         &self,
         deadline: BootInstant,
@@ -168,7 +168,7 @@ impl Mysql {
         let text = text.into();
         match self.pool.ask_for(text.clone(), deadline, liveness).await {
             Err(failure) if failure.is_no_table() => {
-                let ready = schema::ready(&self.pool, deadline).await;
+                let ready = schema::ready_again(&self.pool, deadline, &failure).await;
                 ready.map_err(RequestError::Classified)?;
                 self.pool.ask(text, deadline).await
             }

@@ -33,7 +33,7 @@ impl MysqlQueue {
     async fn ask(&self, statements: Statements) -> Result<QueueLook> {
         let rows = match self.pool.ask(statements, self.pool.deadline()).await {
             // Nobody has a place. The next attempts make the table.
-            Err(failure) if lacks_queue(&failure) => {
+            Err(failure) if failure.is_no_table() || lacks_queue(&failure) => {
                 return Ok(QueueLook::default());
             }
             rows => rows.map_err(RequestError::error)?,

@@ -4,16 +4,34 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
 use crate::store::errors::one_line;
 use crate::store::mysql::connection::Pool;
+use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::TABLES;
 use crate::store::mysql::sql::NOW;
 
 /// The version of the table format. A change that an older tidelock could misread gets a new number.
 const FORMAT: u64 = 1;
 
+/// The tables that all locks need.
+const NEEDED: [&str; 3] = ["tidelock_counter", "tidelock_locks", "tidelock_clients"];
+
 /// Statements that create the tables. Each can be repeated, also by several clients at the same time.
+///
+/// We raise the counter to the clock before we create the table of the locks, so tokens keep growing even after somebody has
+/// dropped all tables or one of them. Otherwise another client could insert a row in between, and its tokens would begin again
+/// where the counter stands.
 pub(crate) fn tables() -> [String; 6] {
     let [waiters, sides] = TABLES.map(str::to_owned);
     [
+        "CREATE TABLE IF NOT EXISTS tidelock_counter (\n\
+         \x20 one TINYINT UNSIGNED NOT NULL PRIMARY KEY,\n\
+         \x20 token BIGINT UNSIGNED NOT NULL, -- no deleted row had a larger one\n\
+         \x20 format INT UNSIGNED NOT NULL\n\
+         ) ENGINE = InnoDB"
+            .to_owned(),
+        format!(
+            "INSERT INTO tidelock_counter (one, token, format) VALUES (1, {NOW}, {FORMAT}) \
+             ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))"
+        ),
         "CREATE TABLE IF NOT EXISTS tidelock_locks (\n\
          \x20 id BINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of the name\n\
          \x20 name MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n\
@@ -37,45 +55,50 @@ pub(crate) fn tables() -> [String; 6] {
          \x20 os_user TEXT CHARACTER SET utf8mb4\n\
          ) ENGINE = InnoDB"
             .to_owned(),
-        "CREATE TABLE IF NOT EXISTS tidelock_counter (\n\
-         \x20 one TINYINT UNSIGNED NOT NULL PRIMARY KEY,\n\
-         \x20 token BIGINT UNSIGNED NOT NULL, -- no deleted row had a larger one\n\
-         \x20 format INT UNSIGNED NOT NULL\n\
-         ) ENGINE = InnoDB"
-            .to_owned(),
         waiters,
         sides,
-        // The counter starts at the clock, so tokens keep growing even after somebody has dropped the tables.
-        format!(
-            "INSERT IGNORE INTO tidelock_counter (one, token, format) VALUES (1, {NOW}, {FORMAT})"
-        ),
     ]
 }
 
 /// Finds the tables, or creates them. Fails with `Unsupported` if a newer tidelock created them, and with `Refused`
 /// if the user may not create them.
 pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
-    let look = || {
-        pool.ask(
-            "SELECT format FROM tidelock_counter WHERE one = 1".to_owned(),
-            deadline,
-        )
-    };
-    let found = match look().await {
-        Ok(rows) if !rows.is_empty() => rows,
-        Ok(_) => make(pool, deadline).await.map(|()| Vec::new())?,
-        Err(failure) if failure.is_no_table() => make(pool, deadline).await.map(|()| Vec::new())?,
-        Err(other) => return Err(other.error()),
+    find_or_make(pool, deadline, None).await
+}
+
+/// As [`ready`], after a statement has failed because a table is missing: somebody has dropped it. If all locks need it, we
+/// create it again, even if the counter is there.
+pub(crate) async fn ready_again(
+    pool: &Pool,
+    deadline: BootInstant,
+    failure: &RequestError,
+) -> Result<()> {
+    let missing = failure.missing_table();
+    let missing = missing.filter(|table| NEEDED.contains(table));
+    find_or_make(pool, deadline, missing).await
+}
+
+async fn find_or_make(pool: &Pool, deadline: BootInstant, missing: Option<&str>) -> Result<()> {
+    let look = pool.ask(
+        "SELECT format FROM tidelock_counter WHERE one = 1".to_owned(),
+        deadline,
+    );
+    let found = match look.await {
+        Err(failure) if failure.is_no_table() => Vec::new(),
+        rows => rows.map_err(RequestError::error)?,
     };
     let format = found.first().and_then(|row| row.first()?.as_deref());
     let format: Option<u64> =
         format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-    match format {
-        Some(newer) if newer > FORMAT => Err(Error::new(ErrorKind::Unsupported).because(format!(
+    if let Some(newer) = format.filter(|format| *format > FORMAT) {
+        return Err(Error::new(ErrorKind::Unsupported).because(format!(
             "the tables were created by a newer tidelock (format {newer}, this one knows {FORMAT}); update this program, or use another database"
-        ))),
-        _ => Ok(()),
+        )));
     }
+    if found.is_empty() || missing.is_some() {
+        make(pool, deadline, missing).await?;
+    }
+    Ok(())
 }
 
 /// Creates the table of `what`, which a database of an earlier tidelock lacks.
@@ -90,16 +113,29 @@ pub(crate) async fn make_later(pool: &Pool, what: &str, table: &str) -> Result<(
     create(pool, table.to_owned(), pool.deadline(), &what, by_hand).await
 }
 
-async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
+/// Creates the tables. `missing`: one of those that all locks need, which is missing although the counter is there.
+async fn make(pool: &Pool, deadline: BootInstant, missing: Option<&str>) -> Result<()> {
     if !pool.may_create() {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-            "the database {} has none of tidelock's tables, so no lock was ever acquired in it; check the URL. Only an acquire creates tables",
-            pool.database()
-        )));
+        let database = pool.database();
+        let why = match missing {
+            None => format!(
+                "the database {database} has none of tidelock's tables, so no lock was ever acquired in it; check the URL. Only an acquire creates tables"
+            ),
+            Some(table) => format!(
+                "the database {database} lacks the table {table}; a client that acquires locks creates it again, this one creates no tables"
+            ),
+        };
+        return Err(Error::new(ErrorKind::InvalidOptions).because(why));
     }
     let by_hand = || {
+        let lacks = match missing {
+            None => "tidelock's tables do not exist, and this user may not create them".to_owned(),
+            Some(table) => {
+                format!("the table {table} does not exist, and this user may not create it")
+            }
+        };
         format!(
-            "tidelock's tables do not exist, and this user may not create them; run this as a user with that right: {};",
+            "{lacks}; run this as a user with that right: {};",
             one_line(&tables().join("; "))
         )
     };

@@ -11,7 +11,9 @@ use crate::store::mysql::queue_sql::lacks_queue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, inspect, released, side_sql};
 use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of};
-use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
+use crate::store::{
+    Attempt, AttemptRequest, BootInstant, Liveness, Name, Released, Renewal, Ticket,
+};
 use crate::types::LostReason;
 
 impl Mysql {
@@ -59,7 +61,14 @@ impl Mysql {
     ) -> Result<Vec<TextRow>, RequestError> {
         let deadline = self.pool.deadline();
         let text = |serves| Statements::Transaction(side_sql::end(ticket, may_arrive, serves));
-        match self.pool.ask(text(true), deadline).await {
+        let answer = if may_arrive {
+            // An attempt that makes the tables may still arrive, and has to find the mark.
+            self.ask_until(deadline, text(true), Liveness::default())
+                .await
+        } else {
+            self.pool.ask(text(true), deadline).await
+        };
+        match answer {
             // Those that are next cannot be let in. The side becomes free all the same.
             Err(failure) if failure.undone().is_some() && !failure.is_no_table() => {
                 self.pool.ask(text(false), deadline).await

@@ -19,7 +19,7 @@ use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::named_row::NamedRow;
 use crate::store::postgres::prepared::{LiveClient, NamedRequest, NamedStatement, Value};
-use crate::store::{Background, BootInstant, Env, Liveness, Released, Ticket, Timers};
+use crate::store::{Background, BootInstant, Env, Liveness, Ticket, Timers};
 
 /// A statement's parameter and its type. Without the type the driver would need another round trip.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -201,26 +201,6 @@ impl Connection {
         let somebody = Liveness::default();
         self.ask_named(&somebody, statement, &params, self.deadline())
             .await
-    }
-
-    /// Ends a ticket by a statement that says whether the ticket held its lock.
-    pub(crate) async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
-        let row = self.ask_for_ticket(ticket, statement).await;
-        Ok(match row.map_err(RequestError::error)? {
-            Some(row) if row.get(0) => Released::Freed,
-            _ => Released::NotHeld,
-        })
-    }
-
-    /// Runs a statement on the name and the owner of a ticket. Returns its first row.
-    pub(crate) async fn ask_for_ticket(
-        &self,
-        ticket: &Ticket,
-        statement: &str,
-    ) -> Result<Option<Row>, RequestError> {
-        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-        let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
-        Ok(self.ask(statement, &params).await?.into_iter().next())
     }
 
     /// Runs statements without parameters or results as one transaction.

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::errors::unexpected;
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::{Postgres, schema};
+use crate::store::postgres::{Postgres, schema, tables};
 use crate::store::{BoxFuture, Name, TokenCounter};
 
 impl Postgres {
@@ -13,7 +13,7 @@ impl Postgres {
     async fn tokens(&self, name: &Name) -> Result<(u64, u64)> {
         let name = name.as_str();
         let params = [(&name as _, Type::TEXT)];
-        let rows = self.connection.ask(&self.sql.counter, &params).await;
+        let rows = tables::ask(&self.connection, &self.sql, &self.sql.counter, &params).await;
         let rows = rows.map_err(RequestError::error)?;
         let row = rows
             .first()
@@ -36,7 +36,14 @@ impl Postgres {
         }
         let at_least = i64::try_from(at_least).unwrap_or(i64::MAX);
         let raise = schema::raise(&self.sql.table, at_least);
-        let raised = self.connection.run(&raise).await;
+        let raised = match self.connection.run(&raise).await {
+            // The sequence is there, and the table of the locks is not.
+            Err(failure) if failure.is_no_table() => {
+                tables::make_all(&self.connection, &self.sql).await?;
+                self.connection.run(&raise).await
+            }
+            raised => raised,
+        };
         raised.map_err(RequestError::error)?;
         Ok(self.tokens(name).await?.1)
     }

@@ -12,6 +12,7 @@ use crate::store::postgres::columns::{duration, fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
+use crate::store::postgres::tables;
 use crate::store::{ClientId, Name};
 
 /// How many names one page of a list reads.
@@ -20,9 +21,8 @@ const PAGE_SIZE: i64 = 1000;
 pub(crate) async fn at(connection: &Connection, sql: &Sql, name: &Name) -> Result<Snapshot> {
     let mut snapshot = Snapshot::free(name.as_str());
     let name = name.as_str();
-    let rows = connection
-        .ask(&sql.inspect, &[(&name as _, Type::TEXT)])
-        .await;
+    let params = [(&name as _, Type::TEXT)];
+    let rows = tables::ask(connection, sql, &sql.inspect, &params).await;
     let rows = rows.map_err(RequestError::error)?;
     let Some(row) = rows.first() else {
         return Ok(snapshot);
@@ -73,10 +73,8 @@ pub(crate) async fn page(
 ) -> Result<NamePage> {
     let after = after.unwrap_or_default();
     let params = [(&PAGE_SIZE as _, Type::INT8), (&after as _, Type::TEXT)];
-    let rows = connection
-        .ask(&sql.list, &params)
-        .await
-        .map_err(RequestError::error)?;
+    let rows = tables::ask(connection, sql, &sql.list, &params).await;
+    let rows = rows.map_err(RequestError::error)?;
     let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE_SIZE);
     let next = rows.last().filter(|_| full).map(|row| row.get(0));
     let mut page = NamePage {
@@ -116,7 +114,7 @@ pub(crate) async fn announce(
         (&ttl as _, Type::INT8),
         (&info.user as _, Type::TEXT),
     ];
-    let announced = match connection.ask(&sql.announce, &params).await {
+    let announced = match tables::ask(connection, sql, &sql.announce, &params).await {
         Err(failure) if failure.is_no_column() => {
             let params = &params[..params.len() - 1];
             connection.ask(&sql.announce_without_user, params).await

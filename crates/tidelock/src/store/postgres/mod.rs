@@ -61,6 +61,7 @@ use crate::store::postgres::caller_side::CallerSide;
 use crate::store::postgres::columns::{fencing, micros};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::{RequestError, withdrawn};
+use crate::store::postgres::named_row::NamedRow;
 use crate::store::postgres::permit_table::PermitLocks;
 use crate::store::postgres::prepared::Value;
 use crate::store::postgres::queue_sql::QueueSql;
@@ -70,9 +71,9 @@ use crate::store::postgres::sweeps::PostgresTables;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::sweeper::Sweeper;
 use crate::store::{
-    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
-    ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal, Renewed, Store,
-    Ticket, certain, ready,
+    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
+    Capabilities, ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal,
+    Renewed, Store, Ticket, certain, ready,
 };
 
 /// The polling interval of a waiter that has no wake.
@@ -110,10 +111,13 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     if address.session_locks {
         return session::open(Connection::new(address, env), env).await;
     }
-    let sql = Arc::new(Sql::new(&address.table));
+    let sql = Arc::new(Sql {
+        may_make: env.create,
+        ..Sql::new(&address.table)
+    });
     let connection = || Connection::new(Arc::clone(&address), env);
     let front = connection();
-    tables::make_all(&front, &sql, env.create).await?;
+    tables::make_all(&front, &sql).await?;
     let has_more = sweeps::batch(&front, &sql).await?;
     let listener = NotifyListener::new(connection(), front.clone(), &sql, env);
     let patience = env.response_timeout / 2;
@@ -122,6 +126,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let table = PostgresQueue {
         connection: back.clone(),
         sql: Arc::clone(&queue_sql),
+        plain: Arc::clone(&sql),
         listener: Arc::clone(&listener),
     };
     let waiters = FairWaiters::new(table, listener.signals(), &env.timers, &env.background);
@@ -131,7 +136,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             waiters.look_now(name);
         }
     });
-    let permits = PermitLocks::new(&queue_sql, &back, &listener, env);
+    let permits = PermitLocks::new((&sql, &queue_sql), &back, &listener, env);
     let swept = PostgresTables::new(&address, env, &sql, [&queue_sql.tidy, &permits.sql.tidy]);
     let sweeper = Sweeper::start(swept, has_more, &env.timers, &env.background);
     let has_queue = Arc::new(AtomicBool::new(false));
@@ -178,23 +183,15 @@ struct Postgres {
 
 impl Postgres {
     async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
-        let Ticket { name, owner, .. } = &ask.ticket;
         let deadline = self.connection.deadline();
         // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
         let wake = if ask.wants_wake() {
             let within = ask.time_to_arm(self.connection.limit() / 2);
-            self.listener.arm(name.as_str(), within).await
+            self.listener.arm(ask.ticket.name.as_str(), within).await
         } else {
             None
         };
-        let (name, owner) = (name.as_str(), owner.text());
-        let lease = micros(ask.lease);
-        let params = [Value::Text(name), Value::Text(owner), Value::Number(lease)];
-        let statement = &self.sql.attempt;
-        let asked = self
-            .connection
-            .ask_named(&ask.liveness, statement, &params, deadline);
-        let row = match asked.await {
+        let row = match self.send_attempt(ask, deadline).await {
             // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
             Err(failure) if failure.is_row_taken() => {
                 return Ok(self.refused(ask, wake, Some(POLL)));
@@ -220,6 +217,30 @@ impl Postgres {
             Some(2) => Err(withdrawn()),
             Some(3) => Err(is_semaphore()),
             other => Err(unexpected(format_args!("{other:?}"))),
+        }
+    }
+
+    /// Sends an attempt. If a table is missing, makes it and sends the attempt again: the first one has changed nothing.
+    async fn send_attempt(
+        &self,
+        ask: &AttemptRequest,
+        deadline: BootInstant,
+    ) -> Result<Option<NamedRow>, RequestError> {
+        let Ticket { name, owner, .. } = &ask.ticket;
+        let (name, owner) = (name.as_str(), owner.text());
+        let lease = micros(ask.lease);
+        let params = [Value::Text(name), Value::Text(owner), Value::Number(lease)];
+        let statement = &self.sql.attempt;
+        let send = || {
+            self.connection
+                .ask_named(&ask.liveness, statement, &params, deadline)
+        };
+        match send().await {
+            Err(failure) if failure.is_no_table() => {
+                tables::make_again(&self.connection, &self.sql).await?;
+                send().await
+            }
+            row => row,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::store::postgres::connection::{Connection, TextAnswer};
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::permit_sql::PermitSql;
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
+use crate::store::postgres::schema::Sql;
 use crate::store::postgres::tables;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::{Env, Liveness, Name};
@@ -23,7 +24,7 @@ pub(crate) struct PermitLocks {
 impl PermitLocks {
     /// `back`: the connection of the steward's thread, on which the looks run.
     pub(crate) fn new(
-        queue: &Arc<QueueSql>,
+        (plain, queue): (&Arc<Sql>, &Arc<QueueSql>),
         back: &Connection,
         listener: &Arc<NotifyListener>,
         env: &Env,
@@ -32,6 +33,7 @@ impl PermitLocks {
         let table = PermitTable {
             connection: back.clone(),
             sql: Arc::clone(&sql),
+            plain: Arc::clone(plain),
             listener: Arc::clone(listener),
         };
         let waiters = FairWaiters::new(table, listener.signals(), &env.timers, &env.background);
@@ -43,13 +45,16 @@ impl PermitLocks {
 pub(crate) struct PermitTable {
     connection: Connection,
     sql: Arc<PermitSql>,
+    /// The statements of a lock without a queue.
+    plain: Arc<Sql>,
     listener: Arc<NotifyListener>,
 }
 
 impl QueueTable for PermitTable {
     async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
         let text = self.sql.look_at_permits(name, client, beat);
-        let answer = ask(&self.connection, &self.sql, &Liveness::default(), &text).await;
+        let (plain, somebody) = (&self.plain, Liveness::default());
+        let answer = ask(&self.connection, plain, &self.sql, &somebody, &text).await;
         let columns = answer.map_err(RequestError::error)?;
         let number = |column| {
             let number = columns.number(column)?;
@@ -76,10 +81,11 @@ pub(crate) fn parts(columns: &TextAnswer) -> Result<impl Iterator<Item = &str>> 
 /// Sends one request. Makes the tables if they are missing.
 pub(crate) async fn ask(
     connection: &Connection,
+    plain: &Sql,
     sql: &PermitSql,
     liveness: &Liveness,
     text: &str,
 ) -> Result<TextAnswer, RequestError> {
     let made_by = ("a table of the semaphores", &*sql.make);
-    tables::ask_and_make(connection, made_by, liveness, text).await
+    tables::ask_and_make(connection, plain, made_by, liveness, text).await
 }

@@ -11,7 +11,7 @@ use crate::store::postgres::errors::{RequestError, withdrawn};
 use crate::store::postgres::permit_sql::PermitSql;
 use crate::store::postgres::permit_table::{PermitLocks, ask};
 use crate::store::postgres::schema::SEMAPHORE;
-use crate::store::postgres::{Postgres, inspect};
+use crate::store::postgres::{Postgres, inspect, tables};
 use crate::store::{
     Attempt, AttemptRequest, BoxFuture, Liveness, Name, OwnerId, Page, PermitChange, PermitCounter,
     Released, Ticket,
@@ -31,7 +31,8 @@ impl Postgres {
         }
         let wake = waiters.arm(ask_for);
         let text = sql.attempt_permits(ticket, permits, *lease, FairPosition::of(ask_for));
-        let answer = ask(&self.connection, sql, &ask_for.liveness, &text).await;
+        let liveness = &ask_for.liveness;
+        let answer = ask(&self.connection, &self.sql, sql, liveness, &text).await;
         let columns = match answer {
             // Another transaction keeps the row. What was sent behind this attempt has waited for it too.
             Err(failure) if failure.is_row_taken() => {
@@ -62,7 +63,8 @@ impl Postgres {
         match self.free_permits(&sql.end_permits(ticket, withdraws)).await {
             // Nobody holds a permit. But an attempt that makes the tables may still arrive.
             Err(failure) if failure.is_no_table() && withdraws => {
-                self.connection.end(ticket, &self.sql.withdraw).await
+                let row = tables::withdraw(&self.connection, &self.sql, ticket).await?;
+                Ok(tables::released(row.as_ref()))
             }
             Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
             ended => ended.map_err(RequestError::error),
@@ -79,7 +81,7 @@ impl Postgres {
         let sql = &self.permits.sql;
         let key = name.as_str();
         let named = [(&key as _, Type::TEXT)];
-        let rows = self.connection.ask(&sql.is_semaphore, &named).await;
+        let rows = tables::ask(&self.connection, &self.sql, &sql.is_semaphore, &named).await;
         if rows.map_err(RequestError::error)?.is_empty() {
             return Ok(None);
         }
@@ -171,7 +173,8 @@ impl Postgres {
     async fn change_number(&self, name: &Name, change: PermitChange) -> Result<bool> {
         let sql = &self.permits.sql;
         let text = sql.change_permits(name, change);
-        let answer = ask(&self.connection, sql, &Liveness::default(), &text).await;
+        let (connection, somebody) = (&self.connection, Liveness::default());
+        let answer = ask(connection, &self.sql, sql, &somebody, &text).await;
         let columns = answer.map_err(RequestError::error)?;
         if columns.number(1)? != 0 {
             return Err(is_lock());

@@ -16,6 +16,7 @@ use crate::store::kinds::is_semaphore;
 use crate::store::postgres::columns::{fencing, newest};
 use crate::store::postgres::connection::{Connection, TextAnswer};
 use crate::store::postgres::errors::{RequestError, withdrawn};
+use crate::store::postgres::named_row::NamedRow;
 use crate::store::postgres::queue_sql::{QueueSql, SEPARATOR};
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
@@ -34,20 +35,23 @@ const FENCED: Duration = Duration::from_millis(500);
 pub(crate) struct PostgresQueue {
     pub(crate) connection: Connection,
     pub(crate) sql: Arc<QueueSql>,
+    /// The statements of a lock without a queue.
+    pub(crate) plain: Arc<Sql>,
     pub(crate) listener: Arc<NotifyListener>,
 }
 
 impl QueueTable for PostgresQueue {
     async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
         let (connection, sql, somebody) = (&self.connection, &self.sql, Liveness::default());
+        let both = (&*self.plain, &**sql);
         let text = sql.look(name, client, beat, true);
-        let mut answer = ask(connection, sql, &somebody, &text).await;
+        let mut answer = ask(connection, both, &somebody, &text).await;
         // A fence in a user's transaction allows no grant. The beat must not be rolled back with the grant: otherwise all
         // waiters would be dead once the fence was open for long, and their order would be lost.
         let is_fenced = answer.as_ref().is_err_and(RequestError::is_row_taken);
         if is_fenced {
             let text = sql.look(name, client, beat, false);
-            answer = ask(connection, sql, &somebody, &text).await;
+            answer = ask(connection, both, &somebody, &text).await;
         }
         let columns = answer.map_err(RequestError::error)?;
         let left = Duration::from_micros(columns.number(2)?);
@@ -74,12 +78,12 @@ impl QueueTable for PostgresQueue {
 /// tidelock, or one without such locks, has none.
 async fn ask(
     connection: &Connection,
-    sql: &QueueSql,
+    (plain, sql): (&Sql, &QueueSql),
     liveness: &Liveness,
     text: &str,
 ) -> Result<TextAnswer, RequestError> {
     let made_by = ("a table of the fair and read-write locks", &*sql.make);
-    tables::ask_and_make(connection, made_by, liveness, text).await
+    tables::ask_and_make(connection, plain, made_by, liveness, text).await
 }
 
 /// Whether an attempt takes a place in the queue if the lock is not granted. A downgrade enters beside its writer.
@@ -113,12 +117,13 @@ impl QueuedLocks<'_> {
             self.listener.hears(self.connection.limit() / 2).await;
         }
         let wake = self.waiters.arm(ask_for);
+        let (connection, both) = (self.connection, (self.plain, self.sql));
         let text = self.attempt_text(ask_for, true);
-        let mut answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+        let mut answer = ask(connection, both, &ask_for.liveness, &text).await;
         if answer.as_ref().is_err_and(RequestError::is_row_taken) && takes_a_place(ask_for) {
             // A fence in a user's transaction allows no grant, but a place.
             let text = self.attempt_text(ask_for, false);
-            answer = ask(self.connection, self.sql, &ask_for.liveness, &text).await;
+            answer = ask(connection, both, &ask_for.liveness, &text).await;
         }
         let columns = match answer {
             // Another transaction locks the row: the attempt changed nothing. Without the wake the next one is the first
@@ -176,11 +181,19 @@ impl QueuedLocks<'_> {
         match self.end(ticket, false).await {
             Err(failure) if failure.is_no_table() => {
                 // Nobody waits. A hold of a side has ended with its row.
-                let row = (self.connection).ask_named_for_ticket(ticket, &self.plain.release);
-                let row = row.await.map_err(RequestError::error)?;
+                let row = self.release_row(ticket).await?;
                 Ok(row.map_or(Released::NotHeld, |_| Released::Freed))
             }
             released => released.map_err(RequestError::error),
+        }
+    }
+
+    /// Releases a lock without a queue. Without the table nobody holds one.
+    async fn release_row(&self, ticket: &Ticket) -> Result<Option<NamedRow>> {
+        let asked = (self.connection).ask_named_for_ticket(ticket, &self.plain.release);
+        match asked.await {
+            Err(failure) if failure.is_no_table() => Ok(None),
+            row => row.map_err(RequestError::error),
         }
     }
 
@@ -204,8 +217,7 @@ impl QueuedLocks<'_> {
                 released => return released.map_err(RequestError::error),
             }
         }
-        let asked = connection.ask_named_for_ticket(ticket, &plain.release);
-        let Some(row) = asked.await.map_err(RequestError::error)? else {
+        let Some(row) = self.release_row(ticket).await? else {
             return Ok(Released::NotHeld);
         };
         self.has_queue.store(row.is_true(2), Ordering::Relaxed);
@@ -221,16 +233,11 @@ impl QueuedLocks<'_> {
         let Self {
             connection, plain, ..
         } = self;
-        let asked = connection.ask_for_ticket(ticket, &plain.withdraw).await;
-        let Some(row) = asked.map_err(RequestError::error)? else {
-            return Ok(Released::NotHeld);
-        };
-        self.has_queue.store(row.get(2), Ordering::Relaxed);
-        Ok(if row.get(0) {
-            Released::Freed
-        } else {
-            Released::NotHeld
-        })
+        let row = tables::withdraw(connection, plain, ticket).await?;
+        if let Some(row) = &row {
+            self.has_queue.store(row.get(2), Ordering::Relaxed);
+        }
+        Ok(tables::released(row.as_ref()))
     }
 
     /// Frees a lock regardless of its owner, and hands it over if somebody waits in its queue. It is rare, and comes from
@@ -246,11 +253,11 @@ impl QueuedLocks<'_> {
         if let Some(freed) = self.while_queued(freed).await {
             return Ok(freed? == Released::Freed);
         }
-        let name = name.as_str();
+        let (connection, plain, name) = (self.connection, self.plain, name.as_str());
         let rows = match seen {
             None => {
                 let params = [(&name as _, Type::TEXT)];
-                self.connection.ask(&self.plain.force, &params).await
+                tables::ask(connection, plain, &plain.force, &params).await
             }
             Some(seen) => {
                 let owners: Vec<&str> = seen.owners().collect();
@@ -260,7 +267,7 @@ impl QueuedLocks<'_> {
                     (&owners as _, Type::TEXT_ARRAY),
                     (&token as _, Type::INT8),
                 ];
-                self.connection.ask(&self.plain.force_if, &params).await
+                tables::ask(connection, plain, &plain.force_if, &params).await
             }
         };
         Ok(!rows.map_err(RequestError::error)?.is_empty())
@@ -289,7 +296,8 @@ impl QueuedLocks<'_> {
         match self.end(ticket, true).await {
             // Nobody waits, but an attempt that makes the table may still arrive.
             Err(failure) if failure.is_no_table() => {
-                self.connection.end(ticket, &self.plain.withdraw).await
+                let row = tables::withdraw(self.connection, self.plain, ticket).await?;
+                Ok(tables::released(row.as_ref()))
             }
             withdrawn => withdrawn.map_err(RequestError::error),
         }

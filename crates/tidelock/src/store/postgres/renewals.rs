@@ -253,7 +253,11 @@ async fn ask_locks(
     if let Some(patience) = &patience {
         params.push((patience as _, Type::TEXT));
     }
-    let rows = connection.ask(statement, &params).await?;
+    let rows = match connection.ask(statement, &params).await {
+        // Nobody holds a lock without the table.
+        Err(failure) if failure.is_no_table() => return Ok(HashSet::new()),
+        rows => rows?,
+    };
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

@@ -66,11 +66,12 @@ pub(crate) const SEMAPHORE: &str = ":semaphore";
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) table: String,
-    pub(crate) clients: String,
+    /// Missing tables may be made.
+    pub(crate) may_make: bool,
     /// The `NOTIFY` channel for releases.
     pub(crate) channel: String,
-    /// Two columns: whether the tables exist, and whether the function of the fence does.
-    pub(crate) there: String,
+    /// Two columns: which of the tables are missing that a look needs, and what else is missing.
+    pub(crate) missing: String,
     pub(crate) make: String,
     pub(crate) attempt: NamedStatement,
     /// Passes over rows that another transaction locks.
@@ -113,10 +114,7 @@ impl Sql {
     pub(crate) fn new(table: &str) -> Self {
         let channel = channel(table);
         Self {
-            there: format!(
-                "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL, \
-                   to_regprocedure('{table}_fence(text,bigint)') IS NOT NULL"
-            ),
+            missing: missing(table),
             make: make(table),
             attempt: NamedStatement::new("text, text, bigint", attempt(table)),
             renew: renew(table, "", "true", " SKIP LOCKED"),
@@ -165,7 +163,7 @@ impl Sql {
             largest: largest(table),
             table: table.to_owned(),
             marks: MarkSql::new(table),
-            clients: format!("{table}_clients"),
+            may_make: true,
             channel,
         }
     }
@@ -252,6 +250,26 @@ fn free(table: &str) -> String {
 pub(crate) fn notify(channel: &str, message: &str) -> String {
     // `CASE` has an order of evaluation. The question is a query of its own, so it is asked once for all rows.
     format!("CASE WHEN (SELECT {HAS_ROOM}) THEN pg_notify('{channel}', {message})::text END")
+}
+
+/// Names what is missing of all that [`make`] creates.
+fn missing(table: &str) -> String {
+    let unless = |found: &str, name: &str| format!("CASE WHEN {found} IS NULL THEN '{name}' END");
+    let relation = |end: &str| {
+        let name = format!("{table}{end}");
+        unless(&format!("to_regclass('{name}')"), &name)
+    };
+    format!(
+        "SELECT concat_ws(', ', {}, {}), concat_ws(', ', {}, {}, {})",
+        relation(""),
+        relation("_clients"),
+        relation("_withdrawn"),
+        relation("_tokens"),
+        unless(
+            &format!("to_regprocedure('{table}_fence(text,bigint)')"),
+            &format!("{table}_fence")
+        ),
+    )
 }
 
 /// Creates the tables, the sequence and the function.
