@@ -146,11 +146,11 @@ script!(
 );
 script!(
     /// The plain lock: delete, regardless of the owner.
-    PLAIN_FORCE_RELEASE, "lua/plain_force_release.lua"
+    PLAIN_FORCE_RELEASE, "lua/plain_owner.lua", "lua/plain_force_release.lua"
 );
 script!(
     /// The plain lock: read-only.
-    PLAIN_INSPECT, "lua/plain_inspect.lua"
+    PLAIN_INSPECT, "lua/plain_owner.lua", "lua/plain_inspect.lua"
 );
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 -- ARGV: lease in milliseconds, owner
 -- Returns one of:
 --   1 or {1, token or 0}: this owner holds the lock.
---   {0, milliseconds left or -1 without a limit, owner}: another owner holds it.
+--   {0, milliseconds left or -1 without a limit, the beginning of the value}: another owner holds it.
 --   {2}: this owner was withdrawn. {3}: the key is not a plain lock. {4, value}: the counter has no next token.
 local tombstone = KEYS[2] or tombstone_of(KEYS[1], ARGV[2])
 local present = redis.pcall('exists', KEYS[1], tombstone)

@@ -25,7 +25,9 @@ if left == -2 then
   return {1, token}
 end
 if own ~= ARGV[2] then
-  return {0, left, own}
+  -- No more than tells whether it is an owner of tidelock. Another program may keep a document there, and the client ends its
+  -- connection at an answer of many megabytes.
+  return {0, left, string.sub(own, 1, 129)}
 end
 -- A repeated request whose reply was lost. It must not shorten the lease. It writes in any case, because a later
 -- `WAIT` covers only writes of its own connection.

@@ -24,8 +24,11 @@ end
 if kind ~= 'string' then
   return redis.error_reply('WRONGTYPE the key is no plain lock')
 end
-if ARGV[1] and not is_shown_as(ARGV[1], redis.call('get', KEYS[1])) then
-  return 0
+if ARGV[1] then
+  local own = redis.call('get', KEYS[1])
+  if not is_shown_as(ARGV[1], own) and not is_shown_as(ARGV[1], owner_shown(own)) then
+    return 0
+  end
 end
 if ARGV[2] and redis.pcall('get', ARGV[2]) ~= ARGV[3] then
   return 0

@@ -1,7 +1,7 @@
 -- Reads the state of a plain lock atomically. A token that the user is not allowed to read is left out.
 -- KEYS: lock
 -- ARGV: token counter
--- Returns {value or nil, milliseconds left, token or nil}
+-- Returns {owner or nil, milliseconds left, token or nil}
 local own = redis.pcall('get', KEYS[1])
 if type(own) == 'table' then
   return own
@@ -10,4 +10,4 @@ local token = redis.pcall('get', ARGV[1])
 if type(token) == 'table' then
   token = false
 end
-return {own, redis.call('pttl', KEYS[1]), token}
+return {owner_shown(own), redis.call('pttl', KEYS[1]), token}
