@@ -56,6 +56,9 @@ impl Client {
     /// A lock of that name. Sends nothing. If no store could keep the name, the operations of the lock fail.
     /// [`fenced`](Lock::fenced) adds fencing tokens.
     ///
+    /// On Redis do not use both a name without a `{` and the same name in braces, such as `stock` and `{stock}`: by Redisson's
+    /// rule for names, fair locks, read-write locks, semaphores and jobs of the two share keys.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main] async fn main() -> tidelock::Result<()> {

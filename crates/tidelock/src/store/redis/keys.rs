@@ -304,6 +304,31 @@ mod tests {
         Name::new(text).unwrap()
     }
 
+    /// The page about the wire protocol says what is shared, and what follows.
+    #[test]
+    fn a_name_and_the_same_in_braces_share_what_has_braces() {
+        for keys_of in [
+            permits_out,
+            fair_queue,
+            fair_times,
+            alive,
+            unconfirmed,
+            read_write_queue,
+            read_write_deadlines,
+            marks,
+            mark_ends,
+            token,
+            channel,
+            read_write_channel,
+            permit_channel,
+        ] {
+            assert_eq!(keys_of(&name("order")), keys_of(&name("{order}")));
+        }
+        for keys_of in [plain_token, latch_channel] {
+            assert_ne!(keys_of(&name("order")), keys_of(&name("{order}")));
+        }
+    }
+
     #[test]
     fn braces_are_added_only_to_names_without_one() {
         for (given, channel_name, token_key) in [
