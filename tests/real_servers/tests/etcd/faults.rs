@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use testkit::proxy::{Mode, Proxy, Then, When};
 use testkit::servers::{EtcdCluster, EtcdServer};
-use tidelock::{ErrorKind, LostReason};
+use tidelock::{Client, ErrorKind, LostReason};
 
 use crate::world::{client, lease_of, ms, soon, until_keys, waits};
 
@@ -125,6 +125,98 @@ async fn t60_a_server_restart_loses_nothing() {
     let (next, _) = soon("the waiter", waiter).await.unwrap();
     next.release().await.unwrap();
     until_keys(&server, 0).await;
+}
+
+/// A client whose leases outlast a restart of the server by far.
+async fn long_client(server: &EtcdServer) -> Client {
+    let builder = Client::builder().lease(ms(12_000));
+    let builder = builder
+        .response_timeout(ms(3000))
+        .publish_process_info(false);
+    builder.connect(&server.url()).await.unwrap()
+}
+
+/// Acquires the lock that a snapshot has brought back. Its lease would end by itself only later.
+async fn acquire_what_came_back(client: &Client) {
+    let till = client.lock("till");
+    let free = tokio::time::timeout(ms(4000), till.acquire()).await;
+    let guard = free.expect("the lock stays taken, and nobody holds it");
+    guard.unwrap().release().await.unwrap();
+}
+
+/// The store is restored from a snapshot that has the key of a lock which was released since. A waiter for another lock uses its
+/// lease by now, and must not keep it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_keeps_no_lock_that_a_snapshot_has_brought_back() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (long_client(&server).await, long_client(&server).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let key = until_keys(&server, 1).await.remove(0);
+    server.save().unwrap();
+    guard.release().await.unwrap();
+    let lost = b.lock("stock").acquire().await.unwrap();
+    let waiter = waits(&a, "stock");
+    let waiting = until_keys(&server, 2).await.remove(1);
+    let (id, waits_as) = (key.strip_prefix("till/"), waiting.strip_prefix("stock/"));
+    assert!(
+        id.is_some() && id == waits_as,
+        "the same lease: {key}, {waiting}"
+    );
+    server.restart_saved().unwrap();
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    acquire_what_came_back(&b).await;
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    drop(lost);
+    until_keys(&server, 0).await;
+}
+
+/// As above, while the lease is spare. The next acquisition uses it, that of the same lock too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spare_lease_keeps_no_lock_that_a_snapshot_has_brought_back() {
+    for next in ["another lock", "the same lock", "a permit"] {
+        let server = EtcdServer::start().unwrap();
+        let (a, b) = (long_client(&server).await, long_client(&server).await);
+        let pool = a.semaphore("pool");
+        pool.set_permits(1).await.unwrap();
+        let guard = a.lock("till").acquire().await.unwrap();
+        server.save().unwrap();
+        guard.release().await.unwrap();
+        server.restart_saved().unwrap();
+        // Their connections are new, and they have not acquired anything yet.
+        for client in [&a, &b] {
+            let connected = async {
+                while client.lock("till").inspect().await.is_err() {
+                    tokio::time::sleep(ms(20)).await;
+                }
+            };
+            soon("a connection", connected).await;
+        }
+        assert!(
+            b.lock("till").inspect().await.unwrap().is_locked(),
+            "{next}"
+        );
+        if next == "a permit" {
+            let permit = pool.acquire().await.unwrap();
+            acquire_what_came_back(&b).await;
+            permit.release().await.unwrap();
+            continue;
+        }
+        let name = if next == "the same lock" {
+            "till"
+        } else {
+            "stock"
+        };
+        let acquired = tokio::time::timeout(ms(4000), a.lock(name).acquire()).await;
+        let guard = acquired.expect(next).unwrap();
+        if name == "till" {
+            guard.release().await.unwrap();
+            acquire_what_came_back(&b).await;
+        } else {
+            acquire_what_came_back(&b).await;
+            guard.release().await.unwrap();
+        }
+    }
 }
 
 /// The server is frozen: the holder learns of the loss in time by its own clock.

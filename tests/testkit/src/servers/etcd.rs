@@ -185,6 +185,33 @@ impl EtcdServer {
         self.wait_ready()
     }
 
+    /// Keeps a copy of its data as they are now.
+    ///
+    /// # Errors
+    /// Fails when it does not run, or the data cannot be copied.
+    pub fn save(&self) -> Result<()> {
+        let [data, saved] = ["data", "saved"].map(|name| self.dir().join(name));
+        // It changes nothing meanwhile.
+        self.freeze()?;
+        let copied = Command::new("cp").arg("-a").args([data, saved]).status();
+        self.thaw()?;
+        ensure!(copied?.success(), "its data were not copied");
+        Ok(())
+    }
+
+    /// As `restart`, but with the data that [`save`](Self::save) has kept, as after a restore from a snapshot.
+    ///
+    /// # Errors
+    /// The same as [`EtcdBuilder::start`].
+    pub fn restart_saved(&self) -> Result<()> {
+        self.kill()?;
+        let [data, saved] = ["data", "saved"].map(|name| self.dir().join(name));
+        fs::remove_dir_all(&data).context("removing newer data")?;
+        fs::rename(saved, data).context("the data that were kept")?;
+        self.run()?;
+        self.wait_ready()
+    }
+
     /// Sets its wall clock `seconds` ahead of the true time (behind it, if negative), until its next start. We patch
     /// the vDSO because Go programs bypass libfaketime.
     ///

@@ -28,8 +28,8 @@ impl Etcd {
         if self.looks_taken(ask, deadline).await? {
             return Ok(Attempt::Held(Wait::default()));
         }
-        // We retry in two cases: the reused lease has expired, and the key with it, or the key is under the lease of
-        // another attempt of this ticket.
+        // We retry in three cases: the reused lease has expired, and the key with it; a key of an earlier ticket may be
+        // under it; or the key is under the lease of another attempt of this ticket.
         for round in 0..3 {
             self.take_place_of_writer(ask)?;
             let (lease, fresh) = self.lease_for_ticket(ask, round == 0, deadline).await?;
@@ -38,17 +38,7 @@ impl Etcd {
             if ask.wants_wake() && wake.is_none() {
                 wake = Some(self.shared.signals.arm(&queue_keys.key));
             }
-            // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
-            // A waiter's marker gets it before the grant is reported.
-            let marker = if ask.patience.is_zero() {
-                self.marker_lease(ask, lease, deadline).await?
-            } else {
-                None
-            };
-            let txn = self.transaction(ask, &queue_keys, lease.id, marker);
-            if !ask.delay.is_zero() {
-                ticket_leases.marking(&ask.ticket, ask.delay);
-            }
+            let txn = self.prepare(ask, &queue_keys, lease, deadline).await?;
             ticket_leases.sending(&ask.ticket)?;
             let (kept, answer) = self
                 .send(ask, &queue_keys, txn, (lease, fresh), deadline)
@@ -59,6 +49,10 @@ impl Etcd {
             match (kept, answer) {
                 (_, Err(failure)) if failure.is_lease_gone() => {}
                 (_, Err(failure)) => return Err(failure.error()),
+                (_, Ok(answer)) if !fresh && self.may_share_lease(ask, &queue_keys, &answer) => {
+                    let ended = self.end_shared_lease(&ask.ticket, lease.id, deadline);
+                    ended.await?;
+                }
                 // The key may exist, but without a keep-alive its lease may be shorter than requested.
                 (Err(failure), Ok(_)) => return Err(unclear(failure)),
                 (Ok(false), Ok(_)) => {}
@@ -102,7 +96,7 @@ impl Etcd {
         Result<bool, RequestError>,
         Result<TxnResponse, RequestError>,
     ) {
-        let asked = self.connection.txn(txn, deadline);
+        let asked = self.transact(txn, deadline);
         // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
         if fresh {
             return (Ok(true), asked.await);
@@ -145,7 +139,7 @@ impl Etcd {
             success: ops(queue_keys.first()),
             ..TxnRequest::default()
         };
-        let seen = self.connection.txn(look, deadline).await;
+        let seen = self.transact(look, deadline).await;
         let seen = seen.map_err(untouched)?;
         if queue_keys.are_of_semaphore(&seen.responses) {
             return Err(is_semaphore());
@@ -215,6 +209,28 @@ impl Etcd {
             self.shared.ticket_leases.kept_alive(ticket, lease.id, sent);
         }
         Ok(is_alive)
+    }
+
+    /// The transaction of one attempt, with a lease for its marker if it needs one.
+    async fn prepare(
+        &self,
+        ask: &AttemptRequest,
+        queue_keys: &QueueKeys,
+        lease: Lease,
+        deadline: BootInstant,
+    ) -> Result<TxnRequest> {
+        // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
+        // A waiter's marker gets it before the grant is reported.
+        let marker = if ask.patience.is_zero() {
+            self.marker_lease(ask, lease, deadline).await?
+        } else {
+            None
+        };
+        if !ask.delay.is_zero() {
+            let ticket_leases = &self.shared.ticket_leases;
+            ticket_leases.marking(&ask.ticket, ask.delay);
+        }
+        Ok(self.transaction(ask, queue_keys, lease.id, marker))
     }
 
     /// Builds the transaction of one attempt.

@@ -30,6 +30,7 @@ mod queue;
 mod queue_view;
 mod release;
 mod renew;
+mod restored;
 mod stream;
 mod ticket_leases;
 mod wake;
@@ -42,6 +43,7 @@ use std::time::Duration;
 use address::{Address, SYNTAX};
 use connection::{Connection, Endpoint};
 use keys::Keys;
+use restored::StoreRevision;
 use ticket_leases::TicketLeases;
 use wake::Watcher;
 
@@ -148,6 +150,7 @@ fn missing_certificate(error: Error, none_shown: bool) -> Error {
 /// State that the store's two handles share: one serves callers, one serves the steward.
 struct Shared {
     keys: Keys,
+    revision: StoreRevision,
     ticket_leases: TicketLeases,
     signals: WakeChannels,
     watcher: Arc<Watcher>,
@@ -179,6 +182,7 @@ impl Shared {
         let _ = known.set(Arc::downgrade(&watcher));
         Arc::new(Self {
             keys,
+            revision: StoreRevision::default(),
             ticket_leases: TicketLeases::new(env.timers.clone()),
             signals,
             watcher,

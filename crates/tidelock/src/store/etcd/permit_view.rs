@@ -10,6 +10,7 @@ use crate::store::etcd::calls::found;
 use crate::store::etcd::errors::unexpected;
 use crate::store::etcd::permit_keys::PermitKeys;
 use crate::store::etcd::queue::now;
+use crate::store::etcd::restored::is_left_over;
 use crate::store::etcd::watched::WatchRange;
 use crate::store::permit_order::{PermitTurn, decide};
 
@@ -91,6 +92,14 @@ impl PermitView {
     pub(crate) fn has_key_of(&self, keys: &PermitKeys) -> bool {
         let holds = |holder: &PermitEntry| holder.key == keys.held.as_bytes();
         self.place(keys).is_some() || self.holders.iter().any(holds)
+    }
+
+    /// Whether a key of an earlier ticket of this client has the name of one of this ticket's keys.
+    pub(crate) fn has_left_over(&self, keys: &PermitKeys, owner: &OwnerId) -> bool {
+        let mut holders = self.holders.iter();
+        let held = holders.find(|holder| holder.key == keys.held.as_bytes());
+        let mut own = held.into_iter().chain(self.place(keys));
+        own.any(|entry| is_left_over(&entry.owner, owner))
     }
 
     /// How this ticket stands: a waiter at its place, any other behind all waiters. Also the waiter directly ahead that it

@@ -100,11 +100,18 @@ impl Etcd {
         let answer = match (kept, answer) {
             (_, Err(failure)) if failure.is_lease_gone() => None,
             (_, Err(failure)) => return Err(failure.error()),
+            (_, Ok(None)) => {
+                let ended = self.end_shared_lease(&ask.ticket, lease.id, deadline);
+                ended.await?;
+                None
+            }
             // It has no key that a lost keep-alive could leave with too short a lease.
-            (Err(failure), Ok(PermitAnswer::Waits(_, None))) => return Err(untouched(failure)),
+            (Err(failure), Ok(Some(PermitAnswer::Waits(_, None)))) => {
+                return Err(untouched(failure));
+            }
             // The key may exist, but without a keep-alive its lease may be shorter than requested.
             (Err(failure), Ok(_)) => return Err(unclear(failure)),
-            (Ok(kept), Ok(answer)) => Some(answer).filter(|_| kept),
+            (Ok(kept), Ok(answer)) => answer.filter(|_| kept),
         };
         let Some(answer) = answer else {
             ticket_leases.ended(&ask.ticket, lease.id);
@@ -157,22 +164,27 @@ impl Etcd {
         }
     }
 
-    /// Makes the steps of one attempt, each decided from what the one before has read.
+    /// Makes the steps of one attempt, each decided from what the one before has read. `None`: a key of an earlier ticket may
+    /// be under its lease.
     async fn permit_steps(
         &self,
         ask: &AttemptRequest,
         keys: &PermitKeys,
         (seen, lease): (Option<PermitView>, i64),
         deadline: BootInstant,
-    ) -> Result<PermitAnswer, RequestError> {
+    ) -> Result<Option<PermitAnswer>, RequestError> {
         let (ticket, owner) = (&ask.ticket, ask.ticket.owner.text());
+        let ticket_leases = &self.shared.ticket_leases;
         let patient = !ask.patience.is_zero();
         let mut wrote = patient && seen.is_none();
         let mut view = match seen {
             Some(view) => view,
             None if patient => {
                 let enter = keys.enter(owner, lease);
-                let answer = self.send_step(ticket, enter, deadline).await?;
+                let answer = self.send_step(ticket, enter, false, deadline).await?;
+                if answer.succeeded && ticket_leases.is_doubted(ticket) {
+                    return Ok(None);
+                }
                 PermitView::of(keys, &answer).map_err(RequestError::Classified)?
             }
             // Nothing has been written yet.
@@ -182,29 +194,29 @@ impl Etcd {
             }
         };
         for steps in 0..MAX_STEPS {
+            if view.has_left_over(keys, &ticket.owner) {
+                return Ok(None);
+            }
             let queues = patient || steps >= MAX_STEPS_WITHOUT_A_PLACE;
             let step = keys.step(&view, owner, queues, lease);
             let (txn, grants) = match step.map_err(RequestError::Classified)? {
                 PermitStep::Holds(own) => {
-                    return Ok(PermitAnswer::Holds(own.revision, own.lease));
+                    return Ok(Some(PermitAnswer::Holds(own.revision, own.lease)));
                 }
                 PermitStep::Waits(place) => {
                     let lease = place.map(|place| place.lease);
-                    return Ok(PermitAnswer::Waits(view, lease));
+                    return Ok(Some(PermitAnswer::Waits(view, lease)));
                 }
                 PermitStep::Grant(txn) => (txn, true),
                 PermitStep::Enter(txn) => (txn, false),
             };
-            let answer = self.send_step(ticket, txn, deadline).await;
-            let answer = answer.map_err(|failure| {
-                if wrote && !failure.is_lease_gone() {
-                    RequestError::Classified(unclear(failure))
-                } else {
-                    failure
-                }
-            })?;
+            let is_new = view.place(keys).is_none();
+            let answer = self.send_step(ticket, txn, wrote, deadline).await?;
+            if answer.succeeded && is_new && ticket_leases.is_doubted(ticket) {
+                return Ok(None);
+            }
             if grants && answer.succeeded {
-                return Ok(PermitAnswer::Holds(queue::now(&answer), lease));
+                return Ok(Some(PermitAnswer::Holds(queue::now(&answer), lease)));
             }
             wrote |= answer.succeeded;
             view = PermitView::of(keys, &answer).map_err(RequestError::Classified)?;
@@ -213,22 +225,29 @@ impl Etcd {
         Err(RequestError::Classified(unsent(why)))
     }
 
-    /// Sends a transaction that may write a key of this ticket.
+    /// Sends a transaction that may write a key of this ticket. `wrote`: one before it has written a key.
     async fn send_step(
         &self,
         ticket: &Ticket,
         txn: TxnRequest,
+        wrote: bool,
         deadline: BootInstant,
     ) -> Result<TxnResponse, RequestError> {
         let ticket_leases = &self.shared.ticket_leases;
         let sending = ticket_leases.sending(ticket);
         sending.map_err(RequestError::Classified)?;
-        let answer = self.connection.txn(txn, deadline).await;
+        let answer = self.transact(txn, deadline).await;
         // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
         if answer.as_ref().err().is_none_or(RequestError::is_certain) {
             ticket_leases.answered(ticket);
         }
-        answer
+        answer.map_err(|failure| {
+            if wrote && !failure.is_lease_gone() {
+                RequestError::Classified(unclear(failure))
+            } else {
+                failure
+            }
+        })
     }
 
     async fn view_permits(
@@ -236,7 +255,7 @@ impl Etcd {
         keys: &PermitKeys,
         deadline: BootInstant,
     ) -> Result<PermitView, RequestError> {
-        let seen = self.connection.txn(keys.look(), deadline).await?;
+        let seen = self.transact(keys.look(), deadline).await?;
         PermitView::of(keys, &seen).map_err(RequestError::Classified)
     }
 
@@ -261,7 +280,7 @@ impl Etcd {
         // First the key that it has as far as we know. After a lost reply it has the other one.
         for held in [revision.is_some(), revision.is_none()] {
             let removal = keys.removal(ticket.owner.text(), held, revision.filter(|_| held));
-            let answer = self.connection.txn(removal, deadline).await;
+            let answer = self.transact(removal, deadline).await;
             if answer.map_err(RequestError::error)?.succeeded {
                 return Ok(Some(held));
             }

@@ -329,8 +329,13 @@ pub(crate) fn record_key_lease(
     if answer.succeeded {
         return Some(lease);
     }
-    let own = found(answer.responses.first())?.kvs.first()?;
+    let own = own_key(answer)?;
     (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
+}
+
+/// The key with the name of the ticket's key, from the answer to an attempt that was refused.
+pub(crate) fn own_key(answer: &TxnResponse) -> Option<&KeyValue> {
+    found(answer.responses.first())?.kvs.first()
 }
 
 /// The store's revision after the transaction.

@@ -141,7 +141,7 @@ impl Etcd {
         removal: TxnRequest,
         deadline: BootInstant,
     ) -> Result<Option<bool>> {
-        let answer = self.connection.txn(removal, deadline).await;
+        let answer = self.transact(removal, deadline).await;
         let answer = answer.map_err(RequestError::error)?;
         let seen = queue::latest(&answer.responses);
         let held = if queue_keys.reads {

@@ -116,11 +116,8 @@ impl Etcd {
         if look.success.is_empty() {
             return Ok(Vec::new());
         }
-        let seen = self
-            .connection
-            .txn(look, deadline)
-            .await
-            .map_err(RequestError::error)?;
+        let seen = self.transact(look, deadline).await;
+        let seen = seen.map_err(RequestError::error)?;
         let both = places.iter().flatten().zip(&seen.responses);
         let keys = both.map(|(place, response)| {
             let range = found(Some(response)).ok_or_else(|| unexpected("the reply lacks a key"))?;

@@ -79,6 +79,8 @@ struct TicketRecord {
     joined: Option<TakenPlace>,
     /// A reader may have taken over the place of this writer.
     followed: bool,
+    /// The store was restored from a snapshot: keys of earlier tickets may be under its leases.
+    doubted: bool,
     /// In-flight counter: requests that write its key and were not answered.
     unanswered: usize,
     stage: TicketStage,
@@ -211,7 +213,25 @@ impl TicketLeases {
         if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
             entry.leases.retain(|lease| lease.id != id);
             entry.markers.retain(|lease| lease.id != id);
+            entry.doubted &= !entry.leases.is_empty();
         }
+    }
+
+    /// Records that keys of earlier tickets may be under all leases. Returns the spare ones, which serve nobody from now on.
+    pub(crate) fn doubt_all(&self) -> Vec<i64> {
+        let mut known = self.lock();
+        for entry in known.tickets.values_mut() {
+            entry.doubted = !entry.leases.is_empty();
+        }
+        let spare = std::mem::take(&mut known.spare);
+        spare.iter().map(|(lease, _)| lease.id).collect()
+    }
+
+    /// Whether keys of earlier tickets may be under its leases.
+    pub(crate) fn is_doubted(&self, ticket: &Ticket) -> bool {
+        let known = self.lock();
+        let entry = known.tickets.get(&TicketKey::of(ticket));
+        entry.is_some_and(|entry| entry.doubted)
     }
 
     /// Records that a marker is about to be written, which outlives the key by `delay`.
@@ -360,7 +380,10 @@ impl TicketLeases {
         entry.markers.clear();
         // A lease with a request in flight, or one that is being revoked, must not serve another ticket.
         // The keys of the reader that followed a writer have the writer's id, so no other ticket may get that id.
-        let clear = entry.unanswered == 0 && entry.stage != TicketStage::Revoked && !entry.followed;
+        let clear = entry.unanswered == 0
+            && entry.stage != TicketStage::Revoked
+            && !entry.followed
+            && !entry.doubted;
         let mut leases = std::mem::take(&mut entry.leases);
         // A withdrawn ticket stays, so that its late attempts are still refused.
         if entry.stage == TicketStage::Open {
@@ -394,6 +417,7 @@ impl TicketLeases {
             revision: None,
             joined: None,
             followed: false,
+            doubted: false,
             may_exist: false,
             unanswered: 0,
             stage: TicketStage::Open,

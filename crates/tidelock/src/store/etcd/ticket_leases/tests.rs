@@ -71,6 +71,40 @@ fn only_a_lease_that_was_just_kept_alive_needs_no_keep_alive() {
     assert!(known.is_young(at(209)));
 }
 
+/// The store was restored from a snapshot: a key of an earlier ticket may be under each of the leases.
+#[test]
+fn a_lease_in_doubt_serves_no_other_ticket() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let mint = OwnerMint::new();
+    let ticket = |name: &str| Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new(name).unwrap(),
+        owner: mint.fresh(),
+    };
+    let lease = |id| Lease {
+        id,
+        asked: 3,
+        ttl: Duration::from_secs(3),
+        kept_at: BootInstant::from_nanos(1),
+    };
+    let (earlier, waits, next) = (ticket("earlier"), ticket("waits"), ticket("next"));
+    ticket_leases.granted(&earlier, lease(1)).unwrap();
+    assert!(ticket_leases.settle(&earlier, true).is_empty());
+    ticket_leases.granted(&waits, lease(2)).unwrap();
+    assert!(!ticket_leases.is_doubted(&waits));
+    assert_eq!(ticket_leases.doubt_all(), [1]);
+    assert_eq!(ticket_leases.reuse(&next, 3).unwrap(), None);
+    assert!(ticket_leases.is_doubted(&waits));
+    assert_eq!(ticket_leases.settle(&waits, true), [2]);
+    // Another lease of the ticket is in no doubt.
+    ticket_leases.granted(&next, lease(3)).unwrap();
+    assert!(ticket_leases.doubt_all().is_empty());
+    ticket_leases.ended(&next, 3);
+    ticket_leases.granted(&next, lease(4)).unwrap();
+    assert!(!ticket_leases.is_doubted(&next));
+    assert!(ticket_leases.settle(&next, true).is_empty());
+}
+
 #[test]
 fn a_lease_that_a_late_move_may_use_is_in_doubt() {
     let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));

@@ -1,0 +1,138 @@
+//! A store that was restored from a snapshot.
+//!
+//! A released lock may have its key again, under a lease that serves another ticket of this client by now. As long as this
+//! client kept that lease alive, everybody would find the lock taken, and nobody could release it. So we end such a lease.
+//! An attempt notices it in three ways:
+//!
+//! 1. The store's revision has gone back since an earlier answer. Then all leases are in doubt, until the ticket has another.
+//! 2. It has created its key, and that key was there before.
+//! 3. A key of an earlier ticket of this client has the name of its key: that ticket had the same lease.
+//!
+//! While a ticket's key is there, its lease has no other key. The keys of earlier tickets were deleted before it was created,
+//! so a snapshot that has it does not have those.
+
+use crate::engine::runtime::sync::Mutex;
+use crate::error::Result;
+use crate::store::etcd::api::{Done, TxnRequest, TxnResponse};
+use crate::store::etcd::errors::{RequestError, unclear};
+use crate::store::etcd::queue::{self, QueueKeys};
+use crate::store::etcd::{Etcd, Shared};
+use crate::store::{AttemptRequest, BootInstant, OwnerId, Ticket};
+
+/// The newest revision of the store that an answer had.
+#[derive(Debug, Default)]
+pub(crate) struct StoreRevision(Mutex<i64>);
+
+impl StoreRevision {
+    fn newest(&self) -> i64 {
+        *self.0.lock()
+    }
+
+    /// Records the revision in the answer to a request that was sent when `before` was the newest. Returns whether the store
+    /// has gone back. Answers may come in another order than the requests, so a later one is no measure. `wrote`: the request
+    /// has raised the revision.
+    fn went_back(&self, before: i64, now: i64, wrote: bool) -> bool {
+        let mut newest = self.0.lock();
+        // An answer without a header has no revision.
+        let went_back = now > 0 && now < before.saturating_add(i64::from(wrote));
+        *newest = if went_back { now } else { now.max(*newest) };
+        went_back
+    }
+}
+
+/// Whether a key with this value is of an earlier ticket of the client that has this owner.
+pub(crate) fn is_left_over(value: &str, owner: &OwnerId) -> bool {
+    value != owner.text() && OwnerId::of_text(value).client() == owner.client()
+}
+
+impl Etcd {
+    /// Sends a transaction, and notices whether the store has gone back.
+    pub(crate) async fn transact(
+        &self,
+        txn: TxnRequest,
+        deadline: BootInstant,
+    ) -> Result<TxnResponse, RequestError> {
+        let Shared {
+            revision,
+            ticket_leases,
+            ..
+        } = &*self.shared;
+        let before = revision.newest();
+        let answer = self.connection.txn(txn, deadline).await?;
+        let mut done = answer.responses.iter().map(|one| &one.done);
+        let wrote = done.any(|done| matches!(done, Some(Done::Put(_))));
+        if revision.went_back(before, queue::now(&answer), wrote) {
+            self.revoke_in_background(ticket_leases.doubt_all());
+        }
+        Ok(answer)
+    }
+
+    /// Whether a key of an earlier ticket may be under the lease of this one, by the answer to an attempt.
+    pub(crate) fn may_share_lease(
+        &self,
+        ask: &AttemptRequest,
+        queue_keys: &QueueKeys,
+        answer: &TxnResponse,
+    ) -> bool {
+        // The lease of a downgrade has the place of a writer, which would be lost with it.
+        if ask.downgrade_of.is_some() {
+            return false;
+        }
+        if answer.succeeded {
+            let was_there = queue_keys.known.is_some();
+            return was_there || self.shared.ticket_leases.is_doubted(&ask.ticket);
+        }
+        let own = queue::own_key(answer);
+        let own = own.and_then(|own| std::str::from_utf8(&own.value).ok());
+        own.is_some_and(|own| is_left_over(own, &ask.ticket.owner))
+    }
+
+    /// Revokes a lease that a key of an earlier ticket may be under, and that of this ticket with it.
+    pub(crate) async fn end_shared_lease(
+        &self,
+        ticket: &Ticket,
+        id: i64,
+        deadline: BootInstant,
+    ) -> Result<()> {
+        // Not kept alive any more, it ends by itself if it cannot be revoked.
+        self.shared.ticket_leases.ended(ticket, id);
+        let revoked = self.connection.revoke(id, deadline).await;
+        revoked.map_err(|failure| {
+            self.revoke_in_background(vec![id]);
+            unclear(failure)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::OwnerMint;
+
+    #[test]
+    fn a_store_goes_back_only_if_an_answer_is_older_than_what_was_seen_before_its_request() {
+        let revision = StoreRevision::default();
+        assert!(!revision.went_back(0, 7, false));
+        let (early, late) = (revision.newest(), revision.newest());
+        assert!(!revision.went_back(late, 12, true));
+        // The answer to the first of two requests comes last.
+        assert!(!revision.went_back(early, 9, true));
+        assert_eq!(revision.newest(), 12);
+        assert!(!revision.went_back(12, 12, false));
+        assert!(!revision.went_back(12, 0, true), "it has no revision");
+        assert!(revision.went_back(12, 11, false));
+        assert_eq!(revision.newest(), 11);
+        assert!(!revision.went_back(11, 13, true));
+        assert!(revision.went_back(13, 13, true), "its own write came first");
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_ticket_of_the_same_client_is_left_over() {
+        let (mine, others) = (OwnerMint::new(), OwnerMint::new());
+        let (earlier, owner) = (mine.fresh(), mine.fresh());
+        assert!(is_left_over(earlier.text(), &owner));
+        for value in [owner.text(), others.fresh().text(), "", "7"] {
+            assert!(!is_left_over(value, &owner), "{value}");
+        }
+    }
+}
