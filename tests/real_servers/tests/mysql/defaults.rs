@@ -62,7 +62,7 @@ async fn names_are_listed_as_they_are_whatever_character_set_the_server_prefers(
     Ok(())
 }
 
-/// InnoDB refuses every change of a READ COMMITTED transaction there. No change is waited for, and the doctor says what to
+/// `InnoDB` refuses every change of a READ COMMITTED transaction there. No change is waited for, and the doctor says what to
 /// set. A format that is set later counts from the next request on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_logs_statements_is_unsupported_at_once() -> Result<()> {

@@ -20,8 +20,8 @@ async fn a_document_in_the_place_of_a_lock_is_a_held_lock_and_disturbs_no_other(
     let server = RedisServer::start()?;
     // The server is busy with each such value for a while.
     let builder = Client::builder().lease(Duration::from_secs(10));
-    let client = builder.connect(&format!("{}?locks=plain", server.url()));
-    let client = client.await?;
+    let url = format!("{}?locks=plain", server.url());
+    let client = builder.connect(&url).await?;
     // The last of the bytes that are shown is in the middle of a character.
     let document = "é{x:7}".repeat((17 << 20) / 7);
     let (lock, other) = (client.lock("stock"), client.lock("other"));

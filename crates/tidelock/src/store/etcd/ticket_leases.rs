@@ -60,6 +60,7 @@ struct TicketLeasesState {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "facts of their own")]
 struct TicketRecord {
     /// The id of the ticket's first lease, which names its key.
     id: Option<i64>,

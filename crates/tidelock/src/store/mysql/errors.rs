@@ -121,7 +121,7 @@ impl fmt::Display for MysqlError {
 /// The server has ended a session that was idle for too long.
 const IDLE_ENDED: u16 = 4031;
 
-/// The server writes statements into its binary log, and InnoDB refuses that under READ COMMITTED, before it changes a row.
+/// The server writes statements into its binary log, and `InnoDB` refuses that under READ COMMITTED, before it changes a row.
 const LOGS_STATEMENTS: u16 = 1665;
 
 /// Errors of a server that takes no changes. The last one is that of a node without its cluster.
