@@ -13,7 +13,7 @@ const NO_TLS_HERE: &str =
     "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
 
 const STANDBY: &str = "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write";
-const NO_WRITES: &str = "; no server that the URL names takes writes: add the primary";
+const NO_WRITES: &str = "; no server that the URL names takes writes at the moment; if the primary is not among them, add it";
 
 /// Why a statement has no result.
 pub(crate) type RequestError = errors::RequestError<PostgresError>;
