@@ -210,12 +210,16 @@ impl TurnQueue {
         }
     }
 
-    /// Asks the first acquisition whether it is polled. Notify after that.
-    fn ask(&self, by: &dyn TurnHolder, now: BootInstant) {
+    /// Asks the first acquisition whether it is polled. True: notify it. False: it has been asked, and has not been polled
+    /// since.
+    fn ask(&self, by: &dyn TurnHolder, now: BootInstant) -> bool {
         let mut entries = self.entries();
-        if let Some(first) = entries.front_mut().filter(|first| !first.is_of(by)) {
-            first.asked.get_or_insert(now);
-        }
+        let first = entries.front_mut().filter(|first| !first.is_of(by));
+        let Some(first) = first.filter(|first| first.asked.is_none()) else {
+            return false;
+        };
+        first.asked = Some(now);
+        true
     }
 
     /// Removes the first acquisition if it has not answered for that long. Returns whether it has.
@@ -278,15 +282,15 @@ impl OwnerTurn<'_> {
     }
 
     /// Keeps what the acquisition has got. False: give the hold back. An upgrade of this owner has begun since, and would wait
-    /// for this plain reader, and so for its own owner. Or this acquisition was passed over, and its owner has another hold,
-    /// which would be forgotten.
+    /// for this plain reader, and so for its own owner. Or the owner has got another hold since, which would be forgotten:
+    /// one of the two acquisitions was passed over for the other.
     pub(crate) fn put(&self, hold: &Arc<Hold>) -> bool {
         let slot = self.slot;
         if self.holder.is_beside() {
             *slot.newer.lock() = Arc::downgrade(hold);
             return true;
         }
-        if !slot.turns.answer(self.holder) && slot.current().is_some() {
+        if slot.current().is_some() {
             return false;
         }
         *slot.hold.lock() = Arc::downgrade(hold);
@@ -375,10 +379,13 @@ impl OwnerSlot {
 
     /// Asks the acquisitions ahead of this one whether they are polled.
     pub(crate) fn ask(&self, by: &dyn TurnHolder, now: BootInstant) {
+        let mut is_any_asked = false;
         for queue in self.ahead_of(by) {
-            queue.ask(by, now);
+            is_any_asked |= queue.ask(by, now);
         }
-        self.changed.notify();
+        if is_any_asked {
+            self.changed.notify();
+        }
     }
 
     /// Passes over the acquisitions ahead that have not answered for that long.

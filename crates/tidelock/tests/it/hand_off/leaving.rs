@@ -140,6 +140,30 @@ async fn a_try_of_an_owner_passes_over_an_acquisition_that_does_not_come() {
     assert!(here.is_idle());
 }
 
+/// Readers hold a lock together, so one that was passed over may be granted it before the one that has its turn. A hold of each
+/// would be two of one owner, and the owner would forget the first.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_was_passed_over_shares_its_hold_with_the_next_one() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let writer = there.read_write_lock("a").write();
+    let held = writer.acquire().await.unwrap();
+    let (lock, me) = (here.read_write_lock("a").read(), Owner::new());
+    let mine = || lock.acquire_with(AcquireOptions::new().owner(&me));
+    let mut idle = Box::pin(mine());
+    assert!(futures_util::poll!(idle.as_mut()).is_pending());
+    let next = tokio::spawn(mine());
+    sleep(SECOND * 15).await;
+    held.release().await.unwrap();
+    let both = timeout(SECOND, async { (idle.await.unwrap(), next.await.unwrap()) });
+    let (first, second) = both.await.expect("both get it");
+    assert_eq!(
+        first.owner_id(),
+        second.unwrap().owner_id(),
+        "the same hold"
+    );
+}
+
 /// An acquisition that waits for long is polled when the next one of its owner asks. If it were passed over, the next one
 /// would wait for its own owner.
 #[tokio::test(start_paused = true)]
@@ -152,8 +176,14 @@ async fn an_acquisition_of_an_owner_that_waits_long_is_not_passed_over() {
     let [first, second] = [(); 2].map(|()| tokio::spawn(mine()));
     sleep(SECOND * 100).await;
     held.release().await.unwrap();
-    let (first, second) = (first.await.unwrap(), second.await.unwrap());
-    let (first, second) = (first.unwrap(), second.unwrap());
+    // Otherwise a second one that waits for its own owner would wait for ever.
+    let both = timeout(SECOND, async {
+        (
+            first.await.unwrap().unwrap(),
+            second.await.unwrap().unwrap(),
+        )
+    });
+    let (first, second) = both.await.expect("both get it");
     assert_eq!(first.owner_id(), second.owner_id(), "the same hold");
 }
 
