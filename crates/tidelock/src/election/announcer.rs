@@ -48,10 +48,10 @@ struct LastWrite {
     text: Option<String>,
     /// All writes up to this one were asked for before the mark was made that the store has, so they are done too.
     done: u64,
-    /// All writes up to this one were asked for before the last one began that failed. Each of them has waited for at least as
-    /// long as that one tried.
+    /// All writes up to this one were asked for before the write began that failed last. Each of them has waited for at least
+    /// as long as that one tried.
     failed: u64,
-    /// Why it failed: the store could not be reached for a lease.
+    /// Why it failed: the store could not be reached for a lease. `None`: no write has failed since one that did not.
     failure: Option<Error>,
 }
 
@@ -139,6 +139,8 @@ impl Announcer {
     /// Begins a campaign. The candidate is shown when this returns.
     pub(super) async fn enter(self: &Arc<Self>) -> Result<Candidacy> {
         let core = &self.lock.context.core;
+        // The thread that writes the mark does not exist in a forked process.
+        core.refuse_after_fork()?;
         let background = &core.steward.background;
         let name = self.lock.checked_name()?;
         let candidacy = Candidacy(Arc::clone(self));
@@ -261,6 +263,7 @@ impl Announcer {
         match written.await {
             Ok((text, done)) => {
                 (last.text, last.done) = (text, done.max(last.done));
+                last.failure = None;
                 Ok(())
             }
             Err(error) => {
@@ -350,6 +353,16 @@ async fn refresh(announcer: Weak<Announcer>, entry: u64, timers: Timers) {
 #[cfg(test)]
 mod tests {
     use crate::client::Client;
+    use crate::error::ErrorKind;
+
+    #[tokio::test]
+    async fn a_forked_process_does_not_campaign_with_the_client_of_another() {
+        let client = Client::connect("memory:").await.unwrap();
+        let announcer = client.election("billing").announcer;
+        announcer.lock.context.core.mint.fork();
+        let error = announcer.enter().await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Runtime, "{error}");
+    }
 
     /// The store has lost its data, so the next leadership has the term of the one that was lost.
     #[tokio::test]
