@@ -211,8 +211,8 @@ mod tests {
 
     use crate::{Client, ErrorKind};
 
-    /// A process that was forked has the client with the owners of the other one. To the store, an acquisition of each would be
-    /// one of them and its repetition.
+    /// A forked process has a copy of the client, which makes the same owners. The store would take the acquisition of one process
+    /// for a repetition of the other's.
     #[tokio::test]
     async fn a_forked_process_acquires_nothing_with_the_client_of_another() {
         let client = Client::connect("memory:").await.unwrap();
