@@ -31,6 +31,7 @@ mod queue_view;
 mod release;
 mod renew;
 mod restored;
+mod store_revision;
 mod stream;
 mod ticket_leases;
 mod wake;
@@ -43,7 +44,7 @@ use std::time::Duration;
 use address::{Address, SYNTAX};
 use connection::{Connection, Endpoint};
 use keys::Keys;
-use restored::StoreRevision;
+use store_revision::StoreRevision;
 use ticket_leases::TicketLeases;
 use wake::Watcher;
 
