@@ -15,9 +15,9 @@ end
 local alive = {}
 for i = 1, #fields, 2 do
   if not is_dead_reader(KEYS[1], mode, fields[i], fields[i + 1]) then
-    -- The hash may be of another program. No lock has so many fields or such long ones, and the client ends its connection at
-    -- an answer of many megabytes.
-    if #alive < 20000 then
+    -- The hash may be of another program. The fields of a lock are fewer and shorter, and the client ends its connection at
+    -- an answer of many megabytes. Without its mode a read-write lock would be shown as another kind.
+    if #alive < 20000 or fields[i] == 'mode' then
       alive[#alive + 1], alive[#alive + 2] = string.sub(fields[i], 1, 512), string.sub(fields[i + 1], 1, 64)
     end
   end
