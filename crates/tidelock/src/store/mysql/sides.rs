@@ -61,14 +61,10 @@ impl Mysql {
     ) -> Result<Vec<TextRow>, RequestError> {
         let deadline = self.pool.deadline();
         let text = |serves| Statements::Transaction(side_sql::end(ticket, may_arrive, serves));
-        let answer = if may_arrive {
-            // An attempt that makes the tables may still arrive, and has to find the mark.
-            self.ask_until(deadline, text(true), Liveness::default())
-                .await
-        } else {
-            self.pool.ask(text(true), deadline).await
-        };
-        match answer {
+        // Without the counter of the tokens a side is still held. And an attempt that makes the tables may arrive after a
+        // withdrawal, and has to find the mark.
+        let answer = self.ask_until(deadline, text(true), Liveness::default());
+        match answer.await {
             // Those that are next cannot be let in. The side becomes free all the same.
             Err(failure) if failure.undone().is_some() && !failure.is_no_table() => {
                 self.pool.ask(text(false), deadline).await
