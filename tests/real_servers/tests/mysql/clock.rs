@@ -78,8 +78,8 @@ async fn withdraw(server: &MariaDb) -> Result<()> {
     let waiter = client(&server.url_at(proxy.addr(), "tide")).await?;
     proxy.set_both(Mode::Hold);
     let patience = AcquireOptions::new().wait(LEASE / 4);
-    let waited = waiter.fair_lock("stock").acquire_with(patience).await;
-    waited.map(drop).unwrap_err();
+    let given_up = waiter.fair_lock("stock").acquire_with(patience).await;
+    given_up.map(drop).unwrap_err();
     proxy.set_both(Mode::Pass);
     soon("the mark", async {
         while marks()? == before {

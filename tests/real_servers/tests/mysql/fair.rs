@@ -222,6 +222,7 @@ async fn a_fence_that_stays_open_keeps_the_order_of_the_waiters() -> Result<()> 
     for other in others {
         assert!(!other.is_finished(), "the lock counts as held");
         other.abort();
+        drop(other.await);
     }
     session.ask("COMMIT; SELECT 'done'").await?;
     for (waiting, owner) in [first, second, third].into_iter().zip(order) {

@@ -74,16 +74,18 @@ impl RequestError {
     /// The connection can serve the next request. An error that is not in the table may have ended the session, and the
     /// outcome of the next request would be unknown.
     pub(crate) fn spares_connection(&self) -> bool {
+        // A session keeps the format of the binary log that it began with. The next one may have another.
+        let ends = [IDLE_ENDED, LOGS_STATEMENTS];
         let undone = self.undone();
-        self.is_certain() && !self.is_read_only() && undone.is_some_and(|code| code != IDLE_ENDED)
+        self.is_certain()
+            && !self.is_read_only()
+            && undone.is_some_and(|code| !ends.contains(&code))
     }
 
-    /// The server takes no changes: it has become a replica, its node has left the cluster, or it cannot log them. By now
-    /// the address may lead to a server that takes them, but only a new connection reaches that one. A session also keeps
-    /// the format of the binary log that it began with.
+    /// The server takes no changes: it has become a replica, or its node has left the cluster. By now the address may lead to
+    /// a server that takes them, but only a new connection reaches that one.
     pub(crate) fn is_read_only(&self) -> bool {
-        let takes_none = |code: u16| code == LOGS_STATEMENTS || TAKES_NO_CHANGES.contains(&code);
-        matches!(self, Self::Server(error) if takes_none(error.code))
+        matches!(self, Self::Server(error) if TAKES_NO_CHANGES.contains(&error.code))
     }
 
     /// The code of an error after which nothing has happened.
@@ -198,13 +200,13 @@ mod tests {
         assert!(!idle.spares_connection());
     }
 
-    /// A new one has the format that the administrator has set since. Those that are open have not.
+    /// A new one has the format that the administrator has set since. Others that are open may have begun with one that works.
     #[test]
     fn a_session_that_cannot_log_its_changes_is_refused_and_not_kept() {
         let text = "Cannot execute statement: impossible to write to binary log".to_owned();
         let (code, undone) = (LOGS_STATEMENTS, true);
         let failure = RequestError::Server(MysqlError { code, text, undone });
-        assert!(failure.is_certain() && failure.is_read_only() && !failure.spares_connection());
+        assert!(failure.is_certain() && !failure.is_read_only() && !failure.spares_connection());
         let error = failure.error();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("binlog_format"), "{error}");

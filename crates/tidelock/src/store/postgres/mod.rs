@@ -381,13 +381,15 @@ impl Operate for Postgres {
             connection, sql, ..
         } = self;
         match info {
-            Some(info) => Box::pin(inspect::announce(
-                connection,
-                sql,
-                client,
-                info,
-                CLIENT_INFO_TTL,
-            )),
+            Some(info) => {
+                let announced = inspect::announce(connection, sql, client, info, CLIENT_INFO_TTL);
+                let tidy = [&*self.queue_sql.tidy, &*self.permits.sql.tidy];
+                Box::pin(async move {
+                    announced.await?;
+                    sweeps::tidy(connection, tidy).await;
+                    Ok(())
+                })
+            }
             None => Box::pin(inspect::retract(connection, sql, client)),
         }
     }

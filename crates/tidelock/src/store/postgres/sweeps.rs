@@ -43,15 +43,21 @@ impl SweptTables for PostgresTables {
     }
 
     async fn finish(&self) {
-        for tidy in &self.tidy {
-            if let Err(failure) = self.connection.run(tidy).await
-                && !failure.is_no_table()
-            {
-                let error = failure.error();
-                tracing::debug!(%error, "old rows of queues were not deleted");
-            }
-        }
+        tidy(&self.connection, self.tidy.each_ref().map(String::as_str)).await;
         self.connection.close();
+    }
+}
+
+/// Deletes what dead waiters and holders have left. A client that lives for seconds only never sweeps; so each does this when
+/// it announces its process too.
+pub(crate) async fn tidy(connection: &Connection, statements: [&str; 2]) {
+    for statement in statements {
+        if let Err(failure) = connection.run(statement).await
+            && !failure.is_no_table()
+        {
+            let error = failure.error();
+            tracing::debug!(%error, "old rows of queues were not deleted");
+        }
     }
 }
 
