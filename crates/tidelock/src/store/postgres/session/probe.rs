@@ -15,9 +15,9 @@ use crate::store::postgres::errors::RequestError;
 /// our own statement reaches another session instead, which its own check detects.
 pub(crate) const MAX_PROBE_ROUNDS: usize = 3;
 
-/// The longest silence that we ask a server to bear. Linux refuses TCP keepalives with pauses above 32767 s. PostgreSQL then keeps
-/// the default of its machine, and would end the session of a client that is cut off after two hours. It refuses a silence above
-/// 24 days, and with it the session.
+/// The longest silence that we ask a server to bear. PostgreSQL counts it in an `int` of milliseconds: it refuses more than 24
+/// days, and with that the session. Linux refuses TCP keepalives with pauses above 32767 s. PostgreSQL logs that for each session,
+/// and keeps the keepalives of its machine.
 const MAX_SILENCE: Duration = Duration::from_secs(3 * 32_767);
 
 /// How long the server keeps a silent session: as long as the lease of the client, if it can.
