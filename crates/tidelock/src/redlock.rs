@@ -189,10 +189,11 @@ impl RedLockBuilder {
     /// servers that forget nothing (`appendfsync always`), or that stay closed to clients for one lease after a start.
     /// A server that does not report its uptime (no right to `INFO`) votes at once, and the client logs a warning.
     ///
-    /// Redis computes its uptime from its wall clock. If that clock is set ahead after a start, the server seems to have been up
-    /// for longer. Then this `RedLock` goes by the last acquisition that the run before granted to it. Without such an
-    /// acquisition within the longest lease, it relies on the server's clock: set the clock of a machine before Redis starts on
-    /// it.
+    /// Redis computes its uptime from its wall clock, so set the clock of a machine before Redis starts on it. If it is set ahead
+    /// later, the server seems older than it is. A server that has restarted since its last grant to this `RedLock` votes no
+    /// earlier than the longest lease after that grant; if that was longer ago, the server's clock alone decides. If the clock is
+    /// set back later, the server votes at the latest when the longest lease has passed since its first grant to this
+    /// `RedLock`.
     ///
     /// # Examples
     /// ```
