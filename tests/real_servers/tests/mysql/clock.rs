@@ -27,6 +27,9 @@ async fn t41_a_lock_that_was_released_before_the_clock_was_set_back_is_free() ->
     let second = b.lock("stock").fenced().try_acquire().await?;
     let second = second.context("it is free")?;
     assert!(second.token() > token);
+    // It is free again after a lease if its holder dies now.
+    let left = b.lock("stock").inspect().await?.expires_in;
+    assert!(left.is_some_and(|left| left <= LEASE), "{left:?}");
     second.release().await?;
     let sides = b.read_write_lock("stock");
     for lock in [b.fair_lock("stock"), sides.read(), sides.write()] {
