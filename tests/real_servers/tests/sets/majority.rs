@@ -173,7 +173,8 @@ async fn t39_a_server_whose_clock_was_set_back_is_waited_for() -> Result<()> {
     let servers = Independents::start_with(1, settings)?;
     servers.nodes()[0].shift_clock(-3600)?;
     let begun = Instant::now();
-    let lock = RedLock::new(clients(&servers, lease).await?)?.lock("stock");
+    let settings = RedLock::builder(clients(&servers, lease).await?);
+    let lock = settings.node_timeout(NODE_TIMEOUT).build()?.lock("stock");
     let young = lock.try_acquire().await.unwrap_err();
     ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
     ensure!(young.to_string().contains("restart_guard"), "{young}");
