@@ -80,7 +80,8 @@ async fn withdraw(server: &MariaDb) -> Result<()> {
     let proxy = Proxy::start(server.addr())?;
     let waiter = client(&server.url_at(proxy.addr(), "tide")).await?;
     proxy.set_both(Mode::Hold);
-    let patience = AcquireOptions::new().wait(LEASE / 4);
+    // Longer than the client waits for an answer: otherwise the answer is still expected, and comes before the withdrawal.
+    let patience = AcquireOptions::new().wait(LEASE);
     let given_up = waiter.fair_lock("stock").acquire_with(patience).await;
     given_up.map(drop).unwrap_err();
     proxy.set_both(Mode::Pass);
