@@ -103,6 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .map(|it| Instant::now() + Duration::from_secs(60 * it));
         try_all(&project, &mutants, &mut results, args, end)?;
     }
+    results.tidy()?;
     if args.note {
         survivors::correct(&mutants, &results)?;
     }

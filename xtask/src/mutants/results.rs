@@ -1,19 +1,20 @@
-//! What has been found out so far, in `target/mutants`: so a run of hours can be done in parts.
+//! What has been found out so far, in `xtask/mutants`. It is committed, so a run of hours can be done in parts, and on
+//! several machines.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 
 use super::build::{LeftOut, Omitted};
 use super::list::Mutant;
 use super::project::Project;
 use super::trial::Outcome;
+use crate::sh::{command, quiet};
 
 /// The tests that have been tried on a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,22 +43,13 @@ pub(super) struct Results {
 
 impl Results {
     pub(super) fn read(project: &Project, mutants: &[Mutant]) -> Result<Self> {
-        let folder = project.copy.parent().context("no folder")?;
+        let folder = project.home.join("xtask/mutants");
         let mut results = Self {
             path: folder.join("results.tsv"),
-            hashes: HashMap::new(),
+            hashes: hashes(project, mutants)?,
             found: BTreeMap::new(),
             left_out: folder.join("left-out.tsv"),
         };
-        let sources = project.home.join(&project.sources);
-        for mutant in mutants {
-            if !results.hashes.contains_key(&mutant.file) {
-                let mut hasher = DefaultHasher::new();
-                fs::read(sources.join(&mutant.file))?.hash(&mut hasher);
-                let hash = format!("{:016x}", hasher.finish());
-                results.hashes.insert(mutant.file.clone(), hash);
-            }
-        }
         for line in fs::read_to_string(&results.path)
             .unwrap_or_default()
             .lines()
@@ -92,6 +84,17 @@ impl Results {
     }
 
     pub(super) fn add(&mut self, mutant: &Mutant, finding: Finding) -> Result<()> {
+        let key = mutant.key();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path)?;
+        file.write_all(self.line(&mutant.file, &key, &finding).as_bytes())?;
+        self.found.insert(key, finding);
+        Ok(())
+    }
+
+    fn line(&self, file: &str, key: &str, finding: &Finding) -> String {
         let (outcome, by) = match &finding.outcome {
             Outcome::Caught(by) => ("caught", by.as_str()),
             Outcome::Hung => ("hung", ""),
@@ -102,15 +105,18 @@ impl Results {
             Through::Own => "own",
             Through::Servers => "servers",
         };
-        let key = mutant.key();
-        let hash = &self.hashes[&mutant.file];
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.path)?;
-        writeln!(file, "{hash}\t{key}\t{through}\t{outcome}\t{by}")?;
-        self.found.insert(key, finding);
-        Ok(())
+        let hash = &self.hashes[file];
+        format!("{hash}\t{key}\t{through}\t{outcome}\t{by}\n")
+    }
+
+    /// Deletes the lines about files that have changed, and sorts the others: [`add`](Self::add) appends, so that a run that
+    /// is killed has kept its findings.
+    pub(super) fn tidy(&self) -> Result<()> {
+        let lines = self.found.iter().filter_map(|(key, finding)| {
+            let (file, _) = key.split_once(": ")?;
+            Some(self.line(file, key, finding))
+        });
+        Ok(fs::write(&self.path, lines.collect::<String>())?)
     }
 
     /// The mutants that an earlier run has found not to compile here.
@@ -167,4 +173,21 @@ impl Results {
         let path = self.left_out.with_extension("done");
         Ok(fs::write(path, lines.collect::<String>())?)
     }
+}
+
+/// The first digits of the name that git gives to the content of each file.
+fn hashes(project: &Project, mutants: &[Mutant]) -> Result<HashMap<String, String>> {
+    let mut files: Vec<&str> = mutants.iter().map(|it| it.file.as_str()).collect();
+    files.sort_unstable();
+    files.dedup();
+    let mut git = command("git", &["hash-object", "--"]);
+    git.args(&files);
+    git.current_dir(project.home.join(&project.sources));
+    let said = quiet(git)?;
+    let hashes: Vec<&str> = said.lines().collect();
+    ensure!(hashes.len() == files.len(), "git hash-object said {said}");
+    let pairs = files.iter().zip(hashes);
+    Ok(pairs
+        .map(|(file, hash)| ((*file).to_owned(), hash.chars().take(12).collect()))
+        .collect())
 }
