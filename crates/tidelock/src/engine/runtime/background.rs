@@ -104,6 +104,25 @@ impl Background {
         });
         answered.await.ok()
     }
+
+    /// As [`run`](Self::run), for a request: it ends with its caller. Otherwise requests that nobody waits for would be sent
+    /// before those of others, and could grant a lock that nobody releases.
+    pub async fn run_for_caller<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (mut answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            let result = tokio::select! {
+                biased;
+                () = answer.closed() => return,
+                result = request => result,
+            };
+            // An error means that the caller does not wait any more.
+            let _ = answer.send(result);
+        });
+        answered.await.ok()
+    }
 }
 
 fn no_thread(why: &io::Error) -> Error {

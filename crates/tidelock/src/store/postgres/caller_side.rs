@@ -8,9 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::FutureExt;
-use tokio::sync::oneshot;
-
 use crate::error::{Error, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::errors::unanswered;
@@ -45,28 +42,12 @@ impl CallerSide {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let request = request(Arc::clone(&self.inner));
-        let answer = run(self.background.clone(), request);
-        Box::pin(answer.map(|answer| answer.unwrap_or_else(|| Err(closing()))))
+        let background = self.background.clone();
+        Box::pin(async move {
+            let answer = background.run_for_caller(request).await;
+            answer.unwrap_or_else(|| Err(closing()))
+        })
     }
-}
-
-/// Runs a request in a task on the steward's thread. `None`: the thread has ended first.
-async fn run<T: Send + 'static>(
-    background: Background,
-    request: impl Future<Output = T> + Send + 'static,
-) -> Option<T> {
-    let (mut answer, answered) = oneshot::channel();
-    background.spawn(async move {
-        // It ends with its caller. Otherwise statements that nobody waits for would be sent before those of other callers.
-        let result = tokio::select! {
-            biased;
-            () = answer.closed() => return,
-            result = request => result,
-        };
-        // An error means that the caller does not wait any more.
-        let _ = answer.send(result);
-    });
-    answered.await.ok()
 }
 
 /// The request may have been sent.
@@ -93,8 +74,10 @@ impl Backend for CallerSide {
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
         let (inner, ask) = (Arc::clone(&self.inner), ask.clone());
         let request = async move { inner.attempt(&ask).await };
-        let reply = run(self.background.clone(), request);
-        Box::pin(reply.map(|reply| reply.unwrap_or_else(|| closing().into())))
+        Box::pin(async move {
+            let reply = self.background.run_for_caller(request).await;
+            reply.unwrap_or_else(|| closing().into())
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {

@@ -176,7 +176,7 @@ async fn an_acquisition_of_an_owner_that_waits_long_is_not_passed_over() {
     let [first, second] = [(); 2].map(|()| tokio::spawn(mine()));
     sleep(SECOND * 100).await;
     held.release().await.unwrap();
-    // Otherwise a second one that waits for its own owner would wait for ever.
+    // The limit ends the test if an acquisition waits for a hold of its own owner.
     let both = timeout(SECOND, async {
         (
             first.await.unwrap().unwrap(),

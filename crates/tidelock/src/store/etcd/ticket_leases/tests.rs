@@ -5,15 +5,19 @@ use crate::engine::runtime::clock::Clock;
 use crate::store::LockKind;
 use crate::types::OwnerMint;
 
+fn of(mint: &OwnerMint, name: &str) -> Ticket {
+    Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new(name).unwrap(),
+        owner: mint.fresh(),
+    }
+}
+
 #[test]
 fn a_lease_that_is_being_revoked_serves_nobody_else() {
     let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
     let mint = OwnerMint::new();
-    let ticket = |name: &str| Ticket {
-        kind: LockKind::Mutex,
-        name: Name::new(name).unwrap(),
-        owner: mint.fresh(),
-    };
+    let ticket = |name| of(&mint, name);
     let lease = |id| Lease {
         id,
         asked: 3,
@@ -44,11 +48,7 @@ fn a_lease_that_is_being_revoked_serves_nobody_else() {
 fn only_a_lease_that_was_just_kept_alive_needs_no_keep_alive() {
     let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
     let mint = OwnerMint::new();
-    let ticket = |name: &str| Ticket {
-        kind: LockKind::Mutex,
-        name: Name::new(name).unwrap(),
-        owner: mint.fresh(),
-    };
+    let ticket = |name| of(&mint, name);
     let (earlier, next) = (ticket("earlier"), ticket("next"));
     let at = |seconds| BootInstant::from_nanos(1) + Duration::from_secs(seconds);
     let lease = Lease {
@@ -76,11 +76,7 @@ fn only_a_lease_that_was_just_kept_alive_needs_no_keep_alive() {
 fn a_lease_in_doubt_serves_no_other_ticket() {
     let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
     let mint = OwnerMint::new();
-    let ticket = |name: &str| Ticket {
-        kind: LockKind::Mutex,
-        name: Name::new(name).unwrap(),
-        owner: mint.fresh(),
-    };
+    let ticket = |name| of(&mint, name);
     let lease = |id| Lease {
         id,
         asked: 3,

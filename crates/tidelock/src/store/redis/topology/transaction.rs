@@ -8,8 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::error::Result;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::job::ServerJob;
@@ -93,21 +91,12 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
             background: self.background.clone(),
         };
         let own = connection.clone();
-        let (mut answer, answered) = oneshot::channel();
-        self.background.spawn(async move {
-            // It ends with its caller. Otherwise it could grant a lock that nobody knows of and nobody releases.
-            let result = tokio::select! {
-                biased;
-                () = answer.closed() => return,
-                result = run.in_turn(&transactions, &own) => result,
-            };
-            // An error means that the caller does not wait any more.
-            let _ = answer.send(result);
-        });
+        let request = async move { run.in_turn(&transactions, &own).await };
+        let answered = self.background.run_for_caller(request);
         let until = self.deadline + ANSWER_SLACK;
         match connection.timers().until(until, answered).await {
-            Some(Ok(result)) => result,
-            Some(Err(_)) => Err(unanswered("the transaction was given up")),
+            Some(Some(result)) => result,
+            Some(None) => Err(unanswered("the transaction was given up")),
             None => Err(unanswered(format_args!(
                 "no answer within {:?}",
                 connection.limit()
