@@ -17,6 +17,7 @@ mod page;
 mod partitions;
 mod planted;
 mod platforms;
+mod programs;
 mod rooms;
 mod schedules;
 mod servers;

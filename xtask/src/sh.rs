@@ -93,8 +93,21 @@ pub(crate) fn tee(command: Command, line: impl FnMut(&str)) -> Result<bool> {
 /// As [`tee`], with another bound.
 pub(crate) fn tee_within(
     longest: Duration,
-    mut command: Command,
+    command: Command,
     mut line: impl FnMut(&str),
+) -> Result<bool> {
+    lines_within(longest, command, |bytes| {
+        std::io::stdout().write_all(bytes)?;
+        line(String::from_utf8_lossy(bytes).trim_end());
+        Ok(())
+    })
+}
+
+/// Runs the command, and passes each line of its stdout to `line`, with its end and unseen. Otherwise as [`tee_within`].
+pub(crate) fn lines_within(
+    longest: Duration,
+    mut command: Command,
+    mut line: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<bool> {
     let shown = show(&command);
     let mut child = command
@@ -113,8 +126,7 @@ pub(crate) fn tee_within(
     });
     let mut bytes = Vec::new();
     while stdout.read_until(b'\n', &mut bytes)? > 0 {
-        std::io::stdout().write_all(&bytes)?;
-        line(String::from_utf8_lossy(&bytes).trim_end());
+        line(&bytes)?;
         bytes.clear();
     }
     let status = child.wait()?;

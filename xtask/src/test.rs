@@ -6,6 +6,7 @@ mod failures;
 mod manifests;
 mod packages;
 mod parts;
+mod side_by_side;
 mod tally;
 mod web_service;
 

@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use super::list::Mutant;
 use super::project::{NO_SWITCH, Project};
 use super::weave;
+use crate::programs::{Program, messages};
 use crate::sh::{cargo, show};
 
 /// The tests of one `cargo test`.
@@ -24,16 +22,6 @@ pub(super) struct Suite {
     pub(super) lib: bool,
     /// The test binaries.
     pub(super) tests: &'static [&'static str],
-}
-
-/// A program with tests.
-#[derive(Debug, Clone)]
-pub(super) struct Program {
-    /// Its file name. Cargo puts a number into it that stays the same as long as flags and features do.
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    /// Its package, in whose folder it runs.
-    pub(super) folder: PathBuf,
 }
 
 /// Why a mutant is not in the build.
@@ -208,21 +196,12 @@ fn build(project: &Project, suite: Suite) -> Result<Built> {
     test.args(suite.lib.then_some("--lib"))
         .args(suite.tests.iter().flat_map(|name| ["--test", name]))
         .current_dir(&project.copy)
-        .env("CARGO_TARGET_DIR", &project.target)
-        .stdout(Stdio::piped());
+        .env("CARGO_TARGET_DIR", &project.target);
     let shown = show(&test);
-    let mut child = test.spawn().with_context(|| shown.clone())?;
-    let output = child.stdout.take().context("no stdout")?;
     let mut built = Built::default();
-    for line in BufReader::new(output).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(&line?) else {
-            continue;
-        };
-        built.read(&message);
-    }
-    let status = child.wait()?;
+    let success = messages(test, |message| built.read(message))?;
     ensure!(
-        status.success() || !built.errors.is_empty(),
+        success || !built.errors.is_empty(),
         "{shown} failed without an error of the compiler"
     );
     Ok(built)
@@ -230,18 +209,7 @@ fn build(project: &Project, suite: Suite) -> Result<Built> {
 
 impl Built {
     fn read(&mut self, message: &Value) {
-        let executable = message["executable"].as_str();
-        if let Some(path) = executable.filter(|_| message["profile"]["test"] == true) {
-            let path = PathBuf::from(path);
-            let manifest = message["manifest_path"].as_str().unwrap_or_default();
-            let folder = Path::new(manifest).parent().unwrap_or(Path::new("."));
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            self.programs.push(Program {
-                name: name.into_owned(),
-                folder: folder.to_path_buf(),
-                path: path.clone(),
-            });
-        }
+        self.programs.extend(Program::read(message));
         let error = &message["message"];
         if error["level"] == "error" && error["spans"].as_array().is_some() {
             let mut places = Vec::new();

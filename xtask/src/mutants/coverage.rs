@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::build::Program;
 use super::process::{self, End};
 use super::project::Project;
+use crate::programs::Program;
 use crate::sh::{command, quiet};
 
 /// A test that takes longer is of no use here.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::build::Program;
+use crate::programs::Program;
 use crate::sh::{command, root};
 
 /// A mutant that allocates without end must not take the memory of the machine. In KiB of address space.

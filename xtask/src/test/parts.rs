@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{Tally, api, consumers, manifests, packages, web_service};
+use super::{Tally, api, consumers, manifests, packages, side_by_side, web_service};
 use crate::sh::{self, cargo, root};
 use crate::{mutants, platforms, schedules, servers, tools};
 
@@ -217,12 +217,8 @@ pub(crate) fn tests(tally: &mut Tally, args: &[&str]) -> Result<()> {
 /// As `tests`, on a server of another flavour.
 pub(crate) fn tests_with(tally: &mut Tally, args: &[&str], flavour: Option<&str>) -> Result<()> {
     let mut command = cargo(&["test", "--no-fail-fast"]);
-    command
-        .args(args)
-        .env("TIDELOCK_BIN", root().join("target/release/tidelock"));
-    if let Some(flavour) = flavour {
-        command.env("TIDELOCK_FLAVOUR", flavour);
-    }
+    command.args(args);
+    prepare(&mut command, flavour);
     let shown = sh::show(&command);
     let passed = sh::tee(command, |line| tally.read(line))?;
     ensure!(passed, "{shown}");
@@ -257,7 +253,32 @@ fn of_all_packages<'a>(programs: &'a [String], rest: &[&'a str]) -> Vec<&'a str>
 
 fn server_tests(tally: &mut Tally) -> Result<()> {
     let programs = test_programs(&SERVER_PACKAGES)?;
-    tests(tally, &of_all_packages(&programs, &[]))
+    programs_side_by_side(tally, &programs, &[], None)
+}
+
+/// Runs these programs, on a server of another flavour if there is one.
+fn programs_side_by_side(
+    tally: &mut Tally,
+    programs: &[String],
+    rest: &[&str],
+    flavour: Option<&str>,
+) -> Result<()> {
+    let mut build = cargo(&["test", "--no-run", "--quiet"]);
+    build
+        .args(of_all_packages(programs, &[]))
+        .arg("--message-format=json-render-diagnostics");
+    side_by_side::run(tally, build, rest, |program| {
+        prepare(program, flavour);
+        program.env("TIDELOCK_REQUIRE", "1");
+    })
+}
+
+/// What tests find in their environment.
+fn prepare(command: &mut std::process::Command, flavour: Option<&str>) {
+    command.env("TIDELOCK_BIN", root().join("target/release/tidelock"));
+    if let Some(flavour) = flavour {
+        command.env("TIDELOCK_FLAVOUR", flavour);
+    }
 }
 
 /// The programs of tests of these packages.
@@ -328,8 +349,7 @@ pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
 }
 
 fn family(tally: &mut Tally, flavour: &str, programs: &[String], rest: &[&str]) -> Result<()> {
-    let args = of_all_packages(programs, &[&["--"], rest].concat());
-    tests_with(tally, &args, Some(flavour))
+    programs_side_by_side(tally, programs, rest, Some(flavour))
 }
 
 fn simulation(tally: &mut Tally) -> Result<()> {
