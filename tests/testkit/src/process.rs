@@ -12,7 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use clock::FakeClock;
 pub use spawned::Spawned;
-pub use stats::{boot_time, children, cpu_time, open_fds, rss_bytes, state, threads};
+pub use stats::{
+    boot_time, children, cpu_time, open_fds, rss_bytes, state, thread_states, threads,
+};
 pub use vdso::{right_clocks, run_clocks, shift_wall_clock};
 
 /// The limit for the kernel to stop or continue a process.
@@ -34,7 +36,8 @@ pub fn freeze(pid: u32) -> Result<()> {
     send(pid, Signal::STOP)?;
     // A process that has just exited, and whose frozen parent cannot reap it, also counts as stopped. Otherwise we
     // would wait until the timeout.
-    wait_state(pid, |state| matches!(state, 'T' | 'Z'))
+    let stopped = |state: &char| matches!(state, 'T' | 'Z');
+    wait_until(pid, || Ok(thread_states(pid)?.iter().all(stopped)))
 }
 
 /// Continues `pid` (SIGCONT).
@@ -43,7 +46,7 @@ pub fn freeze(pid: u32) -> Result<()> {
 /// Fails when there is no such process.
 pub fn thaw(pid: u32) -> Result<()> {
     send(pid, Signal::CONT)?;
-    let continued = wait_state(pid, |state| state != 'T');
+    let continued = wait_until(pid, || Ok(state(pid)? != 'T'));
     // It may end at once, if it was told to while it was frozen.
     continued.or_else(|error| if is_alive(pid) { Err(error) } else { Ok(()) })
 }
@@ -93,9 +96,9 @@ pub fn is_alive(pid: u32) -> bool {
     state(pid).is_ok_and(|state| state != 'Z' && state != 'X')
 }
 
-fn wait_state(pid: u32, wanted: impl Fn(char) -> bool) -> Result<()> {
+fn wait_until(pid: u32, reached: impl Fn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while !wanted(state(pid)?) {
+    while !reached()? {
         if Instant::now() > deadline {
             bail!("process {pid} still has state {:?}", state(pid)?);
         }

@@ -160,9 +160,10 @@ impl Spawned {
         }
     }
 
-    /// Reads the lines that are available. The time is bounded because a grandchild may keep the pipe open without end.
+    /// Reads the lines that are available. The time is bounded because a grandchild may keep the pipe open without end; on a busy
+    /// machine the threads that read the pipes need some of it.
     fn drain(&mut self) {
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(50)) {
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
             self.seen.push(line);
         }
     }

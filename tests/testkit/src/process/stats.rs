@@ -63,6 +63,27 @@ pub fn state(pid: u32) -> Result<char> {
         .context("an empty state")
 }
 
+/// The state letter of each thread of `pid`, as [`state`] has it of the first one.
+///
+/// # Errors
+/// Fails when there is no such process.
+pub fn thread_states(pid: u32) -> Result<Vec<char>> {
+    let threads = format!("/proc/{pid}/task");
+    let threads = fs::read_dir(&threads).with_context(|| format!("no process {pid}"))?;
+    // A thread that ends meanwhile has no state any more.
+    let texts = threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let state = |text: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix("State:"))?
+            .trim_start()
+            .chars()
+            .next()
+    };
+    Ok(texts.filter_map(|text| state(&text)).collect())
+}
+
 /// The running child processes of a process.
 ///
 /// # Errors
