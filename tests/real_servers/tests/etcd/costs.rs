@@ -5,14 +5,19 @@ use std::time::Duration;
 use anyhow::Result;
 use real_servers::waiting::{A_MINUTE, A_WHILE, are_woken, cost_next_to_nothing};
 use testkit::servers::EtcdServer;
+use tidelock::Client;
 
 use crate::world::client;
 
 /// The time from the release in one client until a waiter in another client has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_takes_milliseconds() -> Result<()> {
+async fn a_release_wakes_the_waiter() -> Result<()> {
     let server = EtcdServer::start()?;
-    are_woken(&client(&server.url()).await, &client(&server.url()).await).await
+    let (one, other) = (
+        Client::connect(&server.url()).await?,
+        Client::connect(&server.url()).await?,
+    );
+    are_woken(&one, &other).await
 }
 
 /// A hundred tasks, alone in their process: one of them waits for the store, the others in its local queue.

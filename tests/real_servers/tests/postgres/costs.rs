@@ -12,9 +12,13 @@ use crate::{client, server, soon, until};
 
 /// The time from the release in one client until a waiter in another client has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_takes_milliseconds() -> Result<()> {
+async fn a_release_wakes_the_waiter() -> Result<()> {
     let server = server();
-    are_woken(&client(&server.url()).await, &client(&server.url()).await).await
+    let (one, other) = (
+        Client::connect(&server.url()).await?,
+        Client::connect(&server.url()).await?,
+    );
+    are_woken(&one, &other).await
 }
 
 /// A hundred waiting tasks in an otherwise idle process: the leader waits for the store, the others wait in the local

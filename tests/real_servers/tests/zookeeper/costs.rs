@@ -74,8 +74,9 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
 
 /// The time from the release in one session until a waiter in another session has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_takes_milliseconds() {
-    let world = World::new(ms(9000)).await;
+async fn a_release_wakes_the_waiter() {
+    let session = ms(9000);
+    let world = World::new(session).await;
     let mut times = Vec::new();
     for turn in 0..60 {
         let (one, other) = match turn % 2 {
@@ -93,8 +94,8 @@ async fn a_hand_over_takes_milliseconds() {
     }
     times.sort_unstable();
     println!("hand-over: median {:?}, slowest {:?}", times[30], times[59]);
-    // Polling would take about this long, even on an idle machine.
-    assert!(times[30] <= ms(50), "{times:?}");
+    // A waiter that nobody wakes looks again only after seconds.
+    assert!(times[30] <= session / 10, "{times:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
