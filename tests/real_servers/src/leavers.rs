@@ -27,11 +27,14 @@ pub async fn waits_among_leavers(a: &Client, b: &Client, turns: usize) -> Result
         } else {
             (client.lock("till"), 30_000_000)
         };
-        let (over, had) = (Arc::clone(&over), Arc::clone(&had));
+        let (over, had, client) = (Arc::clone(&over), Arc::clone(&had), client.clone());
         leavers.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let patience = Duration::from_micros(fastrand::u64(..longest));
                 let Ok(guard) = tokio::time::timeout(patience, lock.acquire()).await else {
+                    // The next wait begins after the store has answered. Otherwise, on a busy machine, waits would begin faster
+                    // than they can be withdrawn, and the backlog would grow until nothing is answered in time.
+                    client.ping().await?;
                     continue;
                 };
                 let guard = guard?;
