@@ -1,6 +1,6 @@
 //! Runs programs of tests on real servers, two at a time.
 //!
-//! Some of them keep all cores busy, others wait for leases most of the time. One after the other, they would need half as long again.
+//! Some of them keep all cores busy, others wait for leases most of the time. One after the other, they would leave cores idle.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -14,30 +14,51 @@ use super::Tally;
 use crate::programs::{self, Program};
 use crate::sh::lines_within;
 
-/// Programs that keep all cores busy, the longest first. Two of these never run at the same time, unless nothing else is left.
-const BUSY: [&str; 7] = [
-    "interop",
-    "postgres",
-    "zookeeper",
-    "mysql",
-    "command",
-    "fleet",
-    "names",
+/// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
+/// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core.
+const BUSY: [(&str, &str); 7] = [
+    ("interop", "4"),
+    ("postgres", "6"),
+    ("zookeeper", "6"),
+    ("mysql", "6"),
+    ("command", "6"),
+    ("fleet", "6"),
+    ("names", "6"),
 ];
 
 /// The longest of the others. They start first, so that no long one is left at the end.
 const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
 
-/// How many tests of a busy program run at once. More would only make each of them slower.
-const AT_ONCE_IF_BUSY: &str = "6";
+/// How many tests of another program run at once. Together with a busy one there are about as many as in a program that runs alone; with
+/// more, a test on a slow machine would wait longer for a core than its leases last.
+const AT_ONCE: &str = "8";
 
 /// Bounds the run of one program.
 const LONGEST: Duration = Duration::from_secs(20 * 60);
 
 /// What came of one program.
 struct Ended {
-    name: String,
+    program: Program,
     passed: bool,
+    output: Vec<u8>,
+    time: Duration,
+}
+
+impl Ended {
+    fn show(&self) -> Result<()> {
+        let verdict = if self.passed { "ok" } else { "FAILED" };
+        let (name, seconds) = (&self.program.name, self.time.as_secs_f64());
+        let mut shown = std::io::stdout().lock();
+        shown.write_all(&self.output)?;
+        writeln!(shown, "-- {name} {verdict} after {seconds:.1} s")?;
+        Ok(())
+    }
+
+    fn count(&self, tally: &mut Tally) {
+        for line in String::from_utf8_lossy(&self.output).lines() {
+            tally.read(line.trim_end());
+        }
+    }
 }
 
 /// Builds the programs with these arguments of `cargo test`, and runs all of them with those of `rest`, even if some fail. `prepare` sets
@@ -53,17 +74,20 @@ pub(super) fn run(
     built.sort_by_key(|program| place(&program.target));
     let waiting = Mutex::new(VecDeque::from(built));
     let tally = Mutex::new(tally);
-    let ended = Mutex::new(Vec::new());
-    let worker = |busy: bool| -> Result<()> {
-        while let Some(program) = next(&waiting, busy) {
+    let failed = Mutex::new(Vec::new());
+    let worker = |front: bool| -> Result<()> {
+        while let Some(program) = next(&waiting, front) {
             let mut command = program.command();
             prepare(&mut command);
-            if BUSY.contains(&program.target.as_str()) {
-                command.env("RUST_TEST_THREADS", AT_ONCE_IF_BUSY);
-            }
+            command.env("RUST_TEST_THREADS", at_once(&program.target));
             command.args(rest);
-            let one = run_one(&program, command, &tally)?;
-            locked(&ended).push(one);
+            let one = run_one(program, command)?;
+            let mut tally = locked(&tally);
+            one.show()?;
+            one.count(&mut tally);
+            if !one.passed {
+                locked(&failed).push(one.program.target);
+            }
         }
         Ok(())
     };
@@ -74,20 +98,24 @@ pub(super) fn run(
         own?;
         other.unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
     })?;
-    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let failed: Vec<String> = ended
-        .into_iter()
-        .filter(|one| !one.passed)
-        .map(|one| one.name)
-        .collect();
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
 
+/// Its place among the busy programs.
+fn busy(target: &str) -> Option<usize> {
+    BUSY.iter().position(|(name, _)| *name == target)
+}
+
+fn at_once(target: &str) -> &'static str {
+    busy(target).map_or(AT_ONCE, |place| BUSY[place].1)
+}
+
 /// Where it stands in the queue: the busy ones in front, the longest of the others at the back.
 fn place(target: &str) -> (usize, String) {
-    let at = |names: &[&str]| names.iter().position(|name| *name == target);
-    let place = match (at(&BUSY), at(&LONG)) {
+    let long = LONG.iter().position(|name| *name == target);
+    let place = match (busy(target), long) {
         (Some(place), _) => place,
         (None, Some(place)) => usize::MAX - place,
         (None, None) => BUSY.len(),
@@ -105,8 +133,8 @@ fn next(waiting: &Mutex<VecDeque<Program>>, front: bool) -> Option<Program> {
     }
 }
 
-/// Runs one program, and shows its output when it has ended: the lines of two at once could not be told apart.
-fn run_one(program: &Program, command: Command, tally: &Mutex<&mut Tally>) -> Result<Ended> {
+/// Runs one program, and keeps its output until it has ended: the lines of two at once could not be told apart.
+fn run_one(program: Program, command: Command) -> Result<Ended> {
     println!("-- {} begins", program.name);
     let start = Instant::now();
     let mut output = Vec::new();
@@ -114,18 +142,11 @@ fn run_one(program: &Program, command: Command, tally: &Mutex<&mut Tally>) -> Re
         output.extend_from_slice(line);
         Ok(())
     })?;
-    let mut tally = locked(tally);
-    let mut shown = std::io::stdout().lock();
-    shown.write_all(&output)?;
-    let verdict = if passed { "ok" } else { "FAILED" };
-    let seconds = start.elapsed().as_secs_f64();
-    writeln!(shown, "-- {} {verdict} after {seconds:.1} s", program.name)?;
-    for line in String::from_utf8_lossy(&output).lines() {
-        tally.read(line.trim_end());
-    }
     Ok(Ended {
-        name: program.target.clone(),
+        program,
         passed,
+        output,
+        time: start.elapsed(),
     })
 }
 
@@ -168,9 +189,11 @@ mod tests {
         let mut tally = Tally::default();
         let script = "echo '---- a stdout ----'; echo why; echo; echo failures:; \
                       echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; finished in 0.5s'; exit 101";
-        let mut command = program("x").command();
+        let planted = program("planted");
+        let mut command = planted.command();
         command.args(["-c", script]);
-        let ended = run_one(&program("x"), command, &Mutex::new(&mut tally))?;
+        let ended = run_one(planted, command)?;
+        ended.count(&mut tally);
         assert!(!ended.passed);
         assert_eq!(tally.passed(), 1);
         assert!(tally.failures.to_string().contains("why"));
