@@ -14,8 +14,7 @@ use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
 use crate::storm;
 use crate::test::{
-    self, Outcome, PARTS, Tally, features_of_the_command, perform, stories, tests_with,
-    whole_family,
+    self, Outcome, PARTS, Tally, features_of_the_command, perform, stories, tests, whole_family,
 };
 
 #[derive(Debug, clap::Args)]
@@ -161,7 +160,7 @@ fn long_tests(tally: &mut Tally) -> Result<()> {
     args.extend(["--", "--ignored"]);
     args.extend(FLEETS.iter().flat_map(|test| ["--skip", test]));
     args.extend(["--skip", NAMES]);
-    tests_with(tally, &args, None)
+    tests(tally, &args)
 }
 
 /// Renders the page: a row for each part. Parts that were not run now keep their row from `before`.

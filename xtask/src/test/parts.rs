@@ -211,14 +211,9 @@ fn tests_without_servers(tally: &mut Tally) -> Result<()> {
 
 /// Runs `cargo test` with these arguments, all of it even if some fails.
 pub(crate) fn tests(tally: &mut Tally, args: &[&str]) -> Result<()> {
-    tests_with(tally, args, None)
-}
-
-/// As `tests`, on a server of another flavour.
-pub(crate) fn tests_with(tally: &mut Tally, args: &[&str], flavour: Option<&str>) -> Result<()> {
     let mut command = cargo(&["test", "--no-fail-fast"]);
     command.args(args);
-    prepare(&mut command, flavour);
+    prepare(&mut command, None);
     let shown = sh::show(&command);
     let passed = sh::tee(command, |line| tally.read(line))?;
     ensure!(passed, "{shown}");
