@@ -24,6 +24,8 @@ pub struct Faults {
     pub delay: Duration,
     /// How often each request pends before and after it takes effect. See [`pending`](Self::pending).
     pub pends: u8,
+    /// The number of stores that share the rates.
+    stores: u8,
 }
 
 /// A client and a lock name. Faults in a row are counted per pair.
@@ -31,8 +33,15 @@ pub(super) type Matter = (String, String);
 
 struct Dice {
     rng: fastrand::Rng,
-    /// How many faults in a row each client and name has met.
-    in_a_row: HashMap<Matter, u8>,
+    /// The faults in a row of each client and name.
+    in_a_row: HashMap<Matter, Row>,
+}
+
+/// Faults in a row, and the requests served since the last one.
+#[derive(Default)]
+struct Row {
+    faults: u8,
+    served: u8,
 }
 
 /// Bounds the faults in a row for one client and name; the next request succeeds. A store that does not answer for a
@@ -85,18 +94,27 @@ impl Faults {
             late: 8,
             delay: Duration::from_millis(4),
             pends: 0,
+            stores: 1,
         }
     }
 
-    /// Divides the rates. For requests that go to several stores, each with its own faults.
+    /// Divides the rates. For requests that go to several stores: give each store a clone. The clones count the faults
+    /// in a row together. Otherwise a request to three stores could fail nine times in a row, which is an outage.
     #[must_use]
     pub fn shared_by(self, stores: u8) -> Self {
         Self {
             refused: self.refused / stores,
             muted: self.muted / stores,
             late: self.late / stores,
+            stores,
             ..self
         }
+    }
+
+    /// How many requests must be served to end a row of faults. With several stores: as many as are needed to take back
+    /// an attempt that failed, and to make another one at all of them.
+    fn enough(&self) -> u8 {
+        if self.stores == 1 { 1 } else { 2 * self.stores }
     }
 
     /// Decides the fate of a request. A request about several locks succeeds if one of them has met enough faults in a
@@ -110,15 +128,25 @@ impl Faults {
         let refused = self.refused;
         let muted = refused + self.muted;
         let late = muted + self.late;
-        let had_enough = |matter| in_a_row.get(matter) == Some(&MOST_IN_A_ROW);
+        let had_enough = |matter| {
+            let row = in_a_row.get(matter);
+            row.is_some_and(|row| row.faults == MOST_IN_A_ROW)
+        };
         if pick >= late || about.iter().any(had_enough) {
             for matter in about {
-                in_a_row.remove(matter);
+                if let Some(row) = in_a_row.get_mut(matter) {
+                    row.served += 1;
+                    if row.served >= self.enough() {
+                        in_a_row.remove(matter);
+                    }
+                }
             }
             return Fate::Served(before, after);
         }
         for matter in about {
-            *in_a_row.entry(matter.clone()).or_default() += 1;
+            let row = in_a_row.entry(matter.clone()).or_default();
+            row.faults += 1;
+            row.served = 0;
         }
         match pick {
             n if n < refused => Fate::Refused(before),
@@ -180,5 +208,22 @@ mod tests {
         // Nor does it help to come with another one each time.
         let fates = ["x", "y", "z", "till"].map(|name| served(&[of("c", name), of("c", "stock")]));
         assert_eq!(fates, row);
+    }
+
+    #[test]
+    fn stores_that_share_faults_count_them_together() {
+        let day = |refused| Faults {
+            refused,
+            ..Faults::of_seed(1).shared_by(3)
+        };
+        let stock = [("c".to_owned(), "stock".to_owned())];
+        let served = |faults: &Faults| matches!(faults.roll(&stock), Fate::Served(..));
+        let bad = day(100);
+        let parts = [bad.clone(), bad.clone(), bad];
+        let fates: Vec<bool> = (0..12).map(|n| served(&parts[n % 3])).collect();
+        assert_eq!(
+            fates,
+            [[false; 3].as_slice(), &[true; 6], &[false; 3]].concat()
+        );
     }
 }

@@ -15,11 +15,12 @@ mod majority_of_three {
 mod all_of_three_with_faults {
     use tidelock::testing::{Faults, Fixture};
 
-    fn part() -> Fixture {
-        Fixture::memory().through(Faults::seeded().shared_by(3))
+    fn parts() -> [Fixture; 3] {
+        let faults = Faults::seeded().shared_by(3);
+        [(); 3].map(|()| Fixture::memory().through(faults.clone()))
     }
 
-    tidelock::conformance!(faces: Fixture::all_of([part(), part(), part()]).simulated());
+    tidelock::conformance!(faces: Fixture::all_of(parts()).simulated());
 }
 
 mod doubt {

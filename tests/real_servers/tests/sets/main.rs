@@ -50,11 +50,11 @@ mod promises {
         tidelock::conformance!(tidelock::testing::Fixture::majority_of(super::parts(5)));
     }
 
-    /// The faults are injected separately into each part.
+    /// Each part draws its own faults.
     fn faulty(count: u8) -> Vec<Fixture> {
-        let faults = || Faults::seeded().shared_by(count);
+        let faults = Faults::seeded().shared_by(count);
         let parts = parts(usize::from(count)).into_iter();
-        parts.map(|part| part.through(faults())).collect()
+        parts.map(|part| part.through(faults.clone())).collect()
     }
 
     mod chaos_all_of_three {
