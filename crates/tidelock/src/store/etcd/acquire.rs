@@ -356,7 +356,7 @@ impl Etcd {
             }
             QueuePosition::Nowhere | QueuePosition::Somewhere(_) => {
                 ticket_leases.taken(&ask.ticket.name);
-                ticket_leases.absent(&ask.ticket);
+                ticket_leases.absent(&ask.ticket, queue::now(answer));
                 Ok(Attempt::Held(Wait::default()))
             }
         }

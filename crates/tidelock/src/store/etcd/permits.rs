@@ -151,7 +151,7 @@ impl Etcd {
                         return Err(unsent("the place in the queue has gone; try again"));
                     }
                 }
-                self.shared.ticket_leases.absent(&ask.ticket);
+                self.shared.ticket_leases.absent(&ask.ticket, view.revision);
                 Ok(Attempt::Held(Wait::default()))
             }
             PermitAnswer::Waits(view, _) => {

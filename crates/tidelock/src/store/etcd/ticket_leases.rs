@@ -186,10 +186,13 @@ impl TicketLeases {
         }
     }
 
-    /// An answer showed that its key does not exist. A request in flight may still write it.
-    pub(crate) fn absent(&self, ticket: &Ticket) {
+    /// An answer showed that its key did not exist at that revision of the store. A request in flight may still write it,
+    /// or has done so since. Without the second, the answer to an attempt that is overtaken by a repeated one would undo
+    /// what that one has recorded, and the release would leave the key.
+    pub(crate) fn absent(&self, ticket: &Ticket, seen: i64) {
         if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
-            entry.may_exist = entry.unanswered > 0;
+            let is_newer = entry.revision.is_some_and(|created| created > seen);
+            entry.may_exist = entry.unanswered > 0 || is_newer;
         }
     }
 
@@ -297,7 +300,8 @@ impl TicketLeases {
 
     pub(crate) fn created(&self, ticket: &Ticket, revision: i64) {
         let mut known = self.lock();
-        self.at(&mut known, ticket).revision = Some(revision);
+        let entry = self.at(&mut known, ticket);
+        (entry.revision, entry.may_exist) = (Some(revision), true);
     }
 
     pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {

@@ -129,3 +129,27 @@ fn a_lease_that_a_late_move_may_use_is_in_doubt() {
     ticket_leases.answered(&ticket);
     assert!(ticket_leases.in_doubt(&ticket).is_empty());
 }
+
+/// An attempt that is thought lost finds the lock taken. Its repetition is granted the lock, and its answer comes first.
+#[test]
+fn the_answer_to_an_overtaken_attempt_does_not_hide_the_key() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let ticket = of(&OwnerMint::new(), "stock");
+    let lease = Lease {
+        id: 1,
+        asked: 3,
+        ttl: Duration::from_secs(3),
+        kept_at: BootInstant::from_nanos(1),
+    };
+    ticket_leases.granted(&ticket, lease).unwrap();
+    for _ in ["lost", "repeated"] {
+        ticket_leases.sending(&ticket).unwrap();
+    }
+    ticket_leases.answered(&ticket);
+    ticket_leases.created(&ticket, 7);
+    ticket_leases.answered(&ticket);
+    ticket_leases.absent(&ticket, 6);
+    assert_eq!(ticket_leases.withdraw(&ticket), Remains::Key);
+    ticket_leases.absent(&ticket, 8);
+    assert_eq!(ticket_leases.withdraw(&ticket), Remains::Nothing);
+}
