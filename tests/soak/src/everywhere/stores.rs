@@ -383,6 +383,9 @@ fn redis_class(key: &str, left: i64) -> &'static str {
     } else if key.starts_with("redisson_lock_queue:") || key.starts_with("redisson_lock_timeout:") {
         // The next user of the lock removes waiters that are dead. Here nobody comes any more.
         "waiters of fair locks that were killed"
+    } else if key.starts_with("{permits-") && key.ends_with(":timeout") {
+        // The next user of the semaphore takes back what is out. Nobody holds any of it: that was asked before.
+        "permits of processes that were killed"
     } else if key.starts_with("latch-") {
         // The next turn of its name counts it down to its end.
         "latches whose last users were killed"
