@@ -5,6 +5,7 @@ pub mod foreign;
 pub mod golden;
 pub mod hosts;
 pub mod java;
+pub mod pages;
 pub mod process;
 pub mod proxy;
 pub mod servers;

@@ -29,6 +29,24 @@ async fn locks(client: &Client) {
     guard.release().await.unwrap();
 }
 
+async fn every_kind(client: &Client) {
+    let guard = client.lock("till").fenced().acquire().await.unwrap();
+    assert_eq!(client.list("*").limit(10).await.unwrap(), ["till"]);
+    guard.release().await.unwrap();
+    let fair = client.fair_lock("lane").acquire().await;
+    fair.unwrap().release().await.unwrap();
+    let prices = client.read_write_lock("prices");
+    let writer = prices.write().acquire().await.unwrap();
+    let reader = prices.downgrade(writer).await.unwrap();
+    reader.release().await.unwrap();
+    let semaphore = client.semaphore("lanes");
+    semaphore.set_permits_if_new(2).await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    real_servers::runs_once(client, "report").await.unwrap();
+    real_servers::leads(client, "billing").await.unwrap();
+    assert!(!client.lock("free").force_release().await.unwrap());
+}
+
 async fn fails(builder: ClientBuilder, url: &str, words: &str) {
     let start = Instant::now();
     let error = builder.connect(url).await.expect_err("refused");
@@ -37,7 +55,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) {
     // A permanent TLS error: a retry would fail in the same way.
     let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
     assert!(!refusal || !error.is_retryable(), "{error:?}");
-    assert!(!format!("{text} {error:?}").contains("hunter2"), "{text}");
+    assert!(!format!("{text} {error:?}").contains("secret"), "{text}");
     let expected = [
         ErrorKind::Unavailable,
         ErrorKind::InvalidOptions,
@@ -100,17 +118,14 @@ async fn t29_a_tls_mismatch_is_reported_and_does_not_hang() {
 
 const ROOT: [&str; 2] = ["--user", "root:secret"];
 
-/// A server with two users and passwords: `root`, and one for locks under `shop/`.
+/// A server with two users and passwords: `root`, and the one of the page for locks under `shop/`.
 fn with_users() -> EtcdServer {
     let server = EtcdServer::start().unwrap();
-    for words in [
-        "role add locks",
-        "role grant-permission locks --prefix=true readwrite shop/",
-        "user add locks:hunter2",
-        "user grant-role locks locks",
-        "user add root:secret",
-        "auth enable",
-    ] {
+    let page = testkit::pages::block("stores/etcd.md", "read and write the prefix").unwrap();
+    let page = page
+        .iter()
+        .map(|line| line.strip_prefix("$ etcdctl ").unwrap());
+    for words in page.chain(["user add root:secret", "auth enable"]) {
         let words: Vec<&str> = words.split(' ').collect();
         server.admin(&words).unwrap();
     }
@@ -129,18 +144,19 @@ fn url(server: &EtcdServer, login: &str, prefix: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_rights_of_the_page_is_let_in() {
     let server = with_users();
-    let right = url(&server, "locks:hunter2@", "shop");
+    let right = url(&server, "tidelock:secret@", "shop");
     let client = builder().connect(&right).await.unwrap();
     locks(&client).await;
-    let given = builder().credentials(tidelock::Credentials::new("locks", "hunter2"));
+    every_kind(&client).await;
+    let given = builder().credentials(tidelock::Credentials::new("tidelock", "secret"));
     let client = given.connect(&url(&server, "", "shop")).await.unwrap();
     locks(&client).await;
 
-    let wrong = url(&server, "locks:hunter22@", "shop");
+    let wrong = url(&server, "tidelock:secrets@", "shop");
     fails(builder(), &wrong, "authentication failed").await;
     let nobody = url(&server, "", "shop");
     fails(builder(), &nobody, "wants a user").await;
-    let elsewhere = url(&server, "locks:hunter2@", "bank");
+    let elsewhere = url(&server, "tidelock:secret@", "bank");
     match builder().connect(&elsewhere).await {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Refused, "{error}"),
         Ok(client) => {
@@ -155,12 +171,12 @@ async fn a_user_with_the_rights_of_the_page_is_let_in() {
 async fn a_password_without_a_user_is_for_the_user_of_the_url() {
     let server = with_users();
     let with = |password: &str| builder().credentials(tidelock::Credentials::password(password));
-    for login in ["locks@", "locks:hunter22@"] {
-        let client = with("hunter2").connect(&url(&server, login, "shop")).await;
+    for login in ["tidelock@", "tidelock:secrets@"] {
+        let client = with("secret").connect(&url(&server, login, "shop")).await;
         locks(&client.unwrap()).await;
     }
-    let right = url(&server, "locks:hunter2@", "shop");
-    fails(with("hunter22"), &right, "authentication failed").await;
+    let right = url(&server, "tidelock:secret@", "shop");
+    fails(with("secrets"), &right, "authentication failed").await;
 }
 
 /// Switching authentication off and on invalidates all tokens, as their expiry after five minutes does. The connections
@@ -168,7 +184,7 @@ async fn a_password_without_a_user_is_for_the_user_of_the_url() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_has_run_out_is_followed_by_a_login() {
     let server = with_users();
-    let url = url(&server, "locks:hunter2@", "shop");
+    let url = url(&server, "tidelock:secret@", "shop");
     let a = builder().connect(&url).await.unwrap();
     let b = builder().connect(&url).await.unwrap();
     // Several rounds, each with a waiter, because its watches need a token too.
@@ -195,7 +211,7 @@ async fn a_token_that_has_run_out_is_followed_by_a_login() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_restarted_is_logged_in_to_again() {
     let server = with_users();
-    let url = url(&server, "locks:hunter2@", "shop");
+    let url = url(&server, "tidelock:secret@", "shop");
     // The lease is longer than a server start takes on a busy machine.
     let builder = builder().lease(ms(20_000));
     let client = builder.connect(&url).await.unwrap();

@@ -10,6 +10,7 @@ use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 
+use super::rights;
 use super::session::Session;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -420,14 +421,11 @@ async fn dead_waiters_of_an_unused_queue_are_deleted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
-    const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_locks;\
-        SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_clients;\
-        SELECT, INSERT, UPDATE ON locks.tidelock_counter";
     let turns = Turns::alone("stock");
     let server = turns.server;
     let admin = turns.client().await;
     turns.query("DROP TABLE tidelock_waiters, tidelock_sides");
-    server.user("clerk", RIGHTS).unwrap();
+    server.user("clerk", &rights(None).unwrap()).unwrap();
     let clerk = client(&server.url_at(server.addr(), "clerk")).await;
     let plain = clerk.lock(turns.name);
     plain.acquire().await.unwrap().release().await.unwrap();
@@ -446,11 +444,8 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     turns.acquire(&admin).await.release().await.unwrap();
     assert_eq!(finding().await, Severity::Advice);
     assert!(!plain.inspect().await.unwrap().is_locked());
-    for table in ["tidelock_waiters", "tidelock_sides"] {
-        turns.query(&format!(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON locks.{table} TO clerk@'127.0.0.1'"
-        ));
-    }
+    let fair = rights(Some("fair and read-write locks")).unwrap();
+    server.grant("clerk", &fair).unwrap();
     assert_eq!(finding().await, Severity::Good);
     let guard = turns.acquire(&clerk).await;
     let waiting = turns.wait(&clerk, 1).await;

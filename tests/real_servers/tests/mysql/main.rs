@@ -23,9 +23,21 @@ mod upgrades;
 
 use std::time::Duration;
 
+use anyhow::Context;
 use tidelock::Client;
 
 const LEASE: Duration = Duration::from_secs(2);
+
+/// What `docs/stores/mysql.md` grants, for every lock or only for something.
+fn rights(only_for: Option<&str>) -> anyhow::Result<String> {
+    let grants = testkit::pages::statements("stores/mysql.md", "no account needs\n", only_for)?;
+    let rights = grants.iter().map(|grant| {
+        let right = grant.strip_prefix("GRANT ");
+        let right = right.and_then(|right| right.strip_suffix(" TO tidelock@'%'"));
+        right.with_context(|| grant.clone())
+    });
+    Ok(rights.collect::<anyhow::Result<Vec<_>>>()?.join(";"))
+}
 
 /// A client with a short lease and an even shorter response timeout.
 async fn client(url: &str) -> tidelock::Result<Client> {

@@ -9,12 +9,7 @@ use tidelock::once::Slot;
 use tidelock::{ErrorKind, FencingToken, LostReason};
 
 use super::session::Session;
-use super::{client, soon};
-
-/// The exact privileges that are needed once the tables exist.
-const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_locks;\
-    SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_clients;\
-    SELECT, INSERT, UPDATE ON locks.tidelock_counter";
+use super::{client, rights, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_first_clients_create_the_tables_together() -> Result<()> {
@@ -101,7 +96,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
         .context("the SQL to run")?
         .1;
     server.query(sql)?;
-    server.user("least", RIGHTS)?;
+    server.user("least", &rights(None)?)?;
     let least = client(&server.url_at(server.addr(), "least")).await?;
     let url_of_least = server.url_at(server.addr(), "least");
     let detailed = tidelock::Client::builder().connect(&url_of_least).await?;
@@ -125,8 +120,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
     assert!(error.to_string().contains("tidelock_marks"), "{error}");
     let owner = client(&server.url()).await?;
     real_servers::runs_once(&owner, "first").await?;
-    let marks = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_marks";
-    server.query(&format!("GRANT {marks} TO least@'127.0.0.1'"))?;
+    server.grant("least", &rights(Some("elections"))?)?;
     real_servers::runs_once(&least, "report").await?;
     real_servers::leads(&least, "billing").await?;
     // Without the privilege to update rows nothing is granted, and the error names the missing privilege.
@@ -259,7 +253,7 @@ async fn waiters_in_a_queue_go_on_after_the_table_of_the_locks_was_dropped() -> 
 async fn a_user_who_may_not_create_a_missing_table_is_told_which() -> Result<()> {
     let server = MariaDb::start()?;
     let owner = client(&server.url()).await?;
-    server.user("least", RIGHTS)?;
+    server.user("least", &rights(None)?)?;
     let least = client(&server.url_at(server.addr(), "least")).await?;
     least.lock("stock").acquire().await?.release().await?;
     for table in ["tidelock_locks", "tidelock_clients"] {

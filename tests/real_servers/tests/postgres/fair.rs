@@ -9,7 +9,7 @@ use tidelock::{Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
 
-use super::{server, soon, until};
+use super::{grants, server, soon, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a grant lasts that its owner has not confirmed, and how long a process counts as alive after a beat.
@@ -309,10 +309,7 @@ async fn waiters_go_on_after_their_rows_are_gone() {
 async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     let server = server();
     let admin = client(&server.url()).await;
-    let rights = "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; \
-        GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
-        GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk";
-    server.query(rights).unwrap();
+    server.query(&super::clerk(&grants(None))).unwrap();
     let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
     clerk
         .lock(NAME)
@@ -345,8 +342,8 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
         .await
         .unwrap();
     assert!(!clerk.lock(NAME).inspect().await.unwrap().is_locked());
-    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_waiters, tidelock_locks_sides TO clerk";
-    server.query(grant).unwrap();
+    let fair = grants(Some("fair and read-write locks"));
+    server.query(&fair).unwrap();
     assert_eq!(finding().await, Severity::Good);
     let guard = clerk.fair_lock(NAME).acquire().await.unwrap();
     let waiting = wait(&server, &clerk, 1).await;

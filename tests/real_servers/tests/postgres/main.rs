@@ -41,6 +41,18 @@ async fn client(url: &str) -> Client {
         .unwrap()
 }
 
+/// What `docs/stores/postgres.md` grants to `clerk`, for every lock or only for something.
+fn grants(only_for: Option<&str>) -> String {
+    let words = "After that these rights are enough";
+    let grants = testkit::pages::statements("stores/postgres.md", words, only_for);
+    grants.unwrap().join("; ")
+}
+
+/// A user `clerk` who may not make tables, with these rights.
+fn clerk(grants: &str) -> String {
+    format!("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; {grants}")
+}
+
 fn server() -> PostgresServer {
     PostgresServer::start().unwrap()
 }

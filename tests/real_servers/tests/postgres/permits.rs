@@ -8,7 +8,7 @@ use tidelock::{Client, ErrorKind, Permits, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_postgres::NoTls;
 
-use super::{LEASE, client, server, until};
+use super::{LEASE, client, grants, server, until};
 
 const NAME: &str = "render";
 const WAITING: &str = "SELECT count(*) FROM tidelock_locks_permits WHERE NOT held";
@@ -134,13 +134,7 @@ async fn the_name_of_a_semaphore_is_held_for_a_client_that_knows_none() {
 async fn t27_a_user_who_may_not_make_the_tables_of_semaphores_is_told_how() {
     let server = server();
     let admin = client(&server.url()).await;
-    server
-        .query(
-            "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; \
-             GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
-             GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk",
-        )
-        .unwrap();
+    server.query(&super::clerk(&grants(None))).unwrap();
     let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
     let finding = async |client: &Client| {
         let found = client.diagnose().await.unwrap();
@@ -160,9 +154,7 @@ async fn t27_a_user_who_may_not_make_the_tables_of_semaphores_is_told_how() {
     assert_eq!(admin.list("*").limit(10).await.unwrap(), ["other"]);
     assert!(clerk.list("*").limit(10).await.unwrap().is_empty());
     permit.release().await.unwrap();
-    server
-        .query("GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_semaphores, tidelock_locks_permits TO clerk")
-        .unwrap();
+    server.query(&grants(Some("semaphores"))).unwrap();
     let said = finding(&clerk).await;
     assert!(!said.contains("may not make it"), "{said}");
     semaphore.set_permits(2).await.unwrap();

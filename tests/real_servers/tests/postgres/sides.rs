@@ -11,7 +11,7 @@ use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Lock, LostReason, Mode,
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
 
-use super::{server, soon, until};
+use super::{grants, server, soon, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// The lease of a process that is killed or frozen while it holds a side.
@@ -496,10 +496,8 @@ async fn waiters_for_a_side_go_on_after_their_rows_are_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_user_who_may_not_make_the_table_of_sides_is_told_how() {
     let ground = Ground::new().await;
-    let rights = "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; \
-        GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
-        GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk";
-    ground.server.query(rights).unwrap();
+    let rights = super::clerk(&grants(None));
+    ground.server.query(&rights).unwrap();
     let clerk = client(&ground.server.url().replace("postgres@", "clerk@")).await;
     let side = clerk.read_write_lock(NAME).read();
     let error = side.acquire().await.unwrap_err();
@@ -516,8 +514,8 @@ async fn t27_a_user_who_may_not_make_the_table_of_sides_is_told_how() {
         .release()
         .await
         .unwrap();
-    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_waiters, tidelock_locks_sides TO clerk";
-    ground.server.query(grant).unwrap();
+    let fair = grants(Some("fair and read-write locks"));
+    ground.server.query(&fair).unwrap();
     let findings = clerk.diagnose().await.unwrap();
     let finding = findings
         .iter()

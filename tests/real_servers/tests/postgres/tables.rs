@@ -6,7 +6,7 @@ use testkit::servers::PostgresServer;
 use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, LostReason};
 
-use super::{LEASE, client, server, soon, until};
+use super::{LEASE, client, grants, server, soon, until};
 
 /// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
@@ -93,12 +93,7 @@ async fn the_rights_that_are_named_are_enough() {
     let text = error.to_string();
     let sql = &text[text.find("SELECT pg_advisory").unwrap()..];
     server.query(sql).unwrap();
-    server
-        .query(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
-             GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk",
-        )
-        .unwrap();
+    server.query(&grants(None)).unwrap();
     let a = client(&url).await;
     let guard = a.lock("till").fenced().acquire().await.unwrap();
     assert!(a.lock("till").inspect().await.unwrap().is_locked());
@@ -111,9 +106,7 @@ async fn the_rights_that_are_named_are_enough() {
     let text = refused.unwrap_err().to_string();
     let sql = &text[text.find("SELECT pg_advisory").expect(&text)..];
     server.query(sql).unwrap();
-    server
-        .query("GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks_marks TO clerk")
-        .unwrap();
+    server.query(&grants(Some("elections"))).unwrap();
     real_servers::runs_once(&a, "report").await.unwrap();
     real_servers::leads(&a, "billing").await.unwrap();
 }
@@ -187,11 +180,8 @@ async fn a_single_table_that_is_missing_is_made_again() {
 async fn a_user_who_may_not_make_a_missing_table_is_told_which() {
     let server = server();
     client(&server.url()).await;
-    let grants = "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
-        GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk";
-    let rights =
-        format!("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN; {grants}");
-    server.query(&rights).unwrap();
+    let grants = grants(None);
+    server.query(&super::clerk(&grants)).unwrap();
     let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
     let lock = clerk.lock("till");
     for table in ["tidelock_locks", "tidelock_locks_withdrawn"] {
@@ -203,7 +193,7 @@ async fn a_user_who_may_not_make_a_missing_table_is_told_which() {
         assert!(text.contains(&format!("lacks {table},")), "{text}");
         let sql = &text[text.find("SELECT pg_advisory").expect(&text)..];
         server.query(sql).unwrap();
-        server.query(grants).unwrap();
+        server.query(&grants).unwrap();
     }
     lock.acquire().await.unwrap().release().await.unwrap();
 }

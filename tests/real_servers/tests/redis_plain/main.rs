@@ -7,6 +7,7 @@ mod counters;
 mod events;
 mod foreign;
 mod owners;
+mod rights;
 mod shares;
 mod transactions;
 mod wire;

@@ -98,8 +98,16 @@ impl MariaDb {
         self.query(&format!(
             "CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"
         ))?;
+        self.grant(name, rights)
+    }
+
+    /// Grants more rights to a user.
+    ///
+    /// # Errors
+    /// The same as [`query`](Self::query).
+    pub fn grant(&self, user: &str, rights: &str) -> Result<()> {
         for right in rights.split(';').filter(|right| !right.is_empty()) {
-            self.query(&format!("GRANT {right} TO {name}@'127.0.0.1'"))?;
+            self.query(&format!("GRANT {right} TO {user}@'127.0.0.1'"))?;
         }
         Ok(())
     }

@@ -1,0 +1,44 @@
+//! The line in `docs/stores/redis-plain.md` with the least rights of a user of plain locks.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use real_servers::{SOON, eventually, within};
+use testkit::servers::{RedisServer, Reply};
+use tidelock::Client;
+
+const NAME: &str = "lock:stock";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_the_rights_of_the_page_are_enough() -> Result<()> {
+    let words = "distinguishes a lock from other keys";
+    let lines = testkit::pages::block("stores/redis-plain.md", words)?;
+    let line = lines.first().context("the line of the user")?;
+    let server = RedisServer::builder()
+        .acl(&format!("user default on nopass ~* &* +@all\n{line}"))
+        .args(["--notify-keyspace-events", "Kgx"])
+        .start()?;
+    let url = format!("redis://app:secret@{}?locks=plain", server.addr());
+    let connect = async || {
+        let builder = Client::builder().lease(Duration::from_secs(2));
+        builder.publish_process_info(false).connect(&url).await
+    };
+    let (a, b) = (connect().await?, connect().await?);
+    let guard = a.lock(NAME).fenced().acquire().await?;
+    ensure!(a.list("lock:*").limit(10).await? == [NAME]);
+    ensure!(b.lock(NAME).inspect().await?.is_locked());
+    let waiting = tokio::spawn(b.lock(NAME).acquire());
+    eventually(SOON, "a waiter listens", || {
+        let numsub = ["PUBSUB", "NUMSUB", "__keyspace@0__:lock:stock"];
+        let (_, count): (String, u64) = server.query(&numsub)?;
+        Ok(count == 1)
+    })?;
+    guard.extend(Duration::from_secs(3)).await?;
+    guard.release().await?;
+    let guard = within(SOON, "its turn", waiting).await???;
+    ensure!(a.lock(NAME).force_release().await?, "it was held");
+    ensure!(guard.release().await.is_err(), "it was lost");
+    let refused = server.admin(&["ACL", "LOG"])?;
+    ensure!(refused == Reply::Array(Vec::new()), "{refused:?}");
+    Ok(())
+}
