@@ -52,7 +52,9 @@ pub(super) const ROWS: [Row; 23] = [
             }
             Memcached => Answer::no("it keeps nothing"),
             Replicas | Sentinel | Cluster => Answer::no("another server takes over: T31 to T34"),
-            Redlock => Answer::no("what a server brings back, it votes with; shown on redis"),
+            Redlock => {
+                Answer::no("a restarted server votes with the data that it kept; shown on redis")
+            }
             Sqlite | Memory => Answer::no(NO_SERVER),
         },
     ),

@@ -71,7 +71,7 @@ pub(super) const ROWS: [Row; 18] = [
     row(31, "a planned failover", |store| match store {
         Replicas | Cluster => Answer::played(&[s::FAILOVER]),
         Sentinel => Answer::played(&[s::FAILOVER_BY_SENTINELS, s::FAILOVER_ALL]),
-        Etcd => Answer::tested(&["t60_a_leader_that_dies_takes_no_lock_with_it"]),
+        Etcd => Answer::tested(&["t31_a_leader_that_is_moved_takes_no_lock_with_it"]),
         _ => Answer::no(NOT_REPLICATED),
     }),
     row(

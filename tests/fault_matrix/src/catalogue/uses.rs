@@ -174,7 +174,7 @@ pub(super) const ROWS: [Row; 26] = [
         },
     ),
     row(63, "all of it for an hour", |_| {
-        Answer::no("a run of its own: cargo xtask soak")
+        Answer::no("a run of its own: cargo xtask storm")
     }),
     row(64, "a fleet of several languages", |store| match store {
         Redis => Answer::tested(&["two_java_and_two_rust_processes_never_overlap"]),

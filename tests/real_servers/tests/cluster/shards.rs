@@ -79,6 +79,42 @@ async fn t36_a_busy_and_a_loading_server_are_waited_for() -> Result<()> {
     })
 }
 
+/// T36. A server loads a file of a million keys after it was killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t36_a_server_that_loads_a_big_file_is_waited_for() -> Result<()> {
+    let server = RedisServer::builder()
+        .args(["--enable-debug-command", "local"])
+        .start()?;
+    let client = builder(Duration::from_secs(20))
+        .connect(&server.url())
+        .await?;
+    client.lock("stock").acquire().await?.release().await?;
+    server.admin(&["DEBUG", "POPULATE", "1000000", "page", "100"])?;
+    server.admin(&["SAVE"])?;
+    server.kill()?;
+    std::thread::scope(|scope| {
+        let restart = scope.spawn(|| server.restart());
+        let loads = scope.spawn(|| {
+            loop {
+                match server.admin(&["PING"]) {
+                    Ok(_) => return false,
+                    Err(error) if format!("{error:#}").to_lowercase().contains("loading") => {
+                        return true;
+                    }
+                    Err(_) => std::thread::sleep(ms(1)),
+                }
+            }
+        });
+        let got = here(client.lock("stock").acquire());
+        restart.join().expect("no panic")?;
+        ensure!(
+            loads.join().expect("no panic"),
+            "it never said that it loads"
+        );
+        anyhow::Ok(here(got?.release())?)
+    })
+}
+
 /// Runs a future on this thread while another thread keeps the server busy.
 fn here<F: IntoFuture>(work: F) -> F::Output {
     let work = async { work.await };

@@ -237,6 +237,33 @@ async fn t60_a_frozen_server_loses_the_lock_in_time() {
     until_keys(&server, 0).await;
 }
 
+/// The new leader gives each lease its whole length again. Three moves, each with a holder and a waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t31_a_leader_that_is_moved_takes_no_lock_with_it() {
+    let cluster = EtcdCluster::start(3).unwrap();
+    let builder = || {
+        Client::builder()
+            .lease(ms(3000))
+            .publish_process_info(false)
+    };
+    let a = builder().connect(&cluster.url()).await.unwrap();
+    let b = builder().connect(&cluster.url()).await.unwrap();
+    let mut token = None;
+    for _ in 0..3 {
+        let guard = a.lock("till").fenced().acquire().await.unwrap();
+        assert!(token < Some(guard.token()));
+        let waiter = waits(&b, "till");
+        until_keys(cluster.leader().unwrap(), 2).await;
+        cluster.move_leader().unwrap();
+        tokio::time::sleep(ms(3000)).await;
+        assert!(guard.is_held() && !waiter.is_finished());
+        soon("the release", guard.release()).await.unwrap();
+        let (next, _) = soon("the waiter", waiter).await.unwrap();
+        token = Some(next.token());
+        soon("its release", next.release()).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_leader_that_dies_takes_no_lock_with_it() {
     let cluster = EtcdCluster::start(3).unwrap();

@@ -147,3 +147,47 @@ async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<
     next.release().await?;
     shop.nothing_left(vec![rival]).await
 }
+
+/// T25: as above, but the memory fills with other keys, and the lock is evicted although each renewal uses its key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t25_a_lock_that_is_evicted_among_other_keys_is_told_at_the_next_renewal() -> Result<()> {
+    let shop = shop(ms(3000)).await?;
+    let rival = shop.direct().await?;
+    let set = |name, value| shop.server.admin(&["CONFIG", "SET", name, value]).map(drop);
+    set("maxmemory-policy", "allkeys-lru")?;
+    set("maxmemory-samples", "10")?;
+    set("maxmemory", "5mb")?;
+    let held = shop.client.lock("stock").acquire().await?;
+    let told = listen(&held);
+    let page = "x".repeat(1000);
+    let mut pages = 0..;
+    let mut fill = || {
+        let some: Vec<String> = pages
+            .by_ref()
+            .take(200)
+            .map(|n| format!("page {n}"))
+            .collect();
+        let some: Vec<[&str; 3]> = some.iter().map(|key| ["SET", key, &page]).collect();
+        let some: Vec<&[&str]> = some.iter().map(|one| &one[..]).collect();
+        shop.server.admin_each(&some)?;
+        Ok(shop.time_left("stock")?.is_none())
+    };
+    eventually(SOON, "it is evicted", &mut fill)?;
+    let evicted = boot_time();
+    let (at, reason) = told.told(shop.lease).await?;
+    ensure!(reason == LostReason::Taken && !held.is_held(), "{reason}");
+    ensure!(
+        at <= evicted + shop.lease / 3 + shop.lease / 10,
+        "told {:?} after it was evicted",
+        at - evicted
+    );
+    let evictions: String = shop.server.query(&["INFO", "stats"])?;
+    ensure!(!evictions.contains("evicted_keys:0"), "{evictions}");
+    set("maxmemory", "0")?;
+    let next = within(SOON, "the lock is free", rival.lock("stock").acquire()).await??;
+    let late = held.release().await.map_err(|error| error.kind());
+    ensure!(late == Err(ErrorKind::Lost), "{late:?}");
+    next.release().await?;
+    shop.server.admin(&["FLUSHALL"])?;
+    shop.nothing_left(vec![rival]).await
+}

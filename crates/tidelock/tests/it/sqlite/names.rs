@@ -89,6 +89,30 @@ async fn t66_a_link_in_the_place_of_the_companion_is_refused_and_its_target_stay
     }
 }
 
+/// SQLite opens neither through a link. Otherwise it would write into the file that the link leads to.
+#[cfg(unix)]
+#[tokio::test]
+async fn t66_a_link_in_the_place_of_the_log_or_its_index_is_not_followed() {
+    for beside in ["a.db-wal", "a.db-shm"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (file, target) = (path("a.db"), path("target"));
+        super::client(&file, LEASE)
+            .await
+            .close(Duration::ZERO)
+            .await;
+        std::fs::write(&target, "text of another user").unwrap();
+        drop(std::fs::remove_file(path(beside)));
+        std::os::unix::fs::symlink(&target, path(beside)).unwrap();
+        let builder = Client::builder().response_timeout(LEASE / 6);
+        let builder = builder.connect_within(Duration::ZERO);
+        let refused = builder.connect(&super::url(&file)).await;
+        assert!(refused.is_err(), "{beside}");
+        let text = std::fs::read_to_string(&target).unwrap();
+        assert_eq!(text, "text of another user", "{beside}");
+    }
+}
+
 /// The file is renamed while a lock is held: beside the new name there is no -wal and no -shm file.
 #[tokio::test]
 async fn t66_a_file_that_is_renamed_under_its_holder_has_one_holder() {

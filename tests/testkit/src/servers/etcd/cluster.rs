@@ -1,4 +1,4 @@
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{EtcdBuilder, EtcdServer, START};
 use crate::hosts::Host;
@@ -83,16 +83,45 @@ impl EtcdCluster {
     /// Fails when there is no leader.
     pub fn leader(&self) -> Result<&EtcdServer> {
         for server in self.0.iter().filter(|server| server.pid().is_ok()) {
-            let said = server.admin(&["endpoint", "status", "-w", "fields"])?;
-            let field = |name: &str| {
-                let lines = said.lines().filter_map(|line| line.split_once(" : "));
-                let mut values = lines.filter(|(key, _)| key.trim_matches('"') == name);
-                values.next().map(|(_, value)| value.to_owned())
-            };
-            if field("MemberID").is_some() && field("MemberID") == field("Leader") {
+            let status = Status::of(server)?;
+            if status.field("MemberID").is_some()
+                && status.field("MemberID") == status.field("Leader")
+            {
                 return Ok(server);
             }
         }
         anyhow::bail!("no member leads")
+    }
+
+    /// Makes another member the leader, as before maintenance.
+    ///
+    /// # Errors
+    /// Fails when there is no leader, or when it refuses.
+    pub fn move_leader(&self) -> Result<()> {
+        let leader = self.leader()?;
+        let others = self
+            .0
+            .iter()
+            .filter(|member| member.addr() != leader.addr());
+        let next = { others }.find(|member| member.pid().is_ok());
+        let status = Status::of(next.context("there is no other member")?)?;
+        let id: u64 = status.field("MemberID").context("it has no id")?.parse()?;
+        leader.admin(&["move-leader", &format!("{id:x}")]).map(drop)
+    }
+}
+
+/// What `etcdctl endpoint status` says of a member.
+struct Status(String);
+
+impl Status {
+    fn of(member: &EtcdServer) -> Result<Self> {
+        let said = member.admin(&["endpoint", "status", "-w", "fields"])?;
+        Ok(Self(said))
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.0.lines().filter_map(|line| line.split_once(" : "));
+        let field = fields.find(|(key, _)| key.trim_matches('"') == name);
+        field.map(|(_, value)| value)
     }
 }
