@@ -20,7 +20,7 @@ fn told(output: &Output) -> String {
     format!("{said}{}", String::from_utf8_lossy(&output.stderr))
 }
 
-/// Two partitions of each topology, four of the twelve with the clock of a single host.
+/// Two partitions of each topology, three of the twelve with the clock of a single host.
 #[test]
 fn promises_are_kept_while_the_network_is_parted() -> Result<()> {
     if Network::left_out("partitions of several hosts")? {

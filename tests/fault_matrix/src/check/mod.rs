@@ -95,7 +95,12 @@ const LATE: Duration = Duration::from_millis(100);
 /// The tolerance on every time bound. Other programs use the machine too, so we add twice the longest stall that our
 /// processes measured; otherwise a busy machine would look like a broken lock.
 fn slack(history: &Histories, notes: &Notes) -> Duration {
-    LATE + longest_stall(history, notes) * 2
+    slack_after(longest_stall(history, notes))
+}
+
+/// The tolerance of a run with this longest stall.
+pub(crate) fn slack_after(stall: Duration) -> Duration {
+    LATE + stall * 2
 }
 
 /// The longest time for which a process did not run although nobody had frozen it.

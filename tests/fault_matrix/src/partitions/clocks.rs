@@ -27,6 +27,9 @@ const WITHIN: f64 = 1.009;
 /// Beyond the drift: a lease of 2 s ends after 1.6 s.
 const FAST: f64 = 1.25;
 
+/// A lease of 2 s ends 18 ms late.
+const SLOWLY: f64 = 0.991;
+
 const SLOW: f64 = 0.8;
 
 pub(super) const SET_AHEAD: Story =
@@ -80,8 +83,13 @@ pub(super) const FAST_BEYOND: Story = eager(Story::new(
     },
 ));
 
+pub(super) const SLOW_WITHIN: Story = eager(Story::new(
+    "leader's clock slow within the drift, client isolated",
+    |stage| race(stage, SLOWLY, Duration::ZERO),
+));
+
 pub(super) const SLOW_BEYOND: Story = eager(Story::new(
-    "leader's clock slow, client isolated",
+    "leader's clock slow beyond the drift, client isolated",
     |stage| race(stage, SLOW, Duration::ZERO),
 ));
 
@@ -104,7 +112,7 @@ pub(super) const CLIENT_SET: Story = Story::new("client's clock set", |stage| {
 /// Whether the clocks of these programs can be made to run at another rate. A JVM sleeps until instants of its monotonic
 /// clock, and the kernel counts those by the true one.
 pub(super) fn can_run(story: &Story, topology: Topology) -> bool {
-    let paced = [FAST_WITHIN, FAST_BEYOND, SLOW_BEYOND];
+    let paced = [FAST_WITHIN, FAST_BEYOND, SLOW_WITHIN, SLOW_BEYOND];
     topology != Topology::Zookeeper || paced.iter().all(|it| it.name != story.name)
 }
 

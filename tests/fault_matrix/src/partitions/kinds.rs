@@ -21,7 +21,7 @@ const NOTICES: Duration = Duration::from_millis(1500);
 pub(super) const WITH_FOLLOWER: &str = "leader isolated with a follower and a client";
 
 /// One of each. The first twelve are those of a change; they have some of each sort.
-pub(super) const KINDS: [Story; 21] = [
+pub(super) const KINDS: [Story; 22] = [
     Story::new("leader isolated", |stage| {
         part(stage, |stage, net| {
             let leaders = net.leaders(&stage.name(Role::Relay))?;
@@ -29,7 +29,7 @@ pub(super) const KINDS: [Story; 21] = [
         })
     }),
     clocks::SET_BACK,
-    clocks::SET_AHEAD,
+    Story::new("flapping", flapping),
     Story::new("leader isolated with a client", |stage| {
         part(stage, |stage, net| {
             let mut side = net.leaders(&stage.name(Role::Relay))?;
@@ -65,13 +65,14 @@ pub(super) const KINDS: [Story; 21] = [
         })
     }),
     clocks::FAST_BEYOND,
-    Story::new("leader hears nothing", |stage| {
-        part(stage, |stage, net| {
-            let leaders = net.leaders(&stage.name(Role::Relay))?;
-            Ok(Cut::new(Partition::one_way(
-                &net.all_but(&leaders),
-                &leaders,
-            )))
+    Story::new("no majority", |stage| {
+        part(stage, |_, net| {
+            let cut = if net.is_independent() {
+                Cut::new(Partition::between(&net.servers()[..3], net.clients()))
+            } else {
+                Cut::new(Partition::each_alone(net.servers()))
+            };
+            Ok(cut.deaf(&[1, 2, 3], NOTICES))
         })
     }),
     Story::new("leader hidden from servers", |stage| {
@@ -106,19 +107,19 @@ pub(super) const KINDS: [Story; 21] = [
             Ok(cut.deaf(&[victim], Duration::ZERO))
         })
     }),
-    Story::new("no majority", |stage| {
-        part(stage, |_, net| {
-            let cut = if net.is_independent() {
-                Cut::new(Partition::between(&net.servers()[..3], net.clients()))
-            } else {
-                Cut::new(Partition::each_alone(net.servers()))
-            };
-            Ok(cut.deaf(&[1, 2, 3], NOTICES))
+    Story::new("leader hears nothing", |stage| {
+        part(stage, |stage, net| {
+            let leaders = net.leaders(&stage.name(Role::Relay))?;
+            Ok(Cut::new(Partition::one_way(
+                &net.all_but(&leaders),
+                &leaders,
+            )))
         })
     }),
     Story::new("host of a client vanishes", vanish),
-    Story::new("flapping", flapping),
     Story::new("leader slow", slow),
+    clocks::SET_AHEAD,
+    clocks::SLOW_WITHIN,
     clocks::SLOW_BEYOND,
     clocks::NEXT_AHEAD,
     clocks::CLIENT_SET,

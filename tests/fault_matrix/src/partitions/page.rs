@@ -26,10 +26,10 @@ as quickly as without the partition.
 
 *Leader* is the primary under Sentinel, the primary of the longest lock's shard in the Cluster, two of the five servers of RedLock,
 the leader of etcd and of ZooKeeper. *Follower* is a replica, under Sentinel together with a sentinel; of RedLock a third server.
-The *client* is the one that holds the lock that is held longest.
+The *client* is the one that currently holds the lock with the longest holds.
 
 *Clocks* of single hosts are changed in the running programs. A clock that is *set* is a wall clock that jumps by 4 s, two leases, for one to three leases
-(that of a client: an hour ahead, then an hour back). A *fast* or *slow* clock is a wall clock and a monotonic clock that both run at 1.009 times the true rate, which
+(that of a client: an hour ahead, then an hour back). A *fast* or *slow* clock is a wall clock and a monotonic clock that both run at 1.009 or 0.991 times the true rate, which
 is within the drift that the library allows for (1 % and 2 ms), or at 1.25 or 0.8 times, which is beyond it. While it does, the client that has just got the
 lock is cut off from all others for two leases, and the others ask for that lock every quarter of a second. In RedLock *leader* means
 three of the five servers here, since two clocks decide nothing.
@@ -51,11 +51,11 @@ A clock changes that as follows. Tokens grow and every process gets its locks ag
 
 | clock | Redis | etcd, ZooKeeper |
 | --- | --- | --- |
-| set ahead, or set right again after it was back | all leases of that server end at once. The holder is told at its next renewal; until then another may hold the lock too. Of RedLock a majority must do so. A server of RedLock that has restarted with its clock behind may vote [too early](guarantees.md#redlock) when the clock is set right | as without it: leases count by the monotonic clock of the leader |
+| set ahead, or corrected after it was behind | all leases of that server end at once. The holder is told at its next renewal; until then another may hold the lock too. With RedLock this happens only if the clocks of a majority jump. A server of RedLock that has restarted with its clock behind may vote [too early](guarantees.md#redlock) when the clock is set right | as without it: leases count by the monotonic clock of the leader |
 | set back | leases last longer by as much | as without it |
 | fast within the drift | as without it | as without it |
 | fast beyond the drift | a client that cannot renew acts until a lease less the drift has passed on its own clock. Its lease may have ended in the store, here 0.4 s earlier. Whoever renews in time is not concerned | the same |
-| slow | the locks of a client that vanished are free later | the same |
+| slow within or beyond the drift | the locks of a client that vanished are free later | the same |
 | that of a follower, ahead | nothing until it leads; then as *set ahead* | as without it |
 | wall clock of a client | as without it | as without it |
 

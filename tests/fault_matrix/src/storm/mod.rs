@@ -19,6 +19,7 @@ use testkit::process::boot_time;
 
 use self::gauge::Gauge;
 use self::round::Round;
+use crate::check;
 use crate::partitions::Seen;
 use crate::shared::lock;
 use crate::stage::{self, Outcome, Run};
@@ -69,6 +70,8 @@ struct Column {
     grants: usize,
     seen: Seen,
     stall: Duration,
+    /// The losses of rounds in which the tolerance was less than a third of a lease.
+    strict: usize,
     /// From its first round to the end of its last.
     took: Duration,
     /// Rounds in which the machine was too busy for bounds on times.
@@ -227,6 +230,9 @@ impl Results {
         column.grants += outcome.grants;
         column.seen = column.seen.and(outcome.seen);
         column.stall = column.stall.max(outcome.stall);
+        if check::slack_after(outcome.stall) < self.lease / 3 {
+            column.strict += outcome.seen.losses;
+        }
         if !outcome.breaches.is_empty() {
             let told = outcome.breaches.iter().map(ToString::to_string);
             column.red.push((seed, told.collect()));

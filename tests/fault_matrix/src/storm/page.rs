@@ -21,14 +21,15 @@ everything or resets every connection; holders and waiters are killed or frozen;
 A *round* is one to three faults with the same processes. Besides the tasks of the matrix, each process has HOLDERS tasks that hold a lock for two to
 six leases, and another process waits for each of these locks; so one fault takes dozens of locks. After each fault every process must get its locks again within 15 leases.
 After each round the checkers of the matrix judge all that the processes wrote down: no two acted on one lock at once, tokens grew, nobody acted on a lock that was no
-longer proved, every loss was told in time, no free lock was left waiting, and nothing stayed behind in the store. A round is also red if a server or a process does not start, a process ends by itself or does not stop in order,
+longer proved, every loss was told in time, no free lock was left waiting, and nothing stayed behind in the store. A round is also red if a server or a process does not start, a process exits unexpectedly or does not shut down cleanly,
 or a fault cannot be made, however busy the machine is. What [a store that forgets](guarantees.md) excuses there, it excuses here.
 Left out are faults that need a server of another kind: a small disk, a clock of its own, a password; the matrix has them.
 
 ";
 
 const COLUMNS: &str = "
-*lost*: holds that were lost; each is judged: was it told, and in time. *told late*: those of them that were told after the next grant of the lock, as when the store
+*lost*: holds that were lost; each is judged: was it told, and in time. Every bound on a time is widened by 100 ms and twice the longest *stall* of the round.
+*strictly*: losses of rounds in which that was less than a third of a lease. *told late*: those of them that were told after the next grant of the lock, as when the store
 forgot it, or the holder was frozen. *two at once*: how often two processes acted on one lock at the same time, and for how long at most: only after the store forgot it, or somebody freed it by force. *stall*: the longest
 time for which a process that nobody had frozen did not get to run, because the machine was busy. *disturbed*: rounds in which the machine was too busy to judge the bounds on waits. *faults*: those that were made; a round that ends early makes fewer.
 
@@ -62,6 +63,7 @@ pub(super) fn page(results: &Results) -> String {
 /// All columns together.
 pub(super) fn totals(results: &Results) -> String {
     let (mut rounds, mut faults, mut grants, mut red, mut too_busy) = (0, 0, 0, 0, 0);
+    let mut strict = 0;
     let mut seen = Seen::default();
     for column in results.columns.values() {
         rounds += column.rounds;
@@ -69,10 +71,11 @@ pub(super) fn totals(results: &Results) -> String {
         grants += column.grants;
         red += column.red.len();
         too_busy += column.too_busy;
+        strict += column.strict;
         seen = seen.and(column.seen);
     }
     format!(
-        "{rounds} rounds with {faults} faults, {grants} grants and {} losses; {red} rounds broke a promise. {too_busy} of them were disturbed: the machine \
+        "{rounds} rounds with {faults} faults, {grants} grants and {} losses, {strict} of them judged with a tolerance of less than a third of a lease; {red} rounds broke a promise. {too_busy} of them were disturbed: the machine \
          was so busy that some milliseconds of work took more than {} ms; in these the bounds on waits and recoveries are not judged, nor waits that ended without an answer of the store, nor whether a lease had to end; \
          all else is: a round counts as broken too if it did not begin or did not come to its end. In {} rounds sentinels \
          promoted a replica although nothing was down, which is judged as one more failover",
@@ -101,8 +104,10 @@ fn red(text: &mut String, results: &Results) {
 }
 
 fn table(text: &mut String, results: &Results) {
-    text.push_str("| store | minutes | rounds | faults | grants | lost | told late | two at once | stall | disturbed | |\n");
-    text.push_str("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- |\n");
+    text.push_str("| store | minutes | rounds | faults | grants | lost | strictly | told late | two at once | stall | disturbed | |\n");
+    text.push_str(
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- |\n",
+    );
     for (store, column) in &results.columns {
         row(text, *store, column);
     }
@@ -116,12 +121,13 @@ fn row(text: &mut String, store: Store, column: &Column) {
     };
     let _ = writeln!(
         text,
-        "| {store} | {} | {} | {} | {} | {} | {} | {overlaps} | {} | {} | {} |",
+        "| {store} | {} | {} | {} | {} | {} | {} | {} | {overlaps} | {} | {} | {} |",
         column.took.as_secs() / 60,
         column.rounds,
         column.faults.values().sum::<usize>(),
         column.grants,
         seen.losses,
+        column.strict,
         seen.told_late,
         seconds(column.stall),
         column.too_busy,
