@@ -34,13 +34,13 @@ const PAGE: &str = "docs/fuzz.md";
 const HEAD: &str = "\
 # Fuzzing
 
-Written by `cargo xtask fuzz`: each thing that reads bytes from outside, given nonsense by libFuzzer with the address
-sanitizer. Not only must nothing panic: what each target asserts is in `crates/tidelock/src/fuzz.rs` and in the `fuzz.rs` of
-each store. The same functions run on some thousand inputs with every `cargo test` (`crates/tidelock/tests/it/properties.rs`).
+Written by `cargo xtask fuzz`: each parser of ours that reads bytes from outside, given nonsense by libFuzzer with the address
+sanitizer. Not only must nothing panic: what each target asserts is in `crates/tidelock/src/fuzz.rs`, in the `fuzz.rs` of
+each store, and for the command in its target. The same functions run on some thousand inputs with every `cargo test` (`crates/tidelock/tests/it/properties.rs`).
 What was found is in [bugs.md](bugs.md).
 
-A run begins with the corpus of the last one, which `fuzz/kept` has: inputs that reach different code. The column counts
-those that were left after the run, without the ones that reach nothing new.
+A run begins with the corpus in `fuzz/kept` if the target has one there: inputs that reach different code. The column counts the
+inputs that were kept after the run; those that reach no new code are dropped.
 
 | target | date | executions | seconds | corpus | crashes |
 | --- | --- | ---: | ---: | ---: | ---: |
