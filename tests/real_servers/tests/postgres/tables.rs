@@ -109,6 +109,8 @@ async fn the_rights_that_are_named_are_enough() {
     server.query(&grants(Some("elections"))).unwrap();
     real_servers::runs_once(&a, "report").await.unwrap();
     real_servers::leads(&a, "billing").await.unwrap();
+    let marks = server.query("SELECT count(*) > 0 FROM tidelock_locks_marks");
+    assert_eq!(marks.unwrap(), "t");
 }
 
 /// The server is replaced by an empty one, as by a restore that brings no tables.
