@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 
 use crate::timing::within;
 
-/// The client settings of all rows: the response timeout is a quarter of the lease.
+/// The client settings of most rows: the response timeout is a quarter of the lease, so that a request without an answer is
+/// repeated while its row runs.
 pub fn builder(lease: Duration) -> ClientBuilder {
     Client::builder().lease(lease).response_timeout(lease / 4)
 }

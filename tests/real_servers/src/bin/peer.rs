@@ -1,6 +1,6 @@
 //! A separate process that holds locks. It reads commands from stdin and answers on stdout, one line each.
 //!
-//! Usage: `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]`, then one command per line:
+//! Usage: `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS [DRIFT_SHARE]]`, then one command per line:
 //!
 //! | command | answers |
 //! | --- | --- |
@@ -38,17 +38,16 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, url, lease, rest @ ..] = args.as_slice() else {
-        bail!("usage: peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]");
+        bail!("usage: peer URL LEASE_MS [RESPONSE_TIMEOUT_MS [DRIFT_SHARE]]");
     };
     let lease = millis(lease)?;
     let timeout = rest.first().map_or(Ok(lease / 4), |text| millis(text))?;
-    let client = Client::builder()
-        .lease(lease)
-        .response_timeout(timeout)
-        .connect(url)
-        .await?;
+    let mut settings = Client::builder().lease(lease).response_timeout(timeout);
+    if let Some(share) = rest.get(1) {
+        settings = settings.drift(share.parse()?, Duration::from_millis(2));
+    }
     let peer = Peer {
-        client,
+        client: settings.connect(url).await?,
         holds: Arc::default(),
         inside: Arc::default(),
     };

@@ -8,7 +8,7 @@ use tidelock::{AcquireOptions, ErrorKind};
 use crate::looks::{FAST, asleep, listening, more_scripts, scripts};
 use crate::setup::{Shop, shop};
 use real_servers::logs::Logs;
-use real_servers::{SOON, within};
+use real_servers::{SOON, builder, within};
 
 /// The owner field of a Java thread, in Redisson's format.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
@@ -88,7 +88,10 @@ async fn t22_a_forced_release_of_a_java_hold_wakes_a_waiter() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t23_a_hold_without_a_limit_is_asked_about_again() -> Result<()> {
     let logs = Logs::gather();
-    let shop = shop(Duration::from_millis(600)).await?;
+    let mut shop = shop(Duration::from_millis(600)).await?;
+    // A wait that ends blames the server if a poll had no answer for a quarter of this time.
+    let settings = builder(shop.lease).response_timeout(shop.lease * 4);
+    shop.client = settings.connect(&shop.proxy.url()).await?;
     shop.server.admin(&["HSET", "till", JAVA, "1"])?;
     let lock = shop.client.lock("till");
     ensure!(lock.try_acquire().await?.is_none());

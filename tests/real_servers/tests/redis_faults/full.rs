@@ -10,7 +10,7 @@ use tidelock::{AcquireOptions, ErrorKind, LostReason, Severity};
 
 use crate::looks::wary_builder;
 use crate::setup::{Shop, shop, shop_on};
-use real_servers::{SOON, boot_time, eventually, listen, ms, within};
+use real_servers::{SOON, eventually, listen, ms, within};
 
 /// The status of the server's last write to its append-only file.
 fn last_write(server: &RedisServer) -> Result<String> {
@@ -81,7 +81,8 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
     let rival = shop.direct().await?;
     let held = shop.client.lock("stock").fenced().acquire().await?;
     let first = held.token();
-    let given_up = shop.client.lock("till").acquire().await?;
+    // The other client proves it for longer: otherwise it might be lost before its release.
+    let given_up = rival.lock("till").acquire().await?;
     let told = listen(&held);
     fill(&shop.server)?;
     let ends = shop.ends_at("stock")?;
@@ -130,14 +131,8 @@ async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<
     eventually(SOON, "it is thrown away", || {
         Ok(shop.time_left("stock")?.is_none())
     })?;
-    let thrown = boot_time();
-    let (at, reason) = told.told(shop.lease).await?;
-    ensure!(reason == LostReason::Taken && !held.is_held(), "{reason}");
-    ensure!(
-        at <= thrown + shop.lease / 3 + shop.lease / 10,
-        "told {:?} after it was thrown away",
-        at - thrown
-    );
+    shop.told_by_the_next_renewal(told).await?;
+    ensure!(!held.is_held());
     set("maxmemory", "0")?;
     let next = within(SOON, "the lock is free", rival.lock("stock").acquire()).await??;
     let late = held.release().await.map_err(|error| error.kind());
@@ -173,14 +168,8 @@ async fn t25_a_lock_that_is_evicted_among_other_keys_is_told_at_the_next_renewal
         Ok(shop.time_left("stock")?.is_none())
     };
     eventually(SOON, "it is evicted", &mut fill)?;
-    let evicted = boot_time();
-    let (at, reason) = told.told(shop.lease).await?;
-    ensure!(reason == LostReason::Taken && !held.is_held(), "{reason}");
-    ensure!(
-        at <= evicted + shop.lease / 3 + shop.lease / 10,
-        "told {:?} after it was evicted",
-        at - evicted
-    );
+    shop.told_by_the_next_renewal(told).await?;
+    ensure!(!held.is_held());
     let evictions: String = shop.server.query(&["INFO", "stats"])?;
     ensure!(!evictions.contains("evicted_keys:0"), "{evictions}");
     set("maxmemory", "0")?;

@@ -5,19 +5,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::{Acquire, Client, ClientBuilder, Guard};
+use tidelock::store::redis_scripts;
+use tidelock::{Acquire, Client, ClientBuilder, Guard, LostReason};
 use tokio::task::JoinHandle;
 
 use crate::setup::{Shop, shop};
-use real_servers::{SOON, builder, within};
+use real_servers::{SOON, Told, builder, within};
 
 /// The limit for a wake-up on a working connection, and the margin for a wait that ends by itself.
 pub(crate) const FAST: Duration = Duration::from_secs(1);
 
-/// Settings for the rows in which the holder must be told before the lease ends. The drift allowance is a twentieth of
-/// the lease instead of a hundredth: many tests share two cores, so the task that is told may run late.
+/// Settings for the rows in which the holder must be told before the lease ends. The drift allowance is four tenths of the
+/// lease instead of a hundredth: many tests share two cores, so the task that is told may run late. A renewal is due after
+/// a third of the lease, and has little more than a quarter of it to be answered.
 pub(crate) fn wary_builder(lease: Duration) -> ClientBuilder {
-    builder(lease).drift(0.05, Duration::from_millis(2))
+    builder(lease).drift(0.4, Duration::from_millis(2))
 }
 
 /// A shop whose client has these settings.
@@ -83,7 +85,8 @@ pub(crate) async fn more_scripts(proxy: &Proxy, before: u64, more: u64) {
 impl Shop {
     /// Another client that connects through the proxy.
     pub(crate) async fn another(&self) -> Result<Client> {
-        Ok(builder(self.lease).connect(&self.proxy.url()).await?)
+        let settings = self.settings.clone();
+        Ok(settings.connect(&self.proxy.url()).await?)
     }
 
     /// Fails unless the server shows this guard as the only holder, with a count of one.
@@ -95,6 +98,22 @@ impl Shop {
             "the holder of {} does not know",
             guard.name()
         );
+        Ok(())
+    }
+
+    /// Fails unless the next renewal tells the holder that its lock was taken. Its client must be the only one that renews
+    /// through the proxy. The proxy holds back the replies to all renewals after the next one. If that one misses the loss, no
+    /// other can tell it, and the hold ends as expired. A bound on the time would depend on how busy the machine is.
+    pub(crate) async fn told_by_the_next_renewal(&self, told: Told) -> Result<()> {
+        // With the script in the server, each renewal is one request.
+        let load = ["SCRIPT", "LOAD", redis_scripts::renew()];
+        let script: String = self.server.query(&load)?;
+        let later = When::command("EVALSHA", script).skip(1);
+        let later = self.proxy.on_each(later, Then::HoldReply);
+        let (_, reason) = told.told(self.lease).await?;
+        later.remove();
+        later.release();
+        ensure!(reason == LostReason::Taken, "{reason}");
         Ok(())
     }
 

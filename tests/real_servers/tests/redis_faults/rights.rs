@@ -6,32 +6,34 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
-use tidelock::{Client, Credentials, ErrorKind, LostReason, Severity};
+use tidelock::{ClientBuilder, Credentials, ErrorKind, LostReason, Severity};
 
 use crate::looks::{FAST, listening, more_scripts, scripts, wary_builder};
-use crate::setup::Shop;
-use real_servers::{SOON, listen, within};
+use crate::setup::{Shop, patient_builder};
+use real_servers::{SOON, builder, listen, within};
 
 type Password = Arc<Mutex<String>>;
 
 /// A shop whose clients log in as the user `app` and fetch the password at every connect.
-async fn shop_for(user: &str, password: &Password, lease: Duration) -> Result<Shop> {
+async fn shop_for(
+    user: &str,
+    password: &Password,
+    settings: ClientBuilder,
+    lease: Duration,
+) -> Result<Shop> {
     let acl = format!("user default off\nuser app on >old {user}");
     let server = RedisServer::builder().acl(&acl).start()?;
     let proxy = Proxy::start(server.addr())?;
+    let password = Arc::clone(password);
+    let now = move || Credentials::new("app", slot(&password).clone());
+    let settings = settings.credentials_from(now);
     Ok(Shop {
-        client: login(&proxy, password, lease).await?,
+        client: settings.clone().connect(&proxy.url()).await?,
         proxy,
         server,
         lease,
+        settings,
     })
-}
-
-async fn login(proxy: &Proxy, password: &Password, lease: Duration) -> Result<Client> {
-    let password = Arc::clone(password);
-    let now = move || Credentials::new("app", slot(&password).clone());
-    let client = wary_builder(lease).credentials_from(now);
-    Ok(client.connect(&proxy.url()).await?)
 }
 
 fn slot(password: &Password) -> MutexGuard<'_, String> {
@@ -49,8 +51,9 @@ fn old_password() -> Password {
 async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> {
     let password = old_password();
     let lease = Duration::from_millis(1200);
-    let shop = shop_for("~* resetchannels +@all", &password, lease).await?;
-    let other = login(&shop.proxy, &password, lease).await?;
+    let settings = patient_builder(lease);
+    let shop = shop_for("~* resetchannels +@all", &password, settings, lease).await?;
+    let other = shop.another().await?;
     let findings = shop.client.diagnose().await?;
     let channels = findings
         .iter()
@@ -94,7 +97,7 @@ fn rotate(server: &RedisServer) -> Result<()> {
 async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     let password = old_password();
     let lease = Duration::from_millis(1200);
-    let shop = shop_for("~* &* +@all", &password, lease).await?;
+    let shop = shop_for("~* &* +@all", &password, wary_builder(lease), lease).await?;
     let held = shop.client.lock("till").acquire().await?;
     let told = listen(&held);
     rotate(&shop.server)?;
@@ -122,8 +125,8 @@ async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
 async fn t30_a_rotated_password_known_in_time_loses_nothing() -> Result<()> {
     let password = old_password();
     let lease = Duration::from_millis(2400);
-    let shop = shop_for("~* &* +@all", &password, lease).await?;
-    let other = login(&shop.proxy, &password, lease).await?;
+    let shop = shop_for("~* &* +@all", &password, builder(lease), lease).await?;
+    let other = shop.another().await?;
     let held = shop.client.lock("till").acquire().await?;
     let told = listen(&held);
     let waiting = tokio::spawn(other.lock("till").acquire());

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
 
 use crate::looks::{FAST, listening, more_scripts, scripts, until};
-use crate::setup::{shop, shop_on};
+use crate::setup::{patient, shop, shop_on};
 use real_servers::{SOON, listen, within};
 
 const LEASE: Duration = Duration::from_millis(900);
@@ -15,7 +15,7 @@ const LEASE: Duration = Duration::from_millis(900);
 /// one, and the token grows by one per grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = patient(LEASE).await?;
     let lock = shop.client.lock("till").fenced();
     let flush = || shop.server.admin(&["SCRIPT", "FLUSH"]);
     for round in 1..=3_u64 {

@@ -47,17 +47,18 @@ async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
-    let shop = wary(ms(1500)).await?;
+    let shop = wary(ms(1800)).await?;
     let rival = shop.direct().await?;
     let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     let ends = shop.next_renewal("stock")?;
     shop.server.freeze()?;
     let (since, proved) = (boot_time(), boot_time() + guard.valid_for());
+    // Half of the drift allowance. The other half is for `ends`, which is too early if the server was slow to answer.
     ensure!(
-        proved + shop.lease / 20 + ms(1) <= ends,
+        proved + shop.lease / 5 <= ends,
         "proved {:?} too long",
-        proved + shop.lease / 20 + ms(1) - ends
+        proved + shop.lease / 5 - ends
     );
     let lock = rival.lock("stock").fenced();
     let waiter = tokio::spawn(async move {
@@ -100,22 +101,15 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
 /// start over, as `docs/guarantees.md` says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(2100)).await?;
     let rival = shop.direct().await?;
     let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("stock")?;
     shop.server.kill()?;
     shop.server.restart()?;
-    let back = boot_time();
-    let (at, reason) = told.told(shop.lease).await?;
-    ensure!(reason == LostReason::Taken && !guard.is_held(), "{reason}");
-    // A renewal that failed during the outage is retried after a part of the lease.
-    ensure!(
-        at <= back + shop.lease / 3 + shop.lease / 10,
-        "told {:?} after the server was back",
-        at - back
-    );
+    shop.told_by_the_next_renewal(told).await?;
+    ensure!(!guard.is_held());
     let lock = rival.lock("stock").fenced();
     let second = within(ms(1000), "the lock is free", lock.acquire()).await??;
     ensure!(second.token().get() == 1);
@@ -160,7 +154,7 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
     let lazy = RedisServer::builder()
         .appendonly(true)
         .args(["--appendfsync", "everysec"]);
-    let shop = shop_on(lazy, ms(1500)).await?;
+    let shop = shop_on(lazy, ms(2100)).await?;
     shop.warm_up().await?;
     let file = append_file(&shop.server)?;
     let before = std::fs::metadata(&file)?.len();
@@ -172,18 +166,12 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
         .open(&file)?
         .set_len(before)?;
     shop.server.restart()?;
-    let back = boot_time();
     ensure!(
         shop.holders("stock")?.is_empty(),
         "the grant was to be lost"
     );
-    let (at, reason) = told.told(shop.lease).await?;
-    ensure!(reason == LostReason::Taken && !guard.is_held(), "{reason}");
-    ensure!(
-        at <= back + shop.lease / 3 + shop.lease / 10,
-        "told {:?} after the server was back",
-        at - back
-    );
+    shop.told_by_the_next_renewal(told).await?;
+    ensure!(!guard.is_held());
     let second = shop.client.lock("stock").fenced().acquire().await?;
     let late = guard.release().await.map_err(|error| error.kind());
     ensure!(late == Err(ErrorKind::Lost), "{late:?}");

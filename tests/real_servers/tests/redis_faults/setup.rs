@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use real_servers::{boot_time, builder, eventually, ms};
 use testkit::proxy::Proxy;
 use testkit::servers::{RedisBuilder, RedisServer};
-use tidelock::Client;
+use tidelock::{Client, ClientBuilder};
 
 use crate::peer::Peer;
 
@@ -17,6 +17,8 @@ pub(crate) struct Shop {
     pub(crate) proxy: Proxy,
     pub(crate) server: RedisServer,
     pub(crate) lease: Duration,
+    /// The settings of its clients.
+    pub(crate) settings: ClientBuilder,
 }
 
 /// A shop with a plain server.
@@ -26,21 +28,38 @@ pub(crate) async fn shop(lease: Duration) -> Result<Shop> {
 
 /// A shop with a server from this builder.
 pub(crate) async fn shop_on(server: RedisBuilder, lease: Duration) -> Result<Shop> {
+    open(server, builder(lease), lease).await
+}
+
+/// Settings for the rows in which the server answers every request. The response timeout is two leases: on a busy machine
+/// an answer may come late, and that is not the fault of the row.
+pub(crate) fn patient_builder(lease: Duration) -> ClientBuilder {
+    builder(lease).response_timeout(lease * 2)
+}
+
+/// A shop with a plain server, whose clients have these settings.
+pub(crate) async fn patient(lease: Duration) -> Result<Shop> {
+    open(RedisServer::builder(), patient_builder(lease), lease).await
+}
+
+async fn open(server: RedisBuilder, settings: ClientBuilder, lease: Duration) -> Result<Shop> {
     let server = server.start()?;
     let proxy = Proxy::start(server.addr())?;
-    let client = builder(lease).connect(&proxy.url()).await?;
+    let client = settings.clone().connect(&proxy.url()).await?;
     Ok(Shop {
         client,
         proxy,
         server,
         lease,
+        settings,
     })
 }
 
 impl Shop {
     /// A second client, connected directly to the server: faults in the proxy do not affect it.
     pub(crate) async fn direct(&self) -> Result<Client> {
-        Ok(builder(self.lease).connect(&self.server.url()).await?)
+        let settings = self.settings.clone();
+        Ok(settings.connect(&self.server.url()).await?)
     }
 
     /// Another process, connected directly to the server.
@@ -114,6 +133,7 @@ impl Shop {
             proxy,
             server,
             lease,
+            settings: _,
         } = self;
         for client in others.into_iter().chain([client]) {
             client.close(Duration::ZERO).await;

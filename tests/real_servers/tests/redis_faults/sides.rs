@@ -5,7 +5,7 @@ use testkit::proxy::{Then, When};
 use tidelock::{AcquireOptions, ErrorKind, Lock, LostReason};
 
 use crate::looks::until;
-use crate::setup::{Shop, shop};
+use crate::setup::{Shop, patient, shop};
 use real_servers::{SOON, builder, listen, ms, within};
 
 /// An owner field in Redisson's format, and one of tidelock's, which has a UUID of version 8.
@@ -155,7 +155,7 @@ async fn t10_a_downgrade_whose_caller_left_leaves_neither_hold() -> Result<()> {
 /// that of the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_downgraded_reader_keeps_the_lock_for_its_own_lease() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let till = shop.client.read_write_lock("till");
     let long = AcquireOptions::new().expires_after(ms(60_000));
     let writer = till.write().acquire_with(long).await?;
@@ -171,7 +171,7 @@ async fn t50_a_downgraded_reader_keeps_the_lock_for_its_own_lease() -> Result<()
 /// the lock would end before the extension of the reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_gives_the_lock_the_extended_lease_of_its_reader_again() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let reader = shop.client.read_write_lock("till").read().acquire().await?;
     reader.extend(ms(60_000)).await?;
     shop.server.admin(&["PEXPIRE", "till", "3000"])?;
@@ -188,7 +188,7 @@ async fn a_renewal_gives_the_lock_the_extended_lease_of_its_reader_again() -> Re
 /// T20: the lock is taken away while the reply to the read hold is on its way. The caller is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     warm_up(&shop).await?;
     let till = shop.client.read_write_lock("till");
     let writer = till.write().acquire().await?;
@@ -212,7 +212,7 @@ async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {
 /// T65: what is no read-write lock is refused by its name and left as it is, and a lock refuses the sides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let put: [(&[&str], &str); 4] = [
         (&["HSET", "till", JAVA, "1"], "RLock"),
         (&["SET", "till", "3"], "WRONGTYPE"),
@@ -236,7 +236,7 @@ async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
 /// T20 and T21: a side whose key is deleted or overwritten is lost at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let harms: [(&[&str], LostReason); 2] = [
         (&["DEL", "till"], LostReason::Taken),
         (&["SET", "till", "x"], LostReason::WrongType),
@@ -257,7 +257,7 @@ async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
 /// T50: a reader whose own key has gone holds nothing, although others keep the lock; they are not disturbed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let [read, write] = sides(&shop);
     let (one, other) = (read.acquire().await?, read.acquire().await?);
     let hold = format!("{{till}}:{}:rwlock_timeout:1", one.owner_id());
@@ -278,12 +278,14 @@ async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
 /// the dead reader's lease, and a waiting writer gets in then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
-    let shop = shop(ms(3000)).await?;
+    let shop = patient(ms(3000)).await?;
     let [read, write] = sides(&shop);
     let alive = read.acquire().await?;
     shop.server.admin(&["HSET", "till", DEAD, "1"])?;
     let hold = format!("{{till}}:{DEAD}:rwlock_timeout:1");
-    shop.server.admin(&["SET", &hold, "1", "PX", "700"])?;
+    let dead = shop.lease / 2;
+    let millis = dead.as_millis().to_string();
+    shop.server.admin(&["SET", &hold, "1", "PX", &millis])?;
     let waiting = tokio::spawn(write.acquire());
     until("it waits", || {
         Ok(shop.server.query::<i64, _>(&["ZCARD", QUEUE])? == 1)
@@ -293,8 +295,8 @@ async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
     let left = shop
         .time_left("till")?
         .context("the dead reader holds it")?;
-    ensure!(left <= ms(700) && !waiting.is_finished(), "{left:?}");
-    let guard = within(ms(1500), "the writer", waiting).await???;
+    ensure!(left <= dead && !waiting.is_finished(), "{left:?}");
+    let guard = within(shop.lease, "the writer", waiting).await???;
     guard.release().await?;
     shop.nothing_left(vec![]).await
 }
@@ -302,7 +304,7 @@ async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
 /// T50: a waiter that died keeps its place for a lease at most. Then those behind it get in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     let [read, _] = sides(&shop);
     let held = read.acquire().await?;
     let (seconds, micros): (u64, u64) = shop.server.query(&["TIME"])?;
@@ -382,7 +384,7 @@ async fn t50_each_waiter_is_in_the_queue_at_once() -> Result<()> {
 /// A force release ends the holds of both sides, and leaves no key of theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_force_release_frees_both_sides() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = patient(ms(1500)).await?;
     for side in sides(&shop) {
         let guard = side.acquire().await?;
         ensure!(shop.client.lock("till").force_release().await?);

@@ -53,13 +53,14 @@ async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t17_a_long_pause_is_told_and_counted_once() -> Result<()> {
     for what in ["ALL", "WRITE"] {
-        let lease = Duration::from_millis(900);
+        let lease = Duration::from_millis(1200);
         let shop = wary(lease).await?;
         let other = patient(&shop.server, lease).await?;
         let held = shop.client.lock("till").acquire().await?;
         let told = listen(&held);
         let ends_at = shop.ends_at("till")?;
-        shop.server.admin(&["CLIENT", "PAUSE", "1800", what])?;
+        let pause = (lease * 2).as_millis().to_string();
+        shop.server.admin(&["CLIENT", "PAUSE", &pause, what])?;
         let waiting = tokio::spawn(other.lock("till").acquire());
         let (at, reason) = told.told(SOON).await?;
         ensure!(reason == LostReason::Expired, "{reason}");

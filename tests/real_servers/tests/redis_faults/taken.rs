@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tidelock::{ErrorKind, Guard, LostReason};
 
-use crate::looks::{FAST, asleep, listening, wary};
-use crate::setup::shop;
+use crate::looks::{FAST, asleep, listening};
+use crate::setup::{Shop, patient};
 use real_servers::{SOON, listen, within};
 
 const LEASE: Duration = Duration::from_millis(1500);
-/// A renewal, which detects the loss, is due every third of the lease; the rest allows for a slow machine.
-const NEXT_RENEWAL: Duration = Duration::from_millis(500 + 300);
 
-async fn told_taken(held: &Guard) -> Result<()> {
-    let reason = within(NEXT_RENEWAL, "the holder is told", held.lost()).await?;
-    ensure!(reason == LostReason::Taken, "{reason}");
+async fn told_taken(shop: &Shop, held: &Guard) -> Result<()> {
+    shop.told_by_the_next_renewal(listen(held)).await?;
     ensure!(!held.is_held() && held.valid_for().is_zero());
     Ok(())
 }
@@ -25,13 +22,13 @@ async fn told_taken(held: &Guard) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
     for fault in [&["FLUSHALL"][..], &["DEL", "till"][..]] {
-        let shop = shop(LEASE).await?;
+        let shop = patient(LEASE).await?;
         let other = shop.direct().await?;
         let held = shop.client.lock("till").acquire().await?;
         shop.server.admin(fault)?;
         // The fault frees the lock for every client, and this one takes it.
         let next = other.lock("till").acquire().await?;
-        told_taken(&held).await?;
+        told_taken(&shop, &held).await?;
         let error = held.release().await.unwrap_err();
         ensure!(error.kind() == ErrorKind::Lost, "{error}");
         ensure!(error.lost_reason() == Some(LostReason::Taken), "{error}");
@@ -47,13 +44,14 @@ async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
 /// ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = patient(LEASE).await?;
     let holder = shop.direct().await?;
     let held = holder.lock("till").acquire().await?;
     let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     let rest = shop.time_left("till")?.context("it is held")?;
     shop.server.admin(&["DEL", "till"])?;
-    told_taken(&held).await?;
+    let (_, reason) = listen(&held).told(LEASE).await?;
+    ensure!(reason == LostReason::Taken && !held.is_held(), "{reason}");
     let next = within(rest + FAST, "the waiter", waiting).await???;
     drop(held);
     tokio::time::sleep(LEASE).await;
@@ -66,18 +64,18 @@ async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
 /// well: tokens start over, as documented, and the holder of the old token has been told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = patient(LEASE).await?;
     let lock = shop.client.lock("till").fenced();
     let held = lock.acquire().await?;
     let first = held.token();
     shop.server.admin(&["DEL", "till"])?;
-    told_taken(&held).await?;
+    told_taken(&shop, &held).await?;
     drop(held);
     let held = lock.acquire().await?;
     let second = held.token();
     ensure!(second > first, "{second} after {first}");
     shop.server.admin(&["FLUSHALL"])?;
-    told_taken(&held).await?;
+    told_taken(&shop, &held).await?;
     drop(held);
     let held = lock.acquire().await?;
     ensure!(held.token().get() == 1);
@@ -89,7 +87,7 @@ async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
 /// attempts leave no channel, key or connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = patient(LEASE).await?;
     shop.server.admin(&["SET", "till", "x"])?;
     let (lock, fenced) = (shop.client.lock("till"), shop.client.lock("till").fenced());
     let asked = Instant::now();
@@ -117,7 +115,7 @@ async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
 /// the same batch is not harmed; a waiter gets an error that names the cause; the string stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
-    let shop = wary(LEASE).await?;
+    let shop = patient(LEASE).await?;
     let waiter = shop.direct().await?;
     let held = shop.client.lock("till").acquire().await?;
     let beside = shop.client.lock("safe").acquire().await?;
