@@ -38,59 +38,63 @@ fn a_child_with_another_clock() -> Result<()> {
     Ok(())
 }
 
-/// A program that shows its wall clock at each line that it is sent, and how far that has moved between two lines, beside
-/// the true time.
+/// What a program said that its wall clock shows, in seconds, and the true time before it was asked and after it answered.
 struct Shown {
-    child: Spawned,
     wall: f64,
-    at: Duration,
+    before: Duration,
+    after: Duration,
 }
 
 impl Shown {
-    fn start(command: Command) -> Result<Self> {
-        let mut child = Spawned::start(command)?;
-        let wall = Self::ask(&mut child)?;
-        let at = process::boot_time();
-        Ok(Self { child, wall, at })
-    }
-
-    fn ask(child: &mut Spawned) -> Result<f64> {
+    fn by(child: &mut Spawned) -> Result<Self> {
+        let before = process::boot_time();
         child.write_line("what time is it")?;
         let said = child.wait_line("it is ", SOON)?;
-        Ok(said.trim_start_matches("it is ").parse()?)
+        Ok(Self {
+            wall: said.trim_start_matches("it is ").parse()?,
+            before,
+            after: process::boot_time(),
+        })
     }
 
-    /// By how much its clock has gained since the last call, in seconds.
-    fn gained(&mut self) -> Result<f64> {
-        let wall = Self::ask(&mut self.child)?;
-        let at = process::boot_time();
-        let gained = wall - self.wall - at.saturating_sub(self.at).as_secs_f64();
-        (self.wall, self.at) = (wall, at);
-        Ok(gained)
+    /// Checks that the clock has jumped by so many seconds since it showed `from`, and has run at a rate between these two.
+    /// The true time from one answer to the other is known up to the time that the answers took.
+    fn must_follow(&self, from: &Self, jump: f64, [slowest, fastest]: [f64; 2]) {
+        // The kernel may correct the wall clock a little meanwhile.
+        const EXACT: f64 = 0.05;
+        let went = self.wall - from.wall - jump;
+        let least = self.before.saturating_sub(from.after).as_secs_f64();
+        let most = self.after.saturating_sub(from.before).as_secs_f64();
+        assert!(
+            went > slowest * least - EXACT && went < fastest * most + EXACT,
+            "it went on by {went} s in {least} to {most} s, at a rate of {slowest} to {fastest}"
+        );
     }
 }
 
 /// The clocks of a program that runs already: it is set, runs fast, and shows the true time again.
 fn clocks_are_changed(command: Command) -> Result<()> {
-    let close = |gained: f64, wanted: f64| {
-        assert!(
-            (gained - wanted).abs() < 0.15,
-            "gained {gained} s, not {wanted} s"
-        );
-    };
-    let mut shown = Shown::start(command)?;
-    let pid = shown.child.pid();
+    let second = Duration::from_secs(1);
+    let child = &mut Spawned::start(command)?;
+    let pid = child.pid();
+    let first = Shown::by(child)?;
     process::shift_wall_clock(pid, -100)?;
-    close(shown.gained()?, -100.0);
+    let set = Shown::by(child)?;
+    set.must_follow(&first, -100.0, [1.0, 1.0]);
     process::run_clocks(pid, 2.0)?;
-    std::thread::sleep(Duration::from_secs(1));
-    close(shown.gained()?, 1.0);
+    let fast = Shown::by(child)?;
+    fast.must_follow(&set, 0.0, [1.0, 2.0]);
+    std::thread::sleep(second);
+    let still_fast = Shown::by(child)?;
+    still_fast.must_follow(&fast, 0.0, [2.0, 2.0]);
     process::run_clocks(pid, 0.5)?;
-    close(shown.gained()?, 0.0);
-    std::thread::sleep(Duration::from_secs(1));
-    close(shown.gained()?, -0.5);
+    let slow = Shown::by(child)?;
+    slow.must_follow(&still_fast, 0.0, [0.5, 2.0]);
+    std::thread::sleep(second);
+    let still_slow = Shown::by(child)?;
+    still_slow.must_follow(&slow, 0.0, [0.5, 0.5]);
     process::right_clocks(pid)?;
-    close(shown.gained()?, 99.5);
+    Shown::by(child)?.must_follow(&first, 0.0, [1.0, 1.0]);
     Ok(())
 }
 

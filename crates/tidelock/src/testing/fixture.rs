@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,7 @@ use crate::builder::ClientBuilder;
 use crate::client::Client;
 use crate::engine::runtime::background::Stop;
 use crate::error::Result;
-use crate::store::set;
-use crate::store::set::{Member, Quorum, Rule};
+use crate::store::set::{self, Member, Quorum, Rule};
 use crate::store::{
     Backend, Background, BoxFuture, Capabilities, Clock, Env, OwnerId, Store, Timers, ready,
     registry,
@@ -40,6 +38,8 @@ type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send +
 pub struct Fixture {
     open: Open,
     lease: Duration,
+    /// The lease that its clients ask for: `lease`, unless it is [patient](Fixture::patient).
+    asked: Duration,
     faults: Option<Faults>,
     /// A part of the store has faults.
     faulty: bool,
@@ -82,6 +82,7 @@ impl Fixture {
         Self {
             open: Arc::new(open),
             lease: Duration::from_millis(900),
+            asked: Duration::from_millis(900),
             faults: None,
             faulty: false,
             kept: None,
@@ -230,7 +231,7 @@ impl Fixture {
     /// Sets the lease of the tests. Default: 900 ms. Use a longer one for a slower store.
     #[must_use]
     pub fn lease_of(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        (self.lease, self.asked) = (lease, lease);
         self
     }
 
@@ -280,18 +281,31 @@ impl Fixture {
         self.sets
     }
 
-    /// The lease of the clients.
+    /// The lease of the tests, of which their pauses and limits are parts.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// The time within which a wake or a release must arrive: half a lease, so that a test can tell it from a lease
-    /// that ran out; two leases with injected faults.
+    /// The same store for a promise that awaits the end of no lease: its clients have a longer lease, and `soon` is half of
+    /// it, so a busy machine has more time for a hand-over. That half is less than the second after which a waiter asks
+    /// again that may not hear its wake. `lease` stays as it is, so the pauses of a promise do not grow. With injected
+    /// faults nothing changes, because `soon` is long there.
+    pub(super) fn patient(&self) -> Self {
+        const LONGER: Duration = Duration::from_millis(1800);
+        let mut patient = self.clone();
+        if !self.is_faulty() {
+            patient.asked = self.lease.max(LONGER);
+        }
+        patient
+    }
+
+    /// The time within which a wake or a release must arrive: half the lease of the clients, so that a test can tell it
+    /// from a lease that ran out; two leases with injected faults.
     pub fn soon(&self) -> Duration {
         if self.is_faulty() {
             self.lease * 2
         } else {
-            self.lease / 2
+            self.asked / 2
         }
     }
 
@@ -307,7 +321,7 @@ impl Fixture {
     /// Settings for a client of this fixture.
     pub fn builder(&self) -> ClientBuilder {
         let builder = Client::builder()
-            .lease(self.lease)
+            .lease(self.asked)
             .response_timeout(self.lease * 2)
             .publish_process_info(false);
         match self.clock {

@@ -58,7 +58,7 @@ async fn twenty_thousand_rounds_with_disconnects_leave_nothing() -> Result<()> {
     let proxy = Arc::new(Proxy::start(server.addr())?);
     let client = Client::connect(&proxy.url()).await?;
 
-    tokio::time::timeout(Duration::from_secs(120), async {
+    tokio::time::timeout(Duration::from_secs(600), async {
         rounds(&client, &proxy, 4_000).await?;
         quiet(&server).await?;
         let before = Books::read(&server)?;

@@ -27,11 +27,14 @@ use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
 use tidelock::Client;
 
-/// A client with a short lease and an even shorter response timeout.
+/// Short, so that a test can wait for several, and long enough for the renewals of a busy machine.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// A client with a short lease.
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
-        .lease(Duration::from_secs(1))
-        .response_timeout(Duration::from_millis(400))
+        .lease(LEASE)
+        .response_timeout(LEASE)
         .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }

@@ -1,25 +1,28 @@
 //! What other clients can see, byte for byte.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
 use tidelock::redis::Topology;
 use tidelock::{AcquireOptions, Client, ErrorKind};
 
-use crate::{channels, client, eventually, listeners};
+use crate::{LEASE, channels, client, eventually, listeners};
 
 #[tokio::test]
 async fn a_lock_is_a_hash_with_one_field_and_a_time_to_live_and_nothing_stays() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
+    let begun = Instant::now();
     let guard = client.lock("stock").acquire().await?;
     assert_eq!(server.keys()?, ["stock"]);
     let fields: BTreeMap<String, String> = server.query(&["HGETALL", "stock"])?;
     assert_eq!(fields, BTreeMap::from([(guard.owner_id(), "1".to_owned())]));
-    let left: i64 = server.query(&["PTTL", "stock"])?;
-    assert!((800..=1000).contains(&left), "{left}");
+    let left = Duration::from_millis(server.query(&["PTTL", "stock"])?);
+    // The server counts whole milliseconds.
+    let least = LEASE.saturating_sub(begun.elapsed() + Duration::from_millis(1));
+    assert!((least..=LEASE).contains(&left), "{left:?}");
     guard.release().await?;
     assert!(server.keys()?.is_empty());
     Ok(())
@@ -46,8 +49,9 @@ async fn a_fenced_lock_counts_where_redisson_counts() -> Result<()> {
 #[tokio::test]
 async fn a_release_wakes_a_waiter_of_another_client_at_once() -> Result<()> {
     let server = RedisServer::start()?;
-    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
-    // The lease is far longer than the test, so only a wake explains a fast grant.
+    let url = server.url();
+    let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    // The waiter asks for itself after its own lease of 30 s, so only a wake explains an earlier grant.
     let options = AcquireOptions::new().expires_after(Duration::from_secs(60));
     let guard = one.lock("a").acquire_with(options).await?;
     let waiter = tokio::spawn(two.lock("a").acquire());
@@ -55,7 +59,7 @@ async fn a_release_wakes_a_waiter_of_another_client_at_once() -> Result<()> {
     // The waiter makes another attempt after its subscription. The release must not come before that attempt.
     tokio::time::sleep(Duration::from_millis(50)).await;
     guard.release().await?;
-    let guard = tokio::time::timeout(Duration::from_millis(300), waiter).await???;
+    let guard = tokio::time::timeout(Duration::from_secs(10), waiter).await???;
     guard.release().await?;
     Ok(())
 }
@@ -65,7 +69,7 @@ async fn a_subscription_goes_a_while_after_its_last_waiter() -> Result<()> {
     let server = RedisServer::start()?;
     let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
     let guard = one.lock("a").acquire().await?;
-    let options = AcquireOptions::new().wait(Duration::from_millis(200));
+    let options = AcquireOptions::new().wait(LEASE / 2);
     let error = two.lock("a").acquire_with(options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let mut open = channels(&server)?;
@@ -85,7 +89,7 @@ async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> 
     let client = client(&server.url()).await?;
     let java = "0123abcd-0123-4123-8123-0123456789ab:7";
     server.admin(&["HSET", "a", java, "3"])?;
-    server.admin(&["PEXPIRE", "a", "600"])?;
+    server.admin(&["PEXPIRE", "a", "60000"])?;
     let lock = client.lock("a");
     assert!(lock.try_acquire().await?.is_none());
     let snapshot = lock.inspect().await?;
@@ -98,7 +102,8 @@ async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> 
     );
     assert_eq!(client.list("*").limit(10).await?, ["a"]);
     // The foreign lease has at most 600 ms left, so the wait ends without any release.
-    let guard = tokio::time::timeout(Duration::from_secs(2), lock.acquire()).await??;
+    server.admin(&["PEXPIRE", "a", "600"])?;
+    let guard = tokio::time::timeout(LEASE * 2, lock.acquire()).await??;
     assert!(lock.force_release().await?);
     assert!(!lock.force_release().await?);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -144,7 +149,7 @@ async fn a_key_without_a_limit_is_waited_for_with_a_cap() -> Result<()> {
     let waiter = tokio::spawn(client.lock("a").acquire());
     listeners(&server, "redisson_lock__channel:{a}", 1).await?;
     server.admin(&["DEL", "a"])?; // nobody publishes a wake
-    let guard = tokio::time::timeout(Duration::from_secs(2), waiter).await???;
+    let guard = tokio::time::timeout(LEASE * 2, waiter).await???;
     guard.release().await?;
     Ok(())
 }

@@ -93,8 +93,18 @@ async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<
     Ok(())
 }
 
-/// Polling alone would notice a release after half a second in the median. Each hand-off costs the one attempt that
-/// follows the event, and rarely one more poll.
+/// Checks that an event ended most waits, and not a poll, and that a wait then ends at once: the fastest one, because a busy
+/// machine may delay the others. A poll would come at least half a second after the release.
+fn told(woken: u64, mut took: Vec<Duration>) -> Result<()> {
+    took.sort_unstable();
+    println!("handed over in {took:?}, {woken} times by an event");
+    let most = took.len() / 2 + 1;
+    ensure!(woken >= u64::try_from(most)?, "{woken} times: {took:?}");
+    ensure!(took[0] <= Duration::from_millis(250), "{took:?}");
+    Ok(())
+}
+
+/// Each hand-off costs the one attempt that follows the event, and rarely one more poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_the_server_tells_a_waiter_is_woken() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
@@ -112,9 +122,7 @@ async fn where_the_server_tells_a_waiter_is_woken() -> Result<()> {
         questions.push((asleep - before, shop.looks() - asleep));
         guard.release().await?;
     }
-    took.sort_unstable();
-    println!("hand-over: median {:?}, questions {questions:?}", took[5]);
-    ensure!(took[5] <= Duration::from_millis(250), "{took:?}");
+    told(shop.waiter.stats().woken_by_message, took)?;
     let asked: u64 = questions.iter().map(|(asleep, woken)| asleep + woken).sum();
     ensure!(asked <= 3 * 11, "{questions:?}");
     Ok(())
@@ -129,11 +137,16 @@ async fn where_the_server_tells_a_waiter_looks_once_a_second() -> Result<()> {
     let looks = shop.looks_within_the_window().await;
     ensure!((1..=4).contains(&looks), "{looks} looks in {WINDOW:?}");
     // The server publishes events for renewals and foreign writes too. They must wake no waiter.
-    let before = shop.looks();
+    let (before, begun) = (shop.looks(), Instant::now());
     for _ in 0..50 {
         shop.server.admin(&["PEXPIRE", "stock", "60000"])?;
     }
-    ensure!(shop.looks() - before <= 4, "woken by a renewal");
+    // On a busy machine these take some seconds, and it looks once in each.
+    let looks = shop.looks() - before;
+    ensure!(
+        looks <= 4 + begun.elapsed().as_secs() * 2,
+        "woken by a renewal"
+    );
     let (guard, _) = shop.hand_over(held, waiting).await?;
     guard.release().await?;
     // No waiter is left, so nobody is subscribed.
@@ -143,12 +156,12 @@ async fn where_the_server_tells_a_waiter_looks_once_a_second() -> Result<()> {
     .await
 }
 
-/// The server also publishes what foreign clients do. Polling alone would notice it after half a second in the median.
+/// The server also publishes what foreign clients do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_expire_or_are_deleted_by_hand_are_told() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
     for end in [["PEXPIRE", "stock", "1"].as_slice(), &["DEL", "stock"]] {
-        let mut took = Vec::new();
+        let (mut took, before) = (Vec::new(), shop.waiter.stats());
         for _ in 0..7 {
             shop.server
                 .admin(&["SET", "stock", "theirs", "PX", "60000"])?;
@@ -161,9 +174,8 @@ async fn keys_that_expire_or_are_deleted_by_hand_are_told() -> Result<()> {
             took.push(at.saturating_duration_since(begun));
             guard.release().await?;
         }
-        took.sort_unstable();
-        println!("{end:?}: {:?} in the median", took[3]);
-        ensure!(took[3] <= Duration::from_millis(350), "{end:?}: {took:?}");
+        let woken = shop.waiter.stats().woken_by_message - before.woken_by_message;
+        told(woken, took).with_context(|| format!("{end:?}"))?;
     }
     Ok(())
 }
@@ -313,9 +325,7 @@ async fn in_a_cluster_the_node_of_the_key_tells() -> Result<()> {
         let at = tokio::time::timeout(SOON, waiting).await???;
         took.push(at.saturating_duration_since(begun));
     }
-    took.sort_unstable();
-    ensure!(took[4] <= Duration::from_millis(250), "{took:?}");
-    Ok(())
+    told(two.stats().woken_by_message, took)
 }
 
 async fn said(client: &Client) -> Result<Finding> {

@@ -6,10 +6,13 @@ use anyhow::Result;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 
+/// Short, so that a test can wait for several, and long enough for the renewals of a busy machine.
+const LEASE: Duration = Duration::from_secs(2);
+
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
-        .lease(Duration::from_secs(1))
-        .response_timeout(Duration::from_millis(400))
+        .lease(LEASE)
+        .response_timeout(LEASE)
         .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }
@@ -19,12 +22,15 @@ async fn a_plain_lock_is_one_key_with_the_owner_and_a_time_to_live_and_nothing_s
 {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
+    let begun = Instant::now();
     let guard = client.plain_lock("stock").acquire().await?;
     assert_eq!(server.keys()?, ["stock"]);
     let value: String = server.query(&["GET", "stock"])?;
     assert_eq!(value, guard.owner_id());
-    let left: i64 = server.query(&["PTTL", "stock"])?;
-    assert!((800..=1000).contains(&left), "{left}");
+    let left = Duration::from_millis(server.query(&["PTTL", "stock"])?);
+    // The server counts whole milliseconds.
+    let least = LEASE.saturating_sub(begun.elapsed() + Duration::from_millis(1));
+    assert!((least..=LEASE).contains(&left), "{left:?}");
     guard.release().await?;
     assert!(server.keys()?.is_empty());
     Ok(())
@@ -36,17 +42,18 @@ async fn a_key_of_another_client_is_waited_for_and_left_alone() -> Result<()> {
     let client = client(&server.url()).await?;
     let lock = client.plain_lock("stock");
     // Bytes that are not UTF-8, as rslock writes them.
-    let theirs: &[&[u8]] = &[b"SET", b"stock", b"\xff\x00theirs", b"NX", b"PX", b"300"];
+    let theirs: &[&[u8]] = &[b"SET", b"stock", b"\xff\x00theirs", b"NX", b"PX", b"60000"];
     server.admin(theirs)?;
     assert!(lock.try_acquire().await?.is_none());
     let seen = lock.inspect().await?;
     assert_eq!(seen.holders.len(), 1);
     assert_eq!(seen.holders[0].owner, "0xff00746865697273");
-    let short = AcquireOptions::new().wait(Duration::from_millis(100));
+    let short = AcquireOptions::new().wait(LEASE / 4);
     assert!(lock.acquire_with(short).await.unwrap_err().is_timeout());
     assert_eq!(server.query::<i64, _>(&["STRLEN", "stock"])?, 8);
-    // The foreign lock expires without any message.
-    let within = AcquireOptions::new().wait(Duration::from_millis(600));
+    // The foreign lock expires without any message. A waiter looks at least once per lease of its own.
+    server.admin(&["PEXPIRE", "stock", "300"])?;
+    let within = AcquireOptions::new().wait(LEASE * 3 / 4);
     lock.acquire_with(within).await?.release().await?;
     Ok(())
 }
@@ -67,14 +74,14 @@ async fn t23_a_key_without_an_end_is_looked_at_again() -> Result<()> {
     let limited = lock.acquire_with(AcquireOptions::new().wait(limit));
     assert!(limited.await.unwrap_err().is_timeout());
     let took = begun.elapsed();
-    assert!(took < limit + Duration::from_millis(500), "{took:?}");
+    assert!(took < limit * 2, "{took:?}");
     let waiting = tokio::spawn(lock.acquire());
     // Longer than one of our leases: the key must not be treated as an expired lock.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(LEASE * 3 / 2).await;
     let left: i64 = server.query(&["PTTL", "stock"])?;
     assert!(left == -1 && !waiting.is_finished(), "touched: {left}");
     server.admin(&["DEL", "stock"])?;
-    let guard = tokio::time::timeout(Duration::from_secs(1), waiting).await???;
+    let guard = tokio::time::timeout(LEASE, waiting).await???;
     guard.release().await?;
     assert!(server.keys()?.is_empty());
     Ok(())
@@ -85,13 +92,13 @@ async fn a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched() -> 
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
     let guard = client.plain_lock("stock").acquire().await?;
-    server.admin(&["SET", "stock", "theirs", "PX", "5000"])?;
-    let told = tokio::time::timeout(Duration::from_millis(900), guard.lost()).await?;
+    server.admin(&["SET", "stock", "theirs", "PX", "60000"])?;
+    let told = tokio::time::timeout(LEASE * 9 / 10, guard.lost()).await?;
     assert_eq!(told, LostReason::Taken);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(server.query::<String, _>(&["GET", "stock"])?, "theirs");
     let left: i64 = server.query(&["PTTL", "stock"])?;
-    assert!(left > 1000, "nobody but its owner moves its end: {left}");
+    assert!(left > 30_000, "nobody but its owner moves its end: {left}");
     server.admin(&["DEL", "stock"])?;
     // This time the release comes before the holder has learned of the loss.
     let guard = client.plain_lock("stock").acquire().await?;
@@ -166,11 +173,16 @@ async fn behind_sentinels_and_in_a_cluster_its_keys_share_a_slot() -> Result<()>
     let (sentinels, cluster) = (Sentinels::start()?, Cluster::start()?);
     for url in [sentinels.url(), cluster.url()] {
         let client = client(&url).await?;
+        let mut held = Vec::new();
         for name in ["stock", "{tag}stock", "ledger:1", "ledger:2", "ledger:3"] {
             let lock = client.plain_lock(name).fenced();
             let guard = lock.acquire().await?;
             assert!(lock.try_acquire().await?.is_none());
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            held.push((name, guard));
+        }
+        // Each is renewed after a third of the lease.
+        tokio::time::sleep(LEASE / 2).await;
+        for (name, guard) in held {
             assert!(guard.is_held(), "{name} was renewed");
             guard.release().await?;
         }

@@ -28,6 +28,7 @@ async fn free(fixture: &Fixture, client: &Client, name: &str) {
 
 /// An acquire of a free lock leaves nothing when it is dropped after any number of polls.
 pub async fn an_acquire_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -41,6 +42,7 @@ pub async fn an_acquire_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
 
 /// An acquire of a held lock leaves nothing when it is dropped after any number of polls, also during the hand-off.
 pub async fn a_wait_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -66,6 +68,7 @@ pub async fn a_wait_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
 
 /// A release still releases the lock when it is dropped after any number of polls. No abandoned hold is renewed.
 pub async fn a_release_dropped_anywhere_still_releases(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -84,6 +87,7 @@ pub async fn a_release_dropped_anywhere_still_releases(fixture: &Fixture) {
 
 /// After an extension is dropped after any number of polls, the guard still holds the lock and releases it.
 pub async fn an_extension_dropped_anywhere_harms_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -91,7 +95,7 @@ pub async fn an_extension_dropped_anywhere_harms_nothing(fixture: &Fixture) {
     );
     for polls in 0..POLLS {
         let guard = a.lock(&name).acquire().await.expect("free");
-        drop(poll_times(guard.extend(fixture.lease() * 2), polls, fixture.soon()).await);
+        drop(poll_times(guard.extend(fixture.lease() * 4), polls, fixture.soon()).await);
         assert!(guard.is_held());
         guard.release().await.expect("held");
         free(fixture, &b, &name).await;
@@ -117,6 +121,7 @@ pub async fn a_lost_reply_is_cleaned_up(fixture: &Fixture) {
 
 /// If the reply is lost and the caller leaves, the lock is released in the background.
 pub async fn an_acquire_left_without_a_reply_is_withdrawn(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let b = fixture.client(fixture.builder()).await;
@@ -153,6 +158,7 @@ pub async fn a_lost_release_reply_is_no_error(fixture: &Fixture) {
 
 /// A waiter that leaves after it was woken passes the wake on.
 pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let abilities = fixture.capabilities().await;
     let (a, b) = (
@@ -183,6 +189,7 @@ pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
 
 /// A guard dropped by a panic releases the lock, and the panic reaches the caller unchanged.
 pub async fn a_panic_releases(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let lock = a.lock(&name);
     let task = tokio::spawn(async move {
@@ -195,6 +202,7 @@ pub async fn a_panic_releases(fixture: &Fixture) {
 
 /// A guard dropped on a thread without a runtime releases the lock.
 pub async fn a_guard_dropped_outside_a_runtime_releases(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let guard = a.lock(&name).acquire().await.expect("free");
     std::thread::spawn(move || drop(guard))
@@ -323,6 +331,7 @@ async fn acquire_or_drop(lock: &Lock, history: &History, patience: Duration) {
 
 /// A wait of an explicit owner that is dropped does not block the next acquire of the same owner.
 pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,

@@ -108,6 +108,7 @@ pub async fn closing_waits_for_releases_under_way(fixture: &Fixture) {
 
 /// `close` ends every wait at once, with `Closed`.
 pub async fn closing_ends_waits(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = b.lock(&name).acquire().await.expect("free");
@@ -127,6 +128,7 @@ pub async fn closing_ends_waits(fixture: &Fixture) {
 
 /// A `close` at any moment of an acquire leaves no lock without an informed holder.
 pub async fn closing_meets_an_acquire_anywhere(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let b = fixture.party().await;
     for round in 0..12_u64 {

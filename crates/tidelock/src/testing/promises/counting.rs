@@ -103,6 +103,7 @@ pub async fn takers_together_never_have_too_many(fixture: &Fixture) {
 
 /// A waiter sleeps until enough permits have come back, and then takes them.
 pub async fn a_waiter_takes_permits_as_soon_as_enough_are_there(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (clients, [a, b]) = pair(fixture, 0).await;
     let waiter = waiting(fixture, &a, 2).await;
     assert_eq!(b.release(1).await.expect("answered"), 1);
@@ -136,6 +137,7 @@ pub async fn removed_permits_are_missing_until_they_come_back(fixture: &Fixture)
 
 /// A wait ends at its time limit, says what is missing, and has taken nothing. Others wait on.
 pub async fn a_wait_for_counted_permits_ends_at_its_limit(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (_clients, [a, b]) = pair(fixture, 1).await;
     let waiter = waiting(fixture, &a, 2).await;
     for limit in [Duration::ZERO, fixture.lease() / 10] {
@@ -157,6 +159,7 @@ pub async fn a_wait_for_counted_permits_ends_at_its_limit(fixture: &Fixture) {
 
 /// A wait ends with `Closed` when its client closes, and has taken nothing. The waiters of other clients wait on.
 pub async fn a_close_ends_the_acquires_of_its_client(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let ([_one, other], [a, b]) = pair(fixture, 0).await;
     let (stays, ends) = (waiting(fixture, &a, 1).await, waiting(fixture, &b, 1).await);
     other.close(Duration::ZERO).await;

@@ -12,6 +12,7 @@ use crate::testing::promises::waiters::{free, next, refused, until_wait, waiting
 
 /// The writer and the readers that wait stay out: the writer until the reader has released, the readers behind it.
 pub async fn a_writer_becomes_a_reader_without_a_gap(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -44,6 +45,7 @@ pub async fn a_writer_becomes_a_reader_without_a_gap(fixture: &Fixture) {
 
 /// Readers that come next when the writer is downgraded enter beside it, and no writer does.
 pub async fn readers_that_come_next_enter_at_a_downgrade(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -68,6 +70,7 @@ pub async fn readers_that_come_next_enter_at_a_downgrade(fixture: &Fixture) {
 
 /// A writer that lost the lock cannot become a reader: another writer may have had the lock since.
 pub async fn a_writer_that_was_lost_is_not_downgraded(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -125,6 +128,7 @@ pub async fn only_the_last_guard_of_a_writer_is_downgraded(fixture: &Fixture) {
 
 /// The owner of a writer re-enters the hold of the reader that it has become, and cannot write beside it.
 pub async fn an_owner_reenters_what_it_was_downgraded_to(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -153,6 +157,7 @@ pub async fn an_owner_reenters_what_it_was_downgraded_to(fixture: &Fixture) {
 pub async fn a_downgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_writer(
     fixture: &Fixture,
 ) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -189,6 +194,7 @@ pub async fn a_downgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_w
 
 /// A downgrade that is dropped after any number of polls leaves neither of its holds.
 pub async fn a_downgrade_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (
         fixture.client(fixture.builder()).await,

@@ -9,6 +9,7 @@ use crate::testing::promises::waiters::{free, next, waiting};
 
 /// Waiters of two clients, some of them several times, get the lock in the order in which they came.
 pub async fn fair_waiters_are_served_in_order_of_arrival(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.fair(&name).acquire().await.expect("free");
@@ -27,6 +28,7 @@ pub async fn fair_waiters_are_served_in_order_of_arrival(fixture: &Fixture) {
 
 /// A caller that does not wait gets a free lock only if nobody waits for it.
 pub async fn a_try_does_not_overtake_the_queue(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for _ in 0..5 {
@@ -44,6 +46,7 @@ pub async fn a_try_does_not_overtake_the_queue(fixture: &Fixture) {
 
 /// The first waiter leaves while the lock is held, or at about the moment when it gets the lock.
 pub async fn a_fair_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let (one, two) = (a.fair(&name), b.fair(&name));
@@ -70,6 +73,7 @@ pub async fn a_fair_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixtu
 
 /// A wait leaves no place in the queue when it is dropped after any number of polls.
 pub async fn a_wait_for_a_fair_lock_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for polls in 0..20 {
@@ -109,6 +113,7 @@ pub async fn a_fair_holder_that_vanishes_is_followed_by_the_next(fixture: &Fixtu
 
 /// A forced release passes the lock to the first waiter.
 pub async fn a_forced_release_hands_over_to_the_next(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.fair(&name).acquire().await.expect("free");
@@ -125,6 +130,7 @@ pub async fn a_forced_release_hands_over_to_the_next(fixture: &Fixture) {
 
 /// Each waiter has a larger token than those before it.
 pub async fn fair_tokens_grow_in_the_order_of_the_queue(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.fair(&name).fenced().acquire().await.expect("free");
@@ -145,6 +151,7 @@ pub async fn fair_tokens_grow_in_the_order_of_the_queue(fixture: &Fixture) {
 
 /// `inspect` shows the waiters in the order in which they will have the lock.
 pub async fn the_queue_is_shown_in_its_order(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("turns");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let lock = a.fair(&name);

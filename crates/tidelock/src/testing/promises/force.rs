@@ -6,6 +6,7 @@ use crate::types::LostReason;
 
 /// A force release wakes the waiters, and the holder learns of its loss at the next renewal.
 pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, wakes) = (unique("stock"), fixture.capabilities().await.wakes);
     let (a, b, c) = (
         fixture.party().await,

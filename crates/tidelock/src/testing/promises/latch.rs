@@ -53,6 +53,7 @@ async fn went_on(fixture: &Fixture, what: &str, waiter: JoinHandle<Result<()>>) 
 
 /// The waiters of all clients sleep until the last count, and go on then.
 pub async fn all_waiters_go_on_at_zero_and_not_before(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (_clients, [a, b]) = pair(fixture, 3).await;
     let mut waiters = Vec::new();
     for latch in [&a, &b, &a, &b] {
@@ -75,6 +76,7 @@ pub async fn all_waiters_go_on_at_zero_and_not_before(fixture: &Fixture) {
 
 /// Tasks of two clients count down at the same time. Each call gets another number, and the waiter goes on at the last.
 pub async fn calls_at_the_same_time_each_count_once(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     const COUNT: u32 = 40;
     let (_clients, pair) = pair(fixture, COUNT).await;
     let waiter = waiting(fixture, &pair[0]).await;
@@ -95,6 +97,7 @@ pub async fn calls_at_the_same_time_each_count_once(fixture: &Fixture) {
 
 /// The first count stays until the latch is open. Then the name can be used again.
 pub async fn the_first_count_stays_until_zero(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (_clients, [a, b]) = pair(fixture, 1).await;
     assert!(!b.set_count_if_new(5).await.expect("answered"));
     assert_eq!(count(&b).await, 1);
@@ -108,6 +111,7 @@ pub async fn the_first_count_stays_until_zero(fixture: &Fixture) {
 
 /// A latch without a count is open: nobody waits for it, and counting it down changes nothing.
 pub async fn a_latch_without_a_count_is_open(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let client = fixture.client(fixture.builder()).await;
     let latch = client.latch(&unique("imported"));
     within("no count", fixture.soon(), latch.wait())
@@ -123,6 +127,7 @@ pub async fn a_latch_without_a_count_is_open(fixture: &Fixture) {
 
 /// A latch that is deleted wakes its waiters.
 pub async fn a_deleted_latch_wakes_its_waiters(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (_clients, [a, b]) = pair(fixture, 9).await;
     let waiters = [waiting(fixture, &a).await, waiting(fixture, &b).await];
     assert!(a.delete().await.expect("answered"));
@@ -134,6 +139,7 @@ pub async fn a_deleted_latch_wakes_its_waiters(fixture: &Fixture) {
 
 /// A wait ends at its time limit, and says what the count is. Others wait on.
 pub async fn a_wait_ends_at_its_limit(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (_clients, [a, b]) = pair(fixture, 2).await;
     let waiter = waiting(fixture, &a).await;
     for limit in [Duration::ZERO, fixture.lease() / 10] {
@@ -149,6 +155,7 @@ pub async fn a_wait_ends_at_its_limit(fixture: &Fixture) {
 
 /// A wait ends with `Closed` when its client closes. The waiters of other clients wait on.
 pub async fn a_close_ends_the_waits_of_its_client(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let ([_one, other], [a, b]) = pair(fixture, 1).await;
     let (stays, ends) = (waiting(fixture, &a).await, waiting(fixture, &b).await);
     other.close(Duration::ZERO).await;
@@ -270,6 +277,7 @@ pub async fn locks_and_latches_refuse_each_others_names(fixture: &Fixture) {
 
 /// An operator sees a latch that is waited for.
 pub async fn a_latch_with_a_waiter_is_shown(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let ([client, _other], [a, _]) = pair(fixture, 7).await;
     let waiter = waiting(fixture, &a).await;
     let lock = client.lock(a.name());

@@ -33,6 +33,7 @@ pub async fn senseless_durations_are_refused(fixture: &Fixture) {
 
 /// A limited wait ends at its limit, not earlier and not much later.
 pub async fn a_wait_ends_in_time(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
@@ -61,6 +62,7 @@ pub async fn a_wait_of_zero_asks_once(fixture: &Fixture) {
 
 /// Another task can cancel a wait. The wait leaves nothing behind.
 pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");

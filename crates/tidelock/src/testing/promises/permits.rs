@@ -113,6 +113,7 @@ pub async fn permits_are_taken_all_or_none(fixture: &Fixture) {
 
 /// A waiter for several permits gets them as soon as enough have come back, from several holders.
 pub async fn a_waiter_gets_permits_as_soon_as_enough_come_back(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let [a, b] = pair(fixture, 3).await;
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -140,6 +141,7 @@ pub async fn a_waiter_gets_permits_as_soon_as_enough_come_back(fixture: &Fixture
 
 /// The number grows and shrinks while permits are held and waited for. No holder loses its permit by that.
 pub async fn the_number_of_permits_changes_at_run_time(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let [a, b] = pair(fixture, 2).await;
     assert!(!b.set_permits_if_new(9).await.expect("answered"));
     let two = a.permits(2).acquire().await.expect("there are 2");
@@ -164,6 +166,7 @@ pub async fn the_number_of_permits_changes_at_run_time(fixture: &Fixture) {
 
 /// A waiter for a semaphore without a number waits until it gets one.
 pub async fn a_waiter_waits_for_the_first_permits(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("render");
     let party = fixture.party().await;
     let semaphore = party.client().semaphore(&name);
@@ -239,6 +242,7 @@ pub async fn permits_of_a_process_that_vanished_come_back_once(fixture: &Fixture
 
 /// A forced release takes all permits back. Their former holders are told, and give back nothing.
 pub async fn a_forced_release_makes_no_permit_too_many(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let [a, b] = pair(fixture, 3).await;
     let two = a.permits(2).acquire().await.expect("there are 3");
     let one = b.acquire().await.expect("one is left");
@@ -264,6 +268,7 @@ pub async fn a_forced_release_makes_no_permit_too_many(fixture: &Fixture) {
 
 /// A wait leaves no permit taken when it is dropped after any number of polls.
 pub async fn a_wait_for_permits_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let [a, b] = pair(fixture, 2).await;
     for polls in 0..20 {
         let held = b.acquire().await.expect("one of two");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
@@ -19,6 +19,7 @@ const DRIFT: f64 = 0.01;
 
 /// Readers of one client and of several clients hold the lock at the same time, and `inspect` shows them all.
 pub async fn readers_share(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let mut readers = Vec::new();
@@ -48,6 +49,7 @@ pub async fn readers_share(fixture: &Fixture) {
 
 /// A writer excludes readers and other writers, and so does a lock with the same name.
 pub async fn a_writer_excludes_all(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let all = |party: &Party| [party.read(&name), party.write(&name), party.lock(&name)];
@@ -143,6 +145,7 @@ pub async fn readers_and_writers_never_meet(fixture: &Fixture) {
 
 /// Waiters get the lock in order of arrival, for either side.
 pub async fn the_first_to_come_is_the_first_to_go(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let (read, write) = (b.read(&name), a.write(&name));
@@ -166,6 +169,7 @@ pub async fn the_first_to_come_is_the_first_to_go(fixture: &Fixture) {
 
 /// A waiting writer blocks new readers, so it gets the lock when the readers before it have released.
 pub async fn a_writer_is_not_starved_by_readers(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let (read, write) = (a.read(&name), b.write(&name));
@@ -186,6 +190,7 @@ pub async fn a_writer_is_not_starved_by_readers(fixture: &Fixture) {
 
 /// All readers behind a writer get the lock together when the writer releases.
 pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.write(&name).acquire().await.expect("free");
@@ -207,6 +212,7 @@ pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
 
 /// A writer that stops waiting, at any moment, unblocks the readers behind it.
 pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let (read, write) = (a.read(&name), b.write(&name));
@@ -234,6 +240,7 @@ pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
 
 /// A wait for either side leaves nothing when it is dropped after any number of polls.
 pub async fn a_wait_for_a_side_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for polls in 0..20 {
@@ -294,19 +301,12 @@ pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
     let b = fixture.party().await;
     let held = a.read(&name).acquire().await.expect("free");
     let writer = waiting(fixture, &b.write(&name), 1).await;
-    let writer = tokio::spawn(async move { (writer.await, Instant::now()) });
     plug.pull();
-    let told = tokio::spawn(async move {
-        let reason = held.lost().await;
-        (held, reason, Instant::now())
-    });
-    let follower = within("the writer", fixture.lease() * 5 / 2, writer).await;
-    let (writer, taken) = follower.expect("no panic");
-    let told = within("the loss", fixture.lease(), told).await;
-    let (held, reason, at) = told.expect("no panic");
+    let writer = within("the writer", fixture.lease() * 5 / 2, writer).await;
+    // It reads the clock. A task that awaits the loss may run later than the writer's on a busy machine.
+    assert!(!held.is_held().await, "the writer had it before that");
+    let reason = within("the loss", fixture.lease(), held.lost()).await;
     assert_eq!(reason, LostReason::Expired);
-    assert!(at < taken, "told {:?} after the next had it", at - taken);
-    assert!(!held.is_held().await);
     plug.put_back();
     writer.expect("no panic").release().await.expect("held");
 }
@@ -314,6 +314,7 @@ pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
 /// An owner that holds the write side gets the read side at once. Other clients get the lock only after it has released
 /// both.
 pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -336,6 +337,7 @@ pub async fn a_writer_may_read_and_stays_alone(fixture: &Fixture) {
 /// An owner that holds the read side and requests the write side gets an error, because it would wait for itself. After
 /// it has released the read side, it gets the write side.
 pub async fn a_reader_that_wants_to_write_is_refused(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let sides = a.read_write_lock(&name);
@@ -366,6 +368,7 @@ pub async fn a_reader_that_wants_to_write_is_refused(fixture: &Fixture) {
 
 /// A force release ends the holds of all readers, each of them learns of its loss, and the next waiter gets the lock.
 pub async fn force_ends_every_reader(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let readers = [
@@ -380,7 +383,7 @@ pub async fn force_ends_every_reader(fixture: &Fixture) {
     }
     let writer = next(fixture, "the writer", writer).await;
     for reader in readers {
-        let reason = within("the loss", fixture.lease(), reader.lost()).await;
+        let reason = within("the loss", fixture.lease() * 2, reader.lost()).await;
         assert_eq!(reason, LostReason::Taken);
     }
     writer.release().await.expect("held");

@@ -62,6 +62,7 @@ pub async fn waiters_that_spin_all_have_their_turn(fixture: &Fixture) {
 
 /// A waiter of another kind sleeps until it is told, so a spin lock tells it.
 pub async fn a_spin_lock_wakes_those_who_wait_for_a_message(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("seat");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for kind in [b.lock(&name), b.fair(&name)] {
@@ -80,6 +81,7 @@ pub async fn a_spin_lock_wakes_those_who_wait_for_a_message(fixture: &Fixture) {
 
 /// A wait leaves nothing behind when it is dropped after any number of polls.
 pub async fn a_wait_for_a_spin_lock_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("seat");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for polls in 0..12 {

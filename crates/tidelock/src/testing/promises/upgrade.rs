@@ -36,6 +36,7 @@ pub async fn a_store_without_upgradeable_readers_says_so(fixture: &Fixture) {
 
 /// Plain readers of every client join it, and nobody else does.
 pub async fn only_plain_readers_join_an_upgradeable_reader(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     for first in [a.read(&name), a.upgradeable(&name)] {
@@ -63,6 +64,7 @@ pub async fn only_plain_readers_join_an_upgradeable_reader(fixture: &Fixture) {
 
 /// Upgradeable readers follow each other. Plain readers pass those that wait, and writers do not.
 pub async fn plain_readers_pass_a_waiting_upgradeable_reader(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.upgradeable(&name).acquire().await.expect("free");
@@ -83,6 +85,7 @@ pub async fn plain_readers_pass_a_waiting_upgradeable_reader(fixture: &Fixture) 
 /// No new reader enters while an upgrade waits, and no waiter does, also one that came first. When its writer has released,
 /// the reader reads on.
 pub async fn an_upgrade_waits_for_the_readers_inside_ahead_of_all_others(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -204,6 +207,7 @@ pub async fn what_an_upgradeable_reader_has_read_still_holds_when_it_writes(fixt
 
 /// After a timeout the reader reads on, readers enter again, and a later upgrade succeeds.
 pub async fn an_upgrade_that_times_out_leaves_its_reader_as_it_was(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -236,6 +240,7 @@ pub async fn an_upgrade_that_times_out_leaves_its_reader_as_it_was(fixture: &Fix
 
 /// An upgrade that is dropped after any number of polls leaves no write hold and no place. Its reader reads on.
 pub async fn an_upgrade_dropped_anywhere_leaves_its_reader_as_it_was(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -289,6 +294,7 @@ pub async fn only_a_guard_of_the_upgradeable_read_is_upgraded(fixture: &Fixture)
 
 /// An owner that reads upgradeably may read, and writes by an upgrade, which it re-enters. Then it reads upgradeably again.
 pub async fn an_owner_writes_by_an_upgrade_and_reads_on(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -341,6 +347,7 @@ pub async fn an_owner_writes_by_an_upgrade_and_reads_on(fixture: &Fixture) {
 
 /// The writer that an upgradeable reader has become is downgraded as any other. It does not need that reader any more.
 pub async fn an_upgraded_writer_is_downgraded_and_outlives_its_reader(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b: Party = fixture.party().await;

@@ -48,6 +48,7 @@ fn in_use(error: &Error) {
 /// Tasks may share an upgradeable guard, but not upgrade it one after the other: the second one would write what it has
 /// computed from values that the first one has replaced since.
 pub async fn one_upgrade_of_a_guard_at_a_time(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
@@ -97,6 +98,7 @@ pub async fn one_upgrade_of_a_guard_at_a_time(fixture: &Fixture) {
 pub async fn an_upgrade_passes_an_acquisition_of_its_owner_that_waits_for_the_reader(
     fixture: &Fixture,
 ) {
+    let fixture = &fixture.patient();
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;

@@ -30,6 +30,7 @@ fn bound(fixture: &Fixture, abilities: Capabilities) -> Duration {
 
 /// After a release, a waiter of another client gets the lock, without polling if the store wakes.
 pub async fn a_waiter_gets_the_lock_when_it_is_released(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
     for _ in 0..3 {
@@ -43,6 +44,7 @@ pub async fn a_waiter_gets_the_lock_when_it_is_released(fixture: &Fixture) {
 
 /// Every waiter gets the lock, one after another.
 pub async fn every_waiter_gets_its_turn(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
@@ -66,6 +68,7 @@ pub async fn every_waiter_gets_its_turn(fixture: &Fixture) {
 
 /// A waiter that leaves at the moment of its wake passes the wake on.
 pub async fn wakes_reach_someone_who_is_still_waiting(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
     for round in 0..12_u32 {
@@ -88,6 +91,7 @@ pub async fn wakes_reach_someone_who_is_still_waiting(fixture: &Fixture) {
 
 /// A dropped wait leaves neither a waiter nor a lock.
 pub async fn a_dropped_waiter_leaves_nothing(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");

@@ -72,19 +72,20 @@ async fn t58_a_tool_that_reads_for_long_disturbs_nobody() {
 
 #[tokio::test]
 async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_tokens() {
-    const ROUNDS: u64 = 12;
+    const ROUNDS: u64 = 6;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let client = super::client(&file, Duration::from_millis(600)).await;
+    let lease = Duration::from_secs(2); // that of the others
+    let client = super::client(&file, lease).await;
     let lock = client.lock("ledger").fenced();
     let mut last = 0;
     for round in 0..ROUNDS {
         let mut others = [
-            Other::start("hold", &file, u32::MAX),
-            Other::start("hold", &file, u32::MAX),
+            Other::start("hold long", &file, u32::MAX),
+            Other::start("hold long", &file, u32::MAX),
         ];
         others[0].hear();
-        tokio::time::sleep(Duration::from_micros(3_000 + round * 1_700)).await;
+        tokio::time::sleep(Duration::from_micros(3_000 + round * 3_400)).await;
         for other in &mut others {
             other.kill();
             for token in other.rest() {
@@ -93,11 +94,7 @@ async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_toke
         }
         let killed = Instant::now();
         let guard = lock.acquire().await.unwrap();
-        assert!(
-            killed.elapsed() < Duration::from_millis(1200),
-            "{:?}",
-            killed.elapsed()
-        );
+        assert!(killed.elapsed() < lease * 2, "{:?}", killed.elapsed());
         let token: u64 = guard.token().to_string().parse().unwrap();
         assert!(token > last, "{token} after {last}");
         last = token;
