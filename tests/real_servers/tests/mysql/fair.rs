@@ -246,7 +246,7 @@ async fn a_wait_that_ends_makes_the_row_of_the_lock_no_longer() {
     let (a, b) = (turns.client().await, turns.client().await);
     let guard = turns.acquire(&a).await;
     for _ in 0..2 {
-        let short = || AcquireOptions::new().wait(BEAT / 4);
+        let short = || AcquireOptions::new().wait(BEAT / 2);
         let (fair, side) = (b.fair_lock(turns.name), b.read_write_lock(turns.name));
         let fair = fair.acquire_with(short()).await.map(drop);
         let side = side.write().acquire_with(short()).await.map(drop);

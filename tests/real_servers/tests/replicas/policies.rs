@@ -12,9 +12,17 @@ use tidelock::store::redis_scripts;
 use tidelock::{Client, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
+use crate::world::{LONG, SOON, World, eventually, listen, once, patient, within};
 
 const LEASE: Duration = Duration::from_secs(3);
+
+/// The number of scripts that clients have sent through the proxy for this lock. An attempt whose grant is undone sends two.
+fn scripts(proxy: &Proxy, lock: &str) -> usize {
+    let log = proxy.log();
+    let sent = log.iter().filter(|one| one.name == "EVALSHA");
+    sent.filter(|one| one.args.iter().any(|arg| arg == lock.as_bytes()))
+        .count()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_acknowledgements_reached_are_on_the_guard() -> Result<()> {
@@ -45,8 +53,8 @@ async fn the_acknowledgements_reached_are_on_the_guard() -> Result<()> {
 /// One of two replicas is frozen. `all` fails with an error and leaves no lock. The other policies are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
-    let world = World::new(LEASE)?;
-    let client = world.client(Any).await?;
+    let world = World::new(LONG * 10)?;
+    let client = world.client_within(Any, LONG).await?;
     let lock = client.lock("till");
     lock.acquire_with(patient(All)).await?.release().await?;
     world.all.nodes()[2].freeze()?;
@@ -55,7 +63,7 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
     ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
     ensure!(
-        start.elapsed() >= WITHIN,
+        start.elapsed() >= LONG,
         "not before the replicas had their time"
     );
     ensure!(world.is_free("till")?, "the grant is undone");
@@ -63,15 +71,18 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
         let start = Instant::now();
         let guard = lock.acquire_with(patient(policy)).await?;
         ensure!(
-            start.elapsed() < WITHIN,
+            start.elapsed() < LONG,
             "{policy} took {:?}",
             start.elapsed()
         );
         ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 1));
         guard.release().await?;
     }
+    let before = scripts(&world.proxy, "till");
     let waiting = tokio::spawn(lock.acquire_with(patient(All)));
-    tokio::time::sleep(WITHIN * 2).await;
+    // The first attempt and its undo, and the second attempt.
+    let again = |proxy: &Proxy| scripts(proxy, "till") >= before + 3;
+    within(SOON, "the next try", world.proxy.until(again)).await?;
     ensure!(
         !waiting.is_finished(),
         "nothing is granted without the replica"
@@ -88,8 +99,8 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
 /// arrive any more, so there is no tombstone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_without_acknowledgement_is_undone_while_others_wait() -> Result<()> {
-    let world = World::of(1, LEASE)?;
-    let client = world.client(All).await?;
+    let world = World::of(1, LONG * 10)?;
+    let client = world.client_within(All, LONG).await?;
     let lock = client.lock("till");
     lock.acquire().await?.release().await?;
     let primary = world.all.primary();
@@ -146,14 +157,14 @@ async fn a_late_undo_ends_no_later_grant() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Result<()> {
     let world = World::of(1, LEASE)?;
-    let client = world.client(Any).await?;
+    let client = world.client_within(Any, LONG).await?;
     let held = client.lock("held").acquire().await?;
     let off = client.lock("off").acquire_with(patient(Off)).await?;
     let told = listen(&held);
     world.all.nodes()[1].freeze()?;
     let error = client
         .lock("till")
-        .acquire_with(once(Any))
+        .acquire_with(once(Any).expires_after(LONG * 10))
         .await
         .unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
@@ -177,7 +188,7 @@ async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Res
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
     let world = World::new(LEASE)?;
-    let client = world.client(Any).await?;
+    let client = world.client_within(Any, LONG).await?;
     let lock = client.lock("till");
     let kept = lock.acquire_with(patient(All)).await?;
     world.all.nodes()[2].kill()?;
@@ -186,7 +197,7 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
     })?;
     let error = client
         .lock("other")
-        .acquire_with(once(All))
+        .acquire_with(once(All).expires_after(LONG * 10))
         .await
         .unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
@@ -203,22 +214,27 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
 /// takes no longer than the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
-    let world = World::new(LEASE)?;
-    let client = world.client(Any).await?;
+    let limit = LONG * 3;
+    // Who waits behind a `WAIT` for the frozen replica, which has just begun, waits for nearly the whole limit.
+    let at_once = limit / 2;
+    let world = World::new(limit * 10)?;
+    let client = world.client_within(Any, limit).await?;
     let held = client.lock("held").acquire().await?;
     world.all.nodes()[2].freeze()?;
     let hanging: Vec<_> = (0..20)
         .map(|n| client.lock(&format!("hanging {n}")))
         .map(|lock| tokio::spawn(lock.acquire_with(patient(All))))
         .collect();
+    let hangs = |proxy: &Proxy| scripts(proxy, "hanging 0") > 0;
+    within(SOON, "the first try", world.proxy.until(hangs)).await?;
     for _ in 0..20 {
         let start = Instant::now();
         client.lock("free").acquire().await?.release().await?;
-        ensure!(start.elapsed() < WITHIN, "took {:?}", start.elapsed());
+        ensure!(start.elapsed() < at_once, "took {:?}", start.elapsed());
         let start = Instant::now();
         ensure!(client.lock("held").try_acquire().await?.is_none());
         ensure!(
-            start.elapsed() < WITHIN,
+            start.elapsed() < at_once,
             "a refusal took {:?}",
             start.elapsed()
         );
@@ -230,7 +246,7 @@ async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
     let start = Instant::now();
     held.release().await?;
     ensure!(
-        start.elapsed() < WITHIN,
+        start.elapsed() < at_once,
         "a release took {:?}",
         start.elapsed()
     );
@@ -241,20 +257,20 @@ async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
 /// request hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
-    let world = World::new(LEASE)?;
-    let client = world.client(All).await?;
+    let world = World::new(LONG * 10)?;
+    let client = world.client_within(All, LONG).await?;
     let held = client.lock("held").acquire().await?;
     world.all.nodes()[2].freeze()?;
     let hanging = tokio::spawn(client.lock("hanging").acquire());
-    for _ in 0..3 {
-        // The first request has timed out by now.
-        tokio::time::sleep(WITHIN * 2).await;
-        let waits = world.proxy.count("WAIT");
-        let hangs = world.proxy.until(|proxy| proxy.count("WAIT") > waits);
-        within(SOON, "the next try", hangs).await?;
+    for tries in 1..=3 {
+        // Each of the tries before has sent a script, and another one for its undo.
+        let hangs = |proxy: &Proxy| scripts(proxy, "hanging") >= 2 * tries - 1;
+        within(SOON, "the next try", world.proxy.until(hangs)).await?;
         let start = Instant::now();
         ensure!(client.lock("held").try_acquire().await?.is_none());
-        ensure!(start.elapsed() < WITHIN / 2, "took {:?}", start.elapsed());
+        // Its own `WAIT`, and the rest of the one that has just begun, take longer.
+        let took = start.elapsed();
+        ensure!(took < LONG * 3 / 4, "took {took:?}");
     }
     hanging.abort();
     drop(held);

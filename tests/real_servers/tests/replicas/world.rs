@@ -16,6 +16,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// How long we wait for the replicas here.
 pub(crate) const WITHIN: Duration = Duration::from_millis(150);
 
+/// How long we wait for the replicas where a replica that works must acknowledge in time, on a busy machine too.
+pub(crate) const LONG: Duration = Duration::from_secs(1);
+
 /// The servers and the proxy to their primary.
 pub(crate) struct World {
     pub(crate) all: Replicated,
@@ -51,6 +54,20 @@ impl World {
 
     pub(crate) async fn client(&self, policy: ReplicaAck) -> Result<Client> {
         let builder = self.builder().acknowledge(policy);
+        Ok(builder.connect(&self.proxy.url()).await?)
+    }
+
+    /// A client that waits for the replicas for up to `limit`, and for at most a sixth of a lease.
+    pub(crate) async fn client_within(
+        &self,
+        policy: ReplicaAck,
+        limit: Duration,
+    ) -> Result<Client> {
+        let builder = self.builder().acknowledge(policy);
+        // The library waits for the replicas for at most a third of the response timeout.
+        let builder = builder
+            .acknowledge_within(limit)
+            .response_timeout(limit * 3);
         Ok(builder.connect(&self.proxy.url()).await?)
     }
 

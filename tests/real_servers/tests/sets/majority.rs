@@ -14,7 +14,8 @@ use real_servers::{SOON, boot_time, builder, eventually, insist, listen, within}
 
 const LEASE: Duration = Duration::from_secs(3);
 
-const NODE_TIMEOUT: Duration = Duration::from_millis(300);
+/// A server that a busy machine keeps waiting for half a second must not count as frozen.
+const NODE_TIMEOUT: Duration = Duration::from_millis(600);
 
 async fn clients(servers: &Independents, lease: Duration) -> Result<Vec<Client>> {
     let mut clients = Vec::new();
@@ -48,7 +49,8 @@ async fn t38_fewer_than_half_may_freeze() -> Result<()> {
         let begun = Instant::now();
         let guard = lock.acquire().await?;
         let took = begun.elapsed();
-        ensure!(took < NODE_TIMEOUT * 6 / 5, "{took:?}");
+        // Two timeouts one after the other take longer than this.
+        ensure!(took < NODE_TIMEOUT * 19 / 10, "{took:?}");
         tokio::time::sleep(LEASE).await;
         ensure!(guard.is_held(), "renewed by the others");
         guard.release().await?;
@@ -204,7 +206,7 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
             });
         }
         start.wait().await;
-        let first = within(Duration::from_secs(2), "a winner", race.join_next()).await?;
+        let first = within(SOON, "a winner", race.join_next()).await?;
         let winner = first.context("a racer")???;
         ensure!(winner.is_held());
         winner.release().await?;

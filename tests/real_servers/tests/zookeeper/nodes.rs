@@ -109,7 +109,7 @@ async fn t68_nobody_passes_a_holder_after_zookeeper_has_used_up_its_numbers() {
     let others: Vec<_> = (0..8)
         .map(|_| {
             let lock = a.lock("stock");
-            let refused = tokio::spawn(lock.clone().acquire_timeout(ms(500)));
+            let refused = tokio::spawn(lock.clone().acquire_timeout(SOON / 10));
             let waiter = async move { lock.acquire().await?.release().await };
             (tokio::spawn(waiter), refused)
         })
