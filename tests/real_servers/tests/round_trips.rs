@@ -433,9 +433,9 @@ async fn renews_in_batches(locks: usize, batches: &[usize]) -> Result<()> {
     log.retain(|logged| logged.name != "PING" && logged.name != "UNSUBSCRIBE");
     // A renewal looks at the server's replicas if the last look was five seconds ago. That is longer than two periods, but not
     // much.
-    let looks = log.len();
+    let infos = log.len();
     log.retain(|logged| logged.name != "INFO");
-    assert!(looks - log.len() <= 1, "{log:?}");
+    assert!(infos - log.len() <= 1, "{log:?}");
     assert!(log.iter().all(|logged| logged.name == "EVALSHA"), "{log:?}");
     for period in log[..scripts].chunks(batches.len()) {
         let mut sizes: Vec<usize> = period.iter().map(locks_in).collect();

@@ -147,9 +147,14 @@ fn a_client_goes_on_when_nobody_drives_the_runtime_of_its_connection() -> Result
             .build()
     };
     let idle = runtime()?;
-    let client = idle.block_on(client(&server.url()))?;
+    // The first request detects the dead connection, within the response timeout. The acquire goes on for a lease.
+    let builder = tidelock::Client::builder()
+        .lease(LEASE)
+        .response_timeout(LEASE / 4);
+    let url = server.url();
+    let connecting = builder.publish_process_info(false).connect(&url);
+    let client = idle.block_on(connecting.into_future())?;
     runtime()?.block_on(async {
-        // The first request detects the dead connection, within the response timeout.
         let guard = client.lock("a").acquire().await?;
         guard.release().await?;
         anyhow::Ok(())

@@ -76,8 +76,8 @@ pub async fn all_waiters_go_on_at_zero_and_not_before(fixture: &Fixture) {
 
 /// Tasks of two clients count down at the same time. Each call gets another number, and the waiter goes on at the last.
 pub async fn calls_at_the_same_time_each_count_once(fixture: &Fixture) {
-    let fixture = &fixture.patient();
     const COUNT: u32 = 40;
+    let fixture = &fixture.patient();
     let (_clients, pair) = pair(fixture, COUNT).await;
     let waiter = waiting(fixture, &pair[0]).await;
     let calls = (0..COUNT).map(|n| {
