@@ -215,7 +215,7 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
     let limit = LONG * 3;
-    // Who waits behind a `WAIT` for the frozen replica, which has just begun, waits for nearly the whole limit.
+    // A `WAIT` for the frozen replica has just begun. A client that waited for its end would wait for nearly the whole limit.
     let at_once = limit / 2;
     let world = World::new(limit * 10)?;
     let client = world.client_within(Any, limit).await?;

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 
 use testkit::servers::ZooKeeperServer;
-use testkit::workspace;
 use tidelock::once::Slot;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard, Severity};
 
@@ -114,12 +113,9 @@ async fn t27_a_client_that_may_not_delete_a_node_ends_its_session_when_it_is_clo
 /// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_of_the_page_are_enough() {
-    let page = std::fs::read_to_string(workspace().join("docs/stores/zookeeper.md")).unwrap();
-    let (_, section) = page.split_once("\n## Rights\n").unwrap();
-    let (_, block) = section.split_once("```text\n").unwrap();
-    let (lines, _) = block.split_once("```").unwrap();
+    let lines = testkit::pages::block("stores/zookeeper.md", "\n## Rights\n").unwrap();
     let server = ZooKeeperServer::start().unwrap();
-    let said = server.admin(lines).unwrap();
+    let said = server.admin(&(lines.join("\n") + "\n")).unwrap();
     assert!(said.contains("Created /locks"), "{said}");
 
     let url = format!("zookeeper://billing:secret@{}/locks", server.addr());

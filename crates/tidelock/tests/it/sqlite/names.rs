@@ -9,6 +9,12 @@ use super::child::Other;
 
 const LEASE: Duration = Duration::from_millis(600);
 
+/// Makes the file with a client, and closes that.
+async fn used(file: &Path) {
+    let client = super::client(file, LEASE).await;
+    client.close(Duration::ZERO).await;
+}
+
 async fn refusal(file: &Path) -> tidelock::Error {
     let client = Client::connect(&super::url(file)).await;
     client.expect_err("it is refused")
@@ -42,10 +48,7 @@ async fn t66_a_file_with_a_second_hard_link_has_one_holder() {
 async fn t66_a_link_that_was_made_while_nobody_looked_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (file, other) = (folder.path().join("a.db"), folder.path().join("b.db"));
-    super::client(&file, LEASE)
-        .await
-        .close(Duration::ZERO)
-        .await;
+    used(&file).await;
     std::fs::hard_link(&file, &other).unwrap();
     for path in [&other, &file] {
         let error = refusal(path).await;
@@ -69,10 +72,7 @@ async fn t66_a_link_in_the_place_of_the_companion_is_refused_and_its_target_stay
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let (file, target) = (path("a.db"), path("target"));
-        super::client(&file, LEASE)
-            .await
-            .close(Duration::ZERO)
-            .await;
+        used(&file).await;
         std::fs::write(&target, "text of another user").unwrap();
         std::fs::remove_file(path("a.db-wal")).unwrap();
         link(&target, &path("link")).unwrap();
@@ -97,10 +97,7 @@ async fn t66_a_link_in_the_place_of_the_log_or_its_index_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let (file, target) = (path("a.db"), path("target"));
-        super::client(&file, LEASE)
-            .await
-            .close(Duration::ZERO)
-            .await;
+        used(&file).await;
         std::fs::write(&target, "text of another user").unwrap();
         drop(std::fs::remove_file(path(beside)));
         std::os::unix::fs::symlink(&target, path(beside)).unwrap();
