@@ -150,6 +150,13 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
                 .is_some_and(|left| left > shop.lease * 2 / 3))
         };
         real_servers::eventually(shop.lease / 6, "a renewal", renewed)?;
+        // The holder must have read the reply before the next nap. Otherwise it knows after that nap only of the grant,
+        // whose lease has ended, and reports the loss.
+        let proved = || {
+            let status = holder.ask("status till", "status till")?;
+            Ok(u128::from(status.number("valid_ms")?) > (shop.lease * 2 / 3).as_millis())
+        };
+        real_servers::eventually(shop.lease / 6, "its reply", proved)?;
     }
     machine.stood_still(&mut holder, shop.lease / 2)?;
     let status = holder.ask("status till", "status till")?;
