@@ -38,7 +38,7 @@ async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
 /// re-entry costs nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_costs_two_trips_and_a_release_one() {
-    let server = ZooKeeperServer::start().unwrap();
+    let server = ZooKeeperServer::start_with_lasting_containers().unwrap();
     let client = Client::builder()
         .lease(ms(60_000))
         .response_timeout(ms(20_000))

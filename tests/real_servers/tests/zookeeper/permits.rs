@@ -501,7 +501,7 @@ async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
 /// However many wait, a waiter watches two nodes, and a release wakes one waiter, which sends four requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_on_zookeeper_cost_what_the_page_says() {
-    let server = ZooKeeperServer::start().unwrap();
+    let server = ZooKeeperServer::start_with_lasting_containers().unwrap();
     let semaphore = patient_client(&server).await.semaphore(NAME);
     semaphore.set_permits(1).await.unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
