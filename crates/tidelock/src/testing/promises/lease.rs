@@ -1,31 +1,17 @@
 //! Promises about leases: they are renewed, they end, and a holder learns of its loss before the next one has the lock.
 
+use std::sync::Arc;
+
 use tokio::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, unique, within};
-use crate::testing::party::Held;
+use crate::testing::promises::losses::{listening, told_before};
 use crate::types::LostReason;
 
 /// The share of the lease that holders do not rely on.
 const DRIFT: f64 = 0.15;
-
-/// Waits for the loss, and notes when the holder learned of it.
-fn noted(held: Held) -> tokio::task::JoinHandle<(Held, LostReason, Instant)> {
-    tokio::spawn(async move {
-        let reason = held.lost().await;
-        (held, reason, Instant::now())
-    })
-}
-
-/// Checks, right after the next holder got the lock, that the former one knows its loss. `is_held` reads the clock. A task
-/// that awaits the loss may run later than that of the next holder on a busy machine.
-async fn told_before(fixture: &Fixture, held: &Held) {
-    assert!(!held.is_held().await, "the next had it before that");
-    let reason = within("the loss", fixture.lease(), held.lost()).await;
-    assert_eq!(reason, LostReason::Expired);
-}
 
 /// A hold that lasts for several leases is renewed, and excludes other clients all the time.
 pub async fn a_kept_lease_is_renewed(fixture: &Fixture) {
@@ -67,13 +53,16 @@ pub async fn expires_after_ends_and_is_told_before_another_gets_it(fixture: &Fix
     let options = AcquireOptions::new().expires_after(fixture.lease());
     let held = a.lock(&name).acquire_with(options).await.expect("free");
     assert!(held.valid_for().await <= fixture.lease());
+    let held = Arc::new(held);
+    let told = listening(&held);
     let next = within(
         "the next holder",
         fixture.lease() * 4,
         b.lock(&name).acquire(),
     )
     .await;
-    told_before(fixture, &held).await;
+    told_before(fixture, &held, told).await;
+    let held = Arc::into_inner(held).expect("the task has ended");
     assert_eq!(
         held.release().await.expect_err("lost").kind(),
         ErrorKind::Lost
@@ -92,11 +81,9 @@ pub async fn max_hold_is_told(fixture: &Fixture) {
     let options = AcquireOptions::new().max_hold(cap);
     let begun = Instant::now();
     let held = a.lock(&name).acquire_with(options).await.expect("free");
-    let (held, reason, at) = within("the cap", cap * 2, noted(held))
-        .await
-        .expect("no panic");
+    let reason = within("the cap", cap * 2, held.lost()).await;
     assert_eq!(reason, LostReason::MaxHold);
-    assert!(at - begun >= cap);
+    assert!(begun.elapsed() >= cap);
     assert!(!held.is_held().await);
     let next = within(
         "the next holder",
@@ -115,14 +102,15 @@ pub async fn a_crashed_holder_is_followed_within_its_lease(fixture: &Fixture) {
     let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
     let (a, plug) = fixture.mortal(settings).await;
     let b = fixture.party().await;
-    let held = a.lock(&name).acquire().await.expect("free");
+    let held = Arc::new(a.lock(&name).acquire().await.expect("free"));
+    let told = listening(&held);
     let place = b.lock(&name);
     let next = tokio::spawn(async move { place.acquire().await.expect("it waits") });
     tokio::time::sleep(fixture.lease() / 2).await;
     plug.pull();
     let follower = within("the follower", fixture.lease() * 5 / 2, next).await;
     let next = follower.expect("no panic");
-    told_before(fixture, &held).await;
+    told_before(fixture, &held, told).await;
     plug.put_back();
     next.release().await.expect("held");
 }

@@ -21,6 +21,7 @@ pub mod holds;
 pub mod kinds;
 pub mod latch;
 pub mod lease;
+mod losses;
 pub mod mutex;
 pub mod names;
 pub mod once;
