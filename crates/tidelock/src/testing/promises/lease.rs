@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::promises::losses::{listening, told_before};
 use crate::types::LostReason;
-
-/// The share of the lease that holders do not rely on.
-const DRIFT: f64 = 0.15;
 
 /// A hold that lasts for several leases is renewed, and excludes other clients all the time.
 pub async fn a_kept_lease_is_renewed(fixture: &Fixture) {
@@ -46,10 +43,7 @@ pub async fn a_lease_of_ones_own_is_renewed(fixture: &Fixture) {
 /// A hold with `expires_after` learns of its end before another client has the lock.
 pub async fn expires_after_ends_and_is_told_before_another_gets_it(fixture: &Fixture) {
     let name = unique("stock");
-    let a = fixture
-        .party_with(fixture.builder().drift(DRIFT, Duration::from_millis(5)))
-        .await;
-    let b = fixture.party().await;
+    let (a, b) = (fixture.party().await, fixture.party().await);
     let options = AcquireOptions::new().expires_after(fixture.lease());
     let held = a.lock(&name).acquire_with(options).await.expect("free");
     assert!(held.valid_for().await <= fixture.lease());
@@ -99,8 +93,7 @@ pub async fn max_hold_is_told(fixture: &Fixture) {
 /// loss.
 pub async fn a_crashed_holder_is_followed_within_its_lease(fixture: &Fixture) {
     let name = unique("stock");
-    let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
-    let (a, plug) = fixture.mortal(settings).await;
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
     let b = fixture.party().await;
     let held = Arc::new(a.lock(&name).acquire().await.expect("free"));
     let told = listening(&held);

@@ -217,8 +217,7 @@ pub async fn permits_that_end_are_told_before_others_have_them(fixture: &Fixture
 /// The permits of a process that vanished come back when their lease ends, each of them once.
 pub async fn permits_of_a_process_that_vanished_come_back_once(fixture: &Fixture) {
     let name = unique("render");
-    let settings = fixture.builder().drift(0.01, Duration::from_millis(5));
-    let (mortal, plug) = fixture.mortal(settings).await;
+    let (mortal, plug) = fixture.mortal(fixture.builder()).await;
     let a = mortal.client().semaphore(&name);
     let b = fixture.party().await.client().semaphore(&name);
     assert!(a.set_permits_if_new(3).await.expect("answered"));

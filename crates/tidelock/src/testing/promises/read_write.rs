@@ -15,9 +15,6 @@ use crate::testing::promises::losses::{listening, told_before};
 use crate::testing::promises::waiters::{excluded, free, next, refused, waiting};
 use crate::types::LostReason;
 
-/// The share of the lease that holders do not rely on.
-const DRIFT: f64 = 0.01;
-
 /// Readers of one client and of several clients hold the lock at the same time, and `inspect` shows them all.
 pub async fn readers_share(fixture: &Fixture) {
     let fixture = &fixture.patient();
@@ -297,8 +294,7 @@ pub async fn a_reader_is_told_of_its_loss_before_a_writer_has_the_lock(fixture: 
 /// loss.
 pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
     let name = unique("prices");
-    let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
-    let (a, plug) = fixture.mortal(settings).await;
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
     let b = fixture.party().await;
     let held = Arc::new(a.read(&name).acquire().await.expect("free"));
     let told = listening(&held);
