@@ -1,5 +1,7 @@
 //! The fixture: creates the clients of a test in the suite of promises.
 
+mod bounds;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -279,34 +281,6 @@ impl Fixture {
     /// True if its locks may be parts of a set: only plain locks may.
     pub fn has_sets(&self) -> bool {
         self.sets
-    }
-
-    /// The lease of the tests, of which their pauses and limits are parts.
-    pub fn lease(&self) -> Duration {
-        self.lease
-    }
-
-    /// The same store for a promise that awaits the end of no lease: its clients have a longer lease, and `soon` is half of
-    /// it, so a busy machine has more time for a hand-over. That half is less than the second after which a waiter asks
-    /// again that may not hear its wake. `lease` stays as it is, so the pauses of a promise do not grow. With injected
-    /// faults nothing changes, because `soon` is long there.
-    pub(super) fn patient(&self) -> Self {
-        const LONGER: Duration = Duration::from_millis(1800);
-        let mut patient = self.clone();
-        if !self.is_faulty() {
-            patient.asked = self.lease.max(LONGER);
-        }
-        patient
-    }
-
-    /// The time within which a wake or a release must arrive: half the lease of the clients, so that a test can tell it
-    /// from a lease that ran out; two leases with injected faults.
-    pub fn soon(&self) -> Duration {
-        if self.is_faulty() {
-            self.lease * 2
-        } else {
-            self.asked / 2
-        }
     }
 
     /// True if faults are injected.

@@ -24,12 +24,7 @@ pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {
         fixture.lease() * 2
     };
     let next = within("the waiter", bound, next).await.expect("no panic");
-    let told = within(
-        "the loss",
-        fixture.lease() / 2 + fixture.soon(),
-        held.lost(),
-    )
-    .await;
+    let told = within("the loss", fixture.next_renewal(), held.lost()).await;
     assert_eq!(told, LostReason::Taken);
     let error = held.release().await.expect_err("lost");
     assert_eq!(error.kind(), ErrorKind::Lost);

@@ -249,7 +249,7 @@ pub async fn a_forced_release_makes_no_permit_too_many(fixture: &Fixture) {
     assert!(b.force_release().await.expect("answered"));
     let three = next(fixture, "all came back", waiter).await;
     for lost in [&two, &one] {
-        let reason = within("the loss", fixture.lease() * 2, lost.lost()).await;
+        let reason = within("the loss", fixture.next_renewal(), lost.lost()).await;
         assert_eq!(reason, LostReason::Taken);
     }
     assert_eq!(

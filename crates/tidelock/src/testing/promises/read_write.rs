@@ -378,7 +378,7 @@ pub async fn force_ends_every_reader(fixture: &Fixture) {
     }
     let writer = next(fixture, "the writer", writer).await;
     for reader in readers {
-        let reason = within("the loss", fixture.lease() * 2, reader.lost()).await;
+        let reason = within("the loss", fixture.next_renewal(), reader.lost()).await;
         assert_eq!(reason, LostReason::Taken);
     }
     writer.release().await.expect("held");
