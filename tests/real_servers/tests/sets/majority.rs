@@ -195,6 +195,7 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
     for _ in 0..8 {
         racers.push(redlock(&servers).await?);
     }
+    let mut took = Vec::new();
     for round in 0..5 {
         let start = Arc::new(Barrier::new(racers.len() + 1));
         let mut race = JoinSet::new();
@@ -206,7 +207,9 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
             });
         }
         start.wait().await;
+        let begun = Instant::now();
         let first = within(SOON, "a winner", race.join_next()).await?;
+        took.push(begun.elapsed());
         let winner = first.context("a racer")???;
         ensure!(winner.is_held());
         winner.release().await?;
@@ -215,6 +218,10 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
             next??.release().await?;
         }
     }
+    // A vote that a loser does not give back lasts for a lease. On a busy machine one round or two may be slow without
+    // that.
+    took.sort_unstable();
+    ensure!(took[2] < LEASE * 2 / 3, "{took:?}");
     Ok(())
 }
 
