@@ -81,9 +81,13 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     ensure!(ttl > 0, "it is on the new node: {ttl}");
     // The waiter asks once more when the lease ends that it has seen, and then sees this one.
     target.admin(&["PEXPIRE", "{shop}stock", &long.as_millis().to_string()])?;
-    sleep(LEASE).await;
+    sleep(LEASE * 3 / 2).await;
+    let before = two.stats().woken_by_message;
     guard.release().await?;
     let guard = within(SOON, "the waiter is woken", waiter).await???;
+    // A waiter that has no subscription knows it, and polls every second.
+    let woken = two.stats().woken_by_message;
+    ensure!(woken > before, "only its poll found the lock");
     guard.release().await?;
     Ok(())
 }
