@@ -65,10 +65,18 @@ async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Resu
     let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
     let options = || AcquireOptions::new().expires_after(Duration::from_secs(60));
     let guard = one.lock("a").acquire_with(options()).await?;
+    let (before, begun) = (calls(&server, "evalsha", "calls")?, Instant::now());
     let waiter = tokio::spawn(two.lock("a").acquire_with(options()));
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Two attempts before it sleeps, and then four polls: eight seconds for what takes four. A waiter that does not
+    // poll asks again after its lease of 30 s.
+    eventually("it polls", Duration::from_secs(8), || {
+        Ok(calls(&server, "evalsha", "calls")? >= before + 6)
+    })
+    .await?;
+    // The shortest pause between two polls is 100 ms.
+    let least = Duration::from_millis(400);
+    ensure!(begun.elapsed() >= least, "it polls too often");
     guard.release().await?;
-    // A waiter that does not poll asks again after its lease of 30 s.
     tokio::time::timeout(Duration::from_secs(10), waiter)
         .await???
         .release()
@@ -126,7 +134,7 @@ async fn a_waiter_that_loses_the_right_to_listen_is_not_kept_asleep() -> Result<
 }
 
 /// The number of calls of a command that the server has counted in this field.
-fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
+pub(crate) fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
     let stats: String = server.query(&["INFO", "commandstats"])?;
     let line = format!("cmdstat_{command}:");
     let Some(line) = stats.lines().find_map(|text| text.strip_prefix(&line)) else {

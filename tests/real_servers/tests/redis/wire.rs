@@ -8,6 +8,7 @@ use testkit::servers::RedisServer;
 use tidelock::redis::Topology;
 use tidelock::{AcquireOptions, Client, ErrorKind};
 
+use crate::rights::calls;
 use crate::{LEASE, channels, client, eventually, listeners};
 
 #[tokio::test]
@@ -51,15 +52,25 @@ async fn a_release_wakes_a_waiter_of_another_client_at_once() -> Result<()> {
     let server = RedisServer::start()?;
     let url = server.url();
     let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
-    // The waiter asks for itself after its own lease of 30 s, so only a wake explains an earlier grant.
     let options = AcquireOptions::new().expires_after(Duration::from_secs(60));
     let guard = one.lock("a").acquire_with(options).await?;
+    let before = calls(&server, "evalsha", "calls")?;
     let waiter = tokio::spawn(two.lock("a").acquire());
     listeners(&server, "redisson_lock__channel:{a}", 1).await?;
     // The waiter makes another attempt after its subscription. The release must not come before that attempt.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    eventually("it waits", Duration::from_secs(8), || {
+        Ok(calls(&server, "evalsha", "calls")? >= before + 2)
+    })
+    .await?;
     guard.release().await?;
+    // A waiter that sleeps through the release asks for itself after its own lease of 30 s.
     let guard = tokio::time::timeout(Duration::from_secs(10), waiter).await???;
+    // One that knows that it hears nothing polls every second, which is in time too.
+    let stats = two.stats();
+    assert!(
+        stats.woken_by_message > 0 || stats.woken_by_timer == 0,
+        "only its poll found the lock: {stats:?}"
+    );
     guard.release().await?;
     Ok(())
 }
