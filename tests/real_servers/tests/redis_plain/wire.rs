@@ -180,8 +180,8 @@ async fn behind_sentinels_and_in_a_cluster_its_keys_share_a_slot() -> Result<()>
             assert!(lock.try_acquire().await?.is_none());
             held.push((name, guard));
         }
-        // Each is renewed after a third of the lease.
-        tokio::time::sleep(LEASE / 2).await;
+        // Longer than a lease, so each must have been renewed.
+        tokio::time::sleep(LEASE * 5 / 4).await;
         for (name, guard) in held {
             assert!(guard.is_held(), "{name} was renewed");
             guard.release().await?;
