@@ -94,7 +94,7 @@ async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<
 }
 
 /// Checks that an event ended most waits, and not a poll, and that a wait then ends at once: the fastest one, because a busy
-/// machine may delay the others. A poll would come at least half a second after the release.
+/// machine may delay the others. A poll comes at least 750 ms after the refusal.
 fn told(woken: u64, mut took: Vec<Duration>) -> Result<()> {
     took.sort_unstable();
     println!("handed over in {took:?}, {woken} times by an event");
