@@ -60,6 +60,12 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
         "proved {:?} too long",
         proved + shop.lease / 5 - ends
     );
+    // The server has confirmed nothing that was sent later.
+    ensure!(
+        proved <= since + shop.lease * 6 / 10,
+        "proved {:?} after the freeze",
+        proved - since
+    );
     let lock = rival.lock("stock").fenced();
     let waiter = tokio::spawn(async move {
         let guard = insist(lock).await?;
