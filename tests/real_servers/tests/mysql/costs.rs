@@ -137,6 +137,9 @@ async fn a_hand_over_takes_half_a_pause() -> Result<()> {
     let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
     println!("hand-over: median {median:?}, worst {worst:?}");
     ensure!(median <= crate::LEASE / 10, "{median:?}");
+    // That is three of the longest pauses. A quarter of the hand-overs is on time on a busy machine too, and takes less
+    // than one pause.
+    ensure!(took[took.len() / 4] <= crate::LEASE / 40, "{took:?}");
     Ok(())
 }
 
