@@ -312,14 +312,15 @@ async fn t60_watches_leave_a_silent_member_with_the_requests() {
     tokio::time::sleep(ms(300)).await; // until the watch stands
     silent.set_both(Mode::Drop);
     // Its first attempt gets no answer. The next one goes to the other member.
+    let asked = Instant::now();
     let elsewhere = soon("a request", b.lock("elsewhere").acquire())
         .await
         .unwrap();
     assert!(other.connections() > 0);
-    let begun = Instant::now();
     guard.release().await.unwrap();
     let (next, taken) = soon("the waiter", waiter).await.unwrap();
-    assert!(taken - begun < lease / 6, "{:?}", taken - begun);
+    // The waiter has asked shortly before that request, and does so again a third of a lease later.
+    assert!(taken - asked < lease / 4, "{:?}", taken - asked);
     next.release().await.unwrap();
     elsewhere.release().await.unwrap();
     until_keys(&server, 0).await;
