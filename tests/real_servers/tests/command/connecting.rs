@@ -76,7 +76,8 @@ fn t76_a_store_that_stays_away_is_told_when_the_wait_is_over() -> Result<()> {
     let wait = ["run", "--wait", "700ms", "job", "--", "true"];
     say(&url, &wait)?.must(69, "retried for 700ms")?;
     let took = begun.elapsed();
-    ensure!(took >= AWAY && took < SOON / 4, "{took:?}");
+    // With one more response timeout, of three seconds, it would take longer.
+    ensure!(took >= AWAY && took < AWAY * 5, "{took:?}");
     let begun = Instant::now();
     let tried = say(&url, &["try", "job", "--", "true"])?;
     tried.must(69, "cannot be reached")?;
@@ -85,7 +86,8 @@ fn t76_a_store_that_stays_away_is_told_when_the_wait_is_over() -> Result<()> {
         "a try does not wait: {}",
         tried.err
     );
-    ensure!(begun.elapsed() < SOON / 4, "{:?}", begun.elapsed());
+    let took = begun.elapsed();
+    ensure!(took < AWAY * 4, "a response timeout: {took:?}");
     Ok(())
 }
 
