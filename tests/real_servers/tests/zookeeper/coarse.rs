@@ -94,7 +94,8 @@ async fn a_delay_outlives_the_session_of_a_killed_holder() {
     assert!(!seen.is_locked() && seen.waiters == Some(1), "{seen:?}");
     let (next, taken) = soon("the next holder", next).await.unwrap();
     let waited = taken - before;
-    assert!(waited >= ms(2800) && waited < ms(5000), "{waited:?}");
+    // The server's clock, which measures the delay, counts whole milliseconds.
+    assert!(waited >= ms(2990) && waited < ms(5000), "{waited:?}");
     next.release().await.unwrap();
     free(&world.far, "till").await;
     let mut peer = world.peer();
