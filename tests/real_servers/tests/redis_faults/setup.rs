@@ -17,7 +17,7 @@ pub(crate) struct Shop {
     pub(crate) proxy: Proxy,
     pub(crate) server: RedisServer,
     pub(crate) lease: Duration,
-    /// The settings of its clients.
+    /// The settings of the clients that `direct` and `another` connect.
     pub(crate) settings: ClientBuilder,
 }
 
