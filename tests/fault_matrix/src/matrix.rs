@@ -1,7 +1,6 @@
 //! Runs the chosen part of the matrix, several stores in parallel.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -104,8 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     results.took = start.elapsed();
     print!("{}", report::summary(&cells, &results));
     if let Some(file) = &args.write {
-        fs::write(file, report::page(&cells, &results))
-            .with_context(|| file.display().to_string())?;
+        testkit::pages::write(file, &report::page(&cells, &results))?;
     }
     Ok(if fails(&cells, &results, !args.no_tests) {
         ExitCode::FAILURE

@@ -71,8 +71,7 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     };
     println!("{}", page.table());
     if let Some(file) = &plan.write {
-        let path = testkit::workspace().join(file);
-        std::fs::write(&path, page.text()).with_context(|| path.display().to_string())?;
+        testkit::pages::write(&testkit::workspace().join(file), &page.text())?;
     }
     if verdict.problems.is_empty() {
         return Ok(ExitCode::SUCCESS);

@@ -1,8 +1,29 @@
-//! Texts of `docs/` that tests use. So what a page tells users to paste has been run.
+//! Texts of `docs/` that tests use, so what a page tells users to paste has been run; and pages that runs write.
+
+use std::io::ErrorKind;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::workspace;
+
+/// The heading of what people have added to a page that a run writes.
+const BY_HAND: &str = "\n## Added by hand\n";
+
+/// Writes a page, and keeps what people have added at its end, below `## Added by hand`. There they say why a run was red, and
+/// the next run would delete it.
+///
+/// # Errors
+/// The page cannot be read or written.
+pub fn write(page: &Path, text: &str) -> Result<()> {
+    let named = || page.display().to_string();
+    let before = match std::fs::read_to_string(page) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        read => read.with_context(named)?,
+    };
+    let added = before.find(BY_HAND).map_or("", |at| &before[at..]);
+    std::fs::write(page, format!("{text}{added}")).with_context(named)
+}
 
 /// The lines of a block of code on a page, without the fences. `page`: its path below `docs/`. `words`: a text on the page
 /// before the block.
@@ -45,4 +66,26 @@ pub fn statements(page: &str, words: &str, only_for: Option<&str>) -> Result<Vec
     (!statements.is_empty())
         .then_some(statements)
         .with_context(|| format!("docs/{page} has no statement for {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Result;
+
+    use super::write;
+
+    #[test]
+    fn what_was_added_by_hand_outlives_each_run() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let page = folder.path().join("page.md");
+        write(&page, "first\n")?;
+        assert_eq!(std::fs::read_to_string(&page)?, "first\n");
+        let added = "\n## Added by hand\n\nWhy it was red.\n\n## More\n";
+        std::fs::write(&page, format!("first\n{added}"))?;
+        for text in ["second\n", "third\n"] {
+            write(&page, text)?;
+            assert_eq!(std::fs::read_to_string(&page)?, format!("{text}{added}"));
+        }
+        Ok(())
+    }
 }

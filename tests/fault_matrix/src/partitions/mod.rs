@@ -7,14 +7,13 @@ mod page;
 mod seen;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use testkit::hosts::Network;
 
 use crate::check::{Breach, Promise};
@@ -167,8 +166,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.played.sort_by_key(|(scenario, _)| scenario.seed);
     if let Some(file) = &args.write {
-        fs::write(file, page::page(&results, start.elapsed()))
-            .with_context(|| file.display().to_string())?;
+        testkit::pages::write(file, &page::page(&results, start.elapsed()))?;
     }
     println!("{}", page::totals(&results));
     let mut runs = results.played.iter();

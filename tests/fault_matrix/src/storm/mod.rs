@@ -7,14 +7,13 @@ mod page;
 mod round;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testkit::process::boot_time;
 
 use self::gauge::Gauge;
@@ -131,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     results.lease = Duration::from_millis(args.lease);
     (results.took, results.first) = (start.elapsed(), first);
     if let Some(file) = &args.write {
-        fs::write(file, page::page(&results)).with_context(|| file.display().to_string())?;
+        testkit::pages::write(file, &page::page(&results))?;
     }
     println!("{}", page::totals(&results));
     let mut columns = results.columns.values();

@@ -20,7 +20,7 @@ mod verdict;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 pub(crate) use self::plan::Everywhere;
 
@@ -52,8 +52,7 @@ pub(crate) fn run(plan: &Everywhere) -> Result<ExitCode> {
     };
     println!("{}", page.table());
     if let Some(file) = &plan.write {
-        let path = testkit::workspace().join(file);
-        std::fs::write(&path, page.text()).with_context(|| path.display().to_string())?;
+        testkit::pages::write(&testkit::workspace().join(file), &page.text())?;
     }
     for problem in &verdict.problems {
         println!("BROKEN: {problem}");
