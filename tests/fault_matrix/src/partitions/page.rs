@@ -61,6 +61,19 @@ A clock changes that as follows. Tokens grow and every process gets its locks ag
 
 ";
 
+const PLANTED: &str = "## Planted bugs
+
+`cargo test -p fault_matrix --test partitions` plants each of these bugs, and fails if the checkers do not find it. It needs root, as the runs do.
+The bugs are in the client processes or in the clock of a host, not in the library.
+
+| planted bug | topology | partition | what the checkers see | test |
+| --- | --- | --- | --- | --- |
+| the clients act on locks that they have lost | etcd | client isolated | an act after the host had been cut off | `a_client_that_acts_after_its_deadline_is_found` |
+| a client takes two of the five servers for a majority | RedLock | leader isolated with a client | two holders | `a_lock_that_a_minority_granted_is_found` |
+| the clients do not wait until the replicas have acknowledged a grant | Sentinel, `all` | leader isolated with a client | two holders | `a_lock_that_no_replica_acknowledged_is_found` |
+| a clock runs at 1.25 times the true rate, and counts as within the drift | Cluster | leader's clock fast within the drift, client isolated | two holders | `a_clock_that_runs_faster_than_the_drift_is_found` |
+";
+
 const NOT_HERE: &str = "- not here: *a ZooKeeper whose clock runs fast or slow*, since a JVM sleeps until instants that the kernel counts by the true clock, so its \
      sessions would end too late and not too early; *a client whose clock runs slow*. What counts is the rate of the store's clock against the client's, so a slow client is \
      the client that is cut off while the clock of the store is fast. Its own alarms are instants for the kernel too\n";
@@ -104,6 +117,7 @@ pub(super) fn page(results: &Results, took: Duration) -> String {
     let _ = writeln!(text, "- *leader slow*: {slow}");
     text.push_str(NOT_HERE);
     text.push_str(PROMISED);
+    text.push_str(PLANTED);
     red(&mut text, results);
     text.push_str(COLUMNS);
     if !results.beside.is_empty() {
@@ -226,4 +240,21 @@ fn cell(run: &Outcome) -> String {
 
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PLANTED;
+
+    /// Without it the page would name a test that was renamed, and lack a bug that was added.
+    #[test]
+    fn the_page_names_the_test_of_each_planted_bug() {
+        let tests = include_str!("../../tests/partitions.rs").split("\nfn ");
+        let finders = tests.filter(|test| test.contains("    finds(\""));
+        let names: Vec<&str> = finders.filter_map(|it| it.split('(').next()).collect();
+        assert_eq!(PLANTED.matches("_is_found` |").count(), names.len());
+        for name in names {
+            assert!(PLANTED.contains(&format!("`{name}`")), "{name}");
+        }
+    }
 }
