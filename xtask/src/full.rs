@@ -56,6 +56,17 @@ const STORIES: [(&str, u32); 7] = [
     ("counts", 100_000),
 ];
 
+/// The page, up to the list of what it ran on.
+const HEAD: &str = "\
+# The long checks
+
+Written by `cargo xtask full`. With `--only PART` it runs one part and replaces only the row and the figures of that part, so each row
+names its commit; `-dirty`: with changes that were not committed. The list tells of the last run, and older rows may come from another
+machine. *not run*: this command has not yet run a part of this name. [compatibility](compatibility.md), the
+[million schedules](schedules.md), [partitions](partitions.md) and [storms](storms.md) also run without it, and have pages of their own.
+
+";
+
 /// Bounds a run of the fleets.
 const LONGEST_FLEETS: Duration = Duration::from_secs(3 * 3600);
 
@@ -69,6 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "no part is called {name}; docs/full.md names them"
         );
     }
+    let all: Vec<String> = parts.iter().map(|(name, _)| name.clone()).collect();
     parts.retain(|(name, _)| args.only.is_empty() || args.only.contains(name));
     let outcomes: Vec<Outcome> = parts
         .into_iter()
@@ -80,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         fs::read_to_string(&page)?
     };
-    fs::write(&page, summary(&outcomes, &before, &commit()))?;
+    fs::write(&page, summary(&outcomes, &before, &all, &commit()))?;
     test::finish(&outcomes)
 }
 
@@ -163,25 +175,23 @@ fn long_tests(tally: &mut Tally) -> Result<()> {
     tests(tally, &args)
 }
 
-/// Renders the page: a row for each part. Parts that were not run now keep their row from `before`.
-fn summary(outcomes: &[Outcome], before: &str, commit: &str) -> String {
-    let mut text = String::from("# The last full run\n\nWritten by `cargo xtask full`.\n\n");
+/// Renders the page: a row for each of the parts. Those that were not run now keep their row from `before`. A row of another
+/// part is left out: the part has a new name or is gone, so no run would ever replace that row.
+fn summary(outcomes: &[Outcome], before: &str, parts: &[String], commit: &str) -> String {
+    let mut text = HEAD.to_owned();
     for (what, value) in machine() {
         let _ = writeln!(text, "- {what}: {value}");
     }
     text.push_str(
         "\n| part | commit | time | result | tests |\n| --- | --- | ---: | --- | --- |\n",
     );
-    let mut rows: Vec<(String, String)> = before.lines().filter_map(row).collect();
-    for outcome in outcomes {
-        let line = line(outcome, commit);
-        match rows.iter_mut().find(|(name, _)| *name == outcome.name) {
-            Some((_, old)) => *old = line,
-            None => rows.push((outcome.name.clone(), line)),
-        }
-    }
-    for (_, line) in rows {
-        let _ = writeln!(text, "{line}");
+    let mut rows: BTreeMap<String, String> = before.lines().filter_map(row).collect();
+    let new = outcomes.iter();
+    rows.extend(new.map(|it| (it.name.clone(), line(it, commit))));
+    for name in parts {
+        let known = rows.remove(name);
+        let known = known.unwrap_or_else(|| format!("| {name} |  |  | not run |  |"));
+        let _ = writeln!(text, "{known}");
     }
     let old = before.split_once("\n## Figures\n");
     let old = old.map_or("", |(_, figures)| figures);
@@ -257,6 +267,10 @@ mod tests {
 
     use super::*;
 
+    fn owned<const N: usize>(names: [&str; N]) -> [String; N] {
+        names.map(str::to_owned)
+    }
+
     #[test]
     fn a_part_that_could_not_check_everything_says_so_in_its_line() {
         let mut outcome = perform("deny", |tally| {
@@ -266,8 +280,21 @@ mod tests {
         outcome.time = Duration::from_secs(1);
         let told = "| deny | aaa | 1.0 s | ok, advisories not checked |  |";
         assert_eq!(line(&outcome, "aaa"), told);
-        let page = summary(&[outcome], "", "aaa");
+        let page = summary(&[outcome], "", &owned(["deny"]), "aaa");
         assert!(page.lines().any(|line| line == told), "{page}");
+    }
+
+    #[test]
+    fn the_page_has_a_row_for_each_part_and_for_no_other() {
+        let before = "| gone | aaa | 1.0 s | ok |  |\n";
+        let outcome = perform("deny", |_| Ok(()));
+        let page = summary(&[outcome], before, &owned(["storms", "deny"]), "bbb");
+        let (_, table) = page.split_once("| --- |\n").unwrap_or_default();
+        assert!(
+            table.starts_with("| storms |  |  | not run |  |\n| deny | bbb |"),
+            "{page}"
+        );
+        assert_eq!(table.lines().count(), 2, "{page}");
     }
 
     #[test]
@@ -280,8 +307,9 @@ mod tests {
         };
         let mut all = [outcome("format", None), outcome("long tests", Some("red"))];
         all[0].tally.read("figure: a restart = 7 ms");
-        let before = summary(&all, "", "aaa");
-        let after = summary(&[outcome("long tests", None)], &before, "bbb");
+        let parts = owned(["format", "long tests"]);
+        let before = summary(&all, "", &parts, "aaa");
+        let after = summary(&[outcome("long tests", None)], &before, &parts, "bbb");
         assert!(
             after.ends_with("\n## Figures\n\n- a restart: 7 ms\n"),
             "{after}"
