@@ -313,9 +313,9 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
         world.until_nodes(2).await;
         let begun = Instant::now();
         peer.write_line("status till").unwrap();
-        let status = peer.wait_line("status till", SOON).unwrap();
-        let (_, proved) = status.rsplit_once("valid_ms=").unwrap();
-        let proved = ms(proved.trim().parse().unwrap());
+        let answer = peer.wait_line("status till", SOON).unwrap();
+        let (_, valid) = answer.rsplit_once("valid_ms=").unwrap();
+        let proved = ms(valid.trim().parse().unwrap());
         if frozen {
             peer.freeze().unwrap();
         } else {
@@ -326,8 +326,8 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
         // The holder answered after `begun`, and a later renewal only lengthens the proof, so an earlier grant makes
         // two holders. Where a busy machine kept the last heartbeat waiting, the proof is short. Then the half of a
         // lease shows that the grant waited for the end of the session, and did not come with that of the connection.
-        let least = proved.max(lease / 2);
-        assert!(waited >= least, "{waited:?}, proved for {proved:?}");
+        let bound = proved.max(lease / 2);
+        assert!(waited >= bound, "{waited:?}, proved for {proved:?}");
         // The session ends two seconds and one tick after the last heartbeat, and there is a heartbeat every third of
         // the lease. On a busy machine a heartbeat may come later, and the waiter may hear later of the end.
         assert!(waited < lease * 3, "{waited:?}");
