@@ -202,8 +202,8 @@ async fn t13_a_storm_of_resets_stops_nobody() -> Result<()> {
         shop.server.admin(&["CLIENT", "KILL", "TYPE", "normal"])?;
         sleep(ms(20)).await;
         let (lasted, progress) = (boot_time() - begun, history.len() - calm);
-        // If a client could not recognise its own hold after a lost reply, each such lock would block for a lease:
-        // about one turn in each lease. We want four of them.
+        // Four turns in each lease: nobody waits for a lease after a reset. Such a kill seldom takes a reply with it; the
+        // rows of T10 show that a hold is recognised whose reply was lost.
         let goes_on = shop.lease / 4 * u32::try_from(progress)? > lasted;
         if lasted >= shop.lease * 2 && progress > 20 && goes_on {
             break;
