@@ -149,6 +149,8 @@ fn tolerance(who: &str, what: &str, first: f64, length: Duration) -> Option<f64>
     match what {
         // The heap of a JVM grows up to its limit, also if little of it is in use.
         MEMORY if who.starts_with("zookeeper, server") => Some(96.0),
+        // The buffer pool fills with rows and their history, up to its 64 MiB.
+        MEMORY if who.starts_with("mariadb, server") => Some(64.0 + 16.0 + first / 10.0),
         MEMORY if is_server => Some(16.0 + first / 4.0),
         MEMORY => Some(2.0 + first / 10.0),
         DESCRIPTORS if is_server => Some(12.0),
