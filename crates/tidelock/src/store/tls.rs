@@ -15,6 +15,8 @@ use crate::store::TlsFiles;
 
 #[cfg(feature = "postgres")]
 mod any_name;
+#[cfg(any(feature = "redis", feature = "etcd"))]
+pub(crate) mod handshake;
 
 /// How a server's certificate is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +108,8 @@ pub(crate) fn explain(error: &impl fmt::Display, plain: &str) -> String {
         "; connect by a name the certificate is for"
     } else if says("Expired") || says("expired") {
         "; renew the server's certificate, and check this machine's clock"
-    } else if speaks_no_tls(&text) {
-        return format!("{text}; the port may speak plain text: {plain}");
+    } else if says("InvalidContentType") || says("corrupt message") || says("handshake eof") {
+        return may_be_plain(&text, plain);
     } else if says("CertificateRequired") {
         "; the server wants a client certificate: set `tls_identity`"
     } else {
@@ -116,17 +118,8 @@ pub(crate) fn explain(error: &impl fmt::Display, plain: &str) -> String {
     format!("{text}{advice}")
 }
 
-/// Whether the server's reply to the handshake may be that of a port without TLS. Such a server answers in plain text and closes
-/// the connection. If the close overtakes its answer, we see only a reset.
-fn speaks_no_tls(text: &str) -> bool {
-    let signs = [
-        "InvalidContentType",
-        "corrupt message",
-        "handshake eof",
-        "reset by peer",
-        "forcibly closed", // the same on Windows
-    ];
-    signs.iter().any(|words| text.contains(words))
+fn may_be_plain(error: &impl fmt::Display, plain: &str) -> String {
+    format!("{error}; the port may speak plain text: {plain}")
 }
 
 /// Maps an error of the TLS library to a kind. If one side rejects the other, a retry fails in the same way. If the
@@ -205,20 +198,4 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 
 pub(crate) fn bad(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!("TLS: {why}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Otherwise it depends on the order of two packets whether the user is told of the wrong scheme.
-    #[test]
-    fn a_handshake_that_ends_in_a_reset_may_have_met_plain_text() {
-        let told = explain(&"Connection reset by peer (os error 104)", "write a://");
-        assert!(
-            told.ends_with("; the port may speak plain text: write a://"),
-            "{told}"
-        );
-        assert_eq!(kind(&told), ErrorKind::Unavailable);
-    }
 }

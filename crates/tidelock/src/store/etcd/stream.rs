@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 use crate::error::{Error, Result};
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::unsent;
-use crate::store::tls::Check;
-use crate::store::{Timers, TlsFiles, tcp, tls};
+use crate::store::tls::handshake;
+use crate::store::{Timers, TlsFiles, tcp};
 
 /// A byte stream, with or without TLS.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync {}
@@ -44,14 +44,8 @@ async fn secure(
     host: &str,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
-    let name = tls::name(host)?;
+    let plain = "write etcd:// instead of etcds://";
     // Request HTTP/2 through ALPN. Otherwise etcd closes the connection.
-    let connector = tls::connector(files, Check::Everything, &[b"h2"]).await?;
-    match connector.connect(name, tcp).await {
-        Ok(stream) => Ok(Box::pin(stream)),
-        Err(e) => {
-            let why = tls::explain(&e, "write etcd:// instead of etcds://");
-            Err(Error::new(tls::kind(&why)).because(format!("{address}: TLS: {why}")))
-        }
-    }
+    let stream = handshake::run(tcp, address, host, files, &[b"h2"], plain).await?;
+    Ok(Box::pin(stream))
 }

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use crate::error::{Error, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::wire::errors::unsent;
-use crate::store::tls::Check;
-use crate::store::{Timers, TlsFiles, tcp, tls};
+use crate::store::tls::handshake;
+use crate::store::{Timers, TlsFiles, tcp};
 
 /// A byte stream of any transport.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync {}
@@ -67,13 +67,7 @@ async fn secure(
     host: &str,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
-    let name = tls::name(host)?;
-    let connector = tls::connector(files, Check::Everything, &[]).await?;
-    match connector.connect(name, tcp).await {
-        Ok(stream) => Ok(Box::pin(stream)),
-        Err(e) => {
-            let why = tls::explain(&e, "write redis:// instead of rediss://");
-            Err(Error::new(tls::kind(&why)).because(format!("{address}: TLS: {why}")))
-        }
-    }
+    let plain = "write redis:// instead of rediss://";
+    let stream = handshake::run(tcp, address, host, files, &[], plain).await?;
+    Ok(Box::pin(stream))
 }
