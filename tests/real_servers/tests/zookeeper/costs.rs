@@ -11,7 +11,7 @@ use tidelock::{AcquireOptions, Client};
 
 use crate::world::{SOON, World, ms, soon, until_waiters, waits};
 
-/// The number of requests, including heartbeats, of the one session whose client has this timeout.
+/// The number of requests, including heartbeats, of the one session whose client has a lease of a minute.
 fn requests(server: &ZooKeeperServer) -> u64 {
     let text = server.say("cons").unwrap();
     let mine = text.lines().find(|line| line.contains("to=80000")).unwrap();
@@ -19,8 +19,8 @@ fn requests(server: &ZooKeeperServer) -> u64 {
     count.split(',').next().unwrap().parse().unwrap()
 }
 
-/// The number of requests that an operation costs most often. So an occasional heartbeat does not count.
-async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
+/// The number of requests that an operation of a client with a lease of a minute costs most often. So an occasional heartbeat does not count.
+pub(crate) async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
     const TIMES: usize = 30;
     let mut costs = Vec::new();
     for _ in 0..TIMES {

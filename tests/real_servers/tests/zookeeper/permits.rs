@@ -12,6 +12,7 @@ use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, Permits, Semaphore
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 
+use crate::costs::cost;
 use crate::world::{SOON, World, ms, noted, soon};
 
 pub(crate) const NAME: &str = "render";
@@ -475,27 +476,6 @@ async fn a_number_on_zookeeper_without_its_epoch_is_refused_at_once() {
     }
     assert_eq!(bare.get_data(NUMBER).await.unwrap().0, b"2 abc");
     until_no_claims(&server).await;
-}
-
-/// The number of requests, including heartbeats, of the one session whose client has this timeout.
-fn requests(server: &ZooKeeperServer) -> u64 {
-    let text = server.say("cons").unwrap();
-    let mine = text.lines().find(|line| line.contains("to=80000")).unwrap();
-    let count = mine.split("recved=").nth(1).unwrap();
-    count.split(',').next().unwrap().parse().unwrap()
-}
-
-/// The number of requests that an operation costs most often. So an occasional heartbeat does not count.
-async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
-    let mut costs = Vec::new();
-    for _ in 0..15 {
-        let before = requests(server);
-        what().await;
-        costs.push(requests(server) - before);
-    }
-    println!("requests: {costs:?}");
-    costs.sort_unstable();
-    costs[7]
 }
 
 /// However many wait, a waiter watches two nodes, and a release wakes one waiter, which sends four requests.
