@@ -137,7 +137,9 @@ impl Etcd {
     ) -> Result<Attempt> {
         match answer {
             PermitAnswer::Holds(revision, _) => {
-                self.shared.ticket_leases.created(&ask.ticket, revision);
+                let ticket_leases = &self.shared.ticket_leases;
+                // The answer may have seen the key later. Its creation is enough to tell it from an earlier key of the ticket.
+                ticket_leases.created(&ask.ticket, revision, revision);
                 Ok(Attempt::Acquired(Grant::default()))
             }
             PermitAnswer::Waits(view, _) if ask.patience.is_zero() => {

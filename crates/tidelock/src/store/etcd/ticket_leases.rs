@@ -72,8 +72,8 @@ struct TicketRecord {
     delay: Duration,
     /// The ticket holds or held the lock. From then on only a release removes its marker; otherwise the marker expires.
     granted: bool,
-    /// The creation revision of its key.
-    revision: Option<i64>,
+    /// The newest answer that showed its key: the store's revision in that answer, and the creation revision of the key.
+    revision: Option<(i64, i64)>,
     /// Its key may exist.
     may_exist: bool,
     /// For a reader that was a writer: what it has of that writer.
@@ -191,7 +191,7 @@ impl TicketLeases {
     /// what that one has recorded, and the release would leave the key.
     pub(crate) fn absent(&self, ticket: &Ticket, seen: i64) {
         if let Some(entry) = self.lock().tickets.get_mut(&TicketKey::of(ticket)) {
-            let is_newer = entry.revision.is_some_and(|created| created > seen);
+            let is_newer = entry.revision.is_some_and(|(_, created)| created > seen);
             entry.may_exist = entry.unanswered > 0 || is_newer;
         }
     }
@@ -221,11 +221,13 @@ impl TicketLeases {
         }
     }
 
-    /// Records that keys of earlier tickets may be under all leases. Returns the spare ones, which serve nobody from now on.
+    /// Records that the store has gone back: keys of earlier tickets may be under all leases, and the revisions are lower
+    /// now, so any answer from now on counts as newer. Returns the spare leases, which serve nobody from now on.
     pub(crate) fn doubt_all(&self) -> Vec<i64> {
         let mut known = self.lock();
         for entry in known.tickets.values_mut() {
             entry.doubted = !entry.leases.is_empty();
+            entry.revision = entry.revision.map(|(_, created)| (0, created));
         }
         let spare = std::mem::take(&mut known.spare);
         spare.iter().map(|(lease, _)| lease.id).collect()
@@ -298,14 +300,22 @@ impl TicketLeases {
         split.map_or_else(Vec::new, |(_, others)| ids(others))
     }
 
-    pub(crate) fn created(&self, ticket: &Ticket, revision: i64) {
+    /// Records the creation revision of its key, from an answer that showed the key at revision `seen` of the store. An older
+    /// answer does not replace what a newer one has shown. Otherwise the answer to an attempt that is overtaken by a repeated
+    /// one could bring back the revision of a key that has gone since: a renewal would report the hold as lost, and a release
+    /// would not find the key.
+    ///
+    /// We compare what the answers have seen, not the creation revisions: after the store was restored from a snapshot, a key
+    /// that is created again has a lower one.
+    pub(crate) fn created(&self, ticket: &Ticket, revision: i64, seen: i64) {
         let mut known = self.lock();
         let entry = self.at(&mut known, ticket);
-        (entry.revision, entry.may_exist) = (Some(revision), true);
+        (entry.revision, entry.may_exist) = (entry.revision.max(Some((seen, revision))), true);
     }
 
     pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {
-        self.lock().tickets.get(&TicketKey::of(ticket))?.revision
+        let newest = self.lock().tickets.get(&TicketKey::of(ticket))?.revision;
+        newest.map(|(_, created)| created)
     }
 
     /// Records that a reader takes over the place of a writer, before anything is sent. `None`: the writer does not hold
@@ -329,7 +339,7 @@ impl TicketLeases {
             return Ok(None);
         };
         held.followed = true;
-        let Some((id, revision)) = held.id.zip(held.revision) else {
+        let Some((id, (_, revision))) = held.id.zip(held.revision) else {
             return Ok(None);
         };
         let joined = TakenPlace { id, revision };

@@ -146,10 +146,45 @@ fn the_answer_to_an_overtaken_attempt_does_not_hide_the_key() {
         ticket_leases.sending(&ticket).unwrap();
     }
     ticket_leases.answered(&ticket);
-    ticket_leases.created(&ticket, 7);
+    ticket_leases.created(&ticket, 7, 7);
     ticket_leases.answered(&ticket);
     ticket_leases.absent(&ticket, 6);
     assert_eq!(ticket_leases.withdraw(&ticket), Remains::Key);
     ticket_leases.absent(&ticket, 8);
     assert_eq!(ticket_leases.withdraw(&ticket), Remains::Nothing);
+}
+
+/// The key ends, and the repetition of an attempt creates it again. The answer to the first attempt comes last.
+#[test]
+fn the_answer_to_an_overtaken_attempt_does_not_bring_back_an_older_key() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let ticket = of(&OwnerMint::new(), "stock");
+    ticket_leases.created(&ticket, 9, 9);
+    for seen in [6, 7] {
+        ticket_leases.created(&ticket, 6, seen);
+        assert_eq!(ticket_leases.revision(&ticket), Some(9), "{seen}");
+    }
+    // A third attempt found no key between the two.
+    ticket_leases.absent(&ticket, 8);
+    assert_eq!(ticket_leases.withdraw(&ticket), Remains::Key);
+    ticket_leases.created(&ticket, 12, 13);
+    assert_eq!(ticket_leases.revision(&ticket), Some(12));
+}
+
+/// The store was restored from a snapshot that does not have the key, and the ticket creates it again.
+#[test]
+fn a_key_that_was_created_again_after_the_store_has_gone_back_is_known_by_its_lower_revision() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let mint = OwnerMint::new();
+    let (noticed, unnoticed) = (of(&mint, "noticed"), of(&mint, "unnoticed"));
+    ticket_leases.created(&noticed, 100, 100);
+    assert!(ticket_leases.doubt_all().is_empty());
+    // The snapshot may have the key.
+    assert_eq!(ticket_leases.revision(&noticed), Some(100));
+    ticket_leases.created(&noticed, 53, 53);
+    assert_eq!(ticket_leases.revision(&noticed), Some(53));
+    // The first answer comes when the store has passed the revision that it had before.
+    ticket_leases.created(&unnoticed, 100, 100);
+    ticket_leases.created(&unnoticed, 60, 101);
+    assert_eq!(ticket_leases.revision(&unnoticed), Some(60));
 }
