@@ -312,11 +312,11 @@ impl Etcd {
     ) -> Result<Attempt> {
         let ticket_leases = &self.shared.ticket_leases;
         if answer.succeeded {
-            ticket_leases.created(&ask.ticket, queue::now(answer), queue::now(answer));
+            self.record_creation(&ask.ticket, queue::now(answer), queue::now(answer));
         }
         let mut position = decide(ask, queue_keys, answer)?;
         if let QueuePosition::Somewhere(own) = position {
-            ticket_leases.created(&ask.ticket, own, queue::now(answer));
+            self.record_creation(&ask.ticket, own, queue::now(answer));
             let Some(found) = self.predecessor(queue_keys, own, deadline).await? else {
                 // Our key has gone meanwhile. A retry at once creates it again.
                 return Ok(Attempt::held(wake, Duration::ZERO));
@@ -325,7 +325,7 @@ impl Etcd {
         }
         match position {
             QueuePosition::First(revision) | QueuePosition::Passed(revision) => {
-                ticket_leases.created(&ask.ticket, revision, queue::now(answer));
+                self.record_creation(&ask.ticket, revision, queue::now(answer));
                 // The marker must outlive the key before we report the grant. Otherwise the hold could expire without
                 // a lock-delay. `try_acquire` has written its marker under a lease that is long enough.
                 let marked = ask.delay.is_zero() || answer.succeeded && ask.patience.is_zero();

@@ -29,8 +29,8 @@ const MAX_STEPS_WITHOUT_A_PLACE: usize = 3;
 
 /// The outcome of the steps of an attempt.
 enum PermitAnswer {
-    /// The key of the holder, by its creation revision and its lease.
-    Holds(i64, i64),
+    /// The key of the holder, by its creation revision and its lease. With the store's revision in the answer that showed it.
+    Holds(i64, i64, i64),
     /// There are too few permits, as this view shows. With the lease of the key as a waiter, if there is one.
     Waits(PermitView, Option<i64>),
 }
@@ -117,7 +117,7 @@ impl Etcd {
             ticket_leases.ended(&ask.ticket, lease.id);
             return Ok(None);
         };
-        if let PermitAnswer::Holds(_, id) | PermitAnswer::Waits(_, Some(id)) = answer {
+        if let PermitAnswer::Holds(_, id, _) | PermitAnswer::Waits(_, Some(id)) = answer {
             ticket_leases.record_key_lease(&ask.ticket, id);
             if id != lease.id {
                 return Ok(None);
@@ -136,10 +136,8 @@ impl Etcd {
         deadline: BootInstant,
     ) -> Result<Attempt> {
         match answer {
-            PermitAnswer::Holds(revision, _) => {
-                let ticket_leases = &self.shared.ticket_leases;
-                // The answer may have seen the key later. Its creation is enough to tell it from an earlier key of the ticket.
-                ticket_leases.created(&ask.ticket, revision, revision);
+            PermitAnswer::Holds(revision, _, seen) => {
+                self.record_creation(&ask.ticket, revision, seen);
                 Ok(Attempt::Acquired(Grant::default()))
             }
             PermitAnswer::Waits(view, _) if ask.patience.is_zero() => {
@@ -203,7 +201,8 @@ impl Etcd {
             let step = keys.step(&view, owner, queues, lease);
             let (txn, grants) = match step.map_err(RequestError::Classified)? {
                 PermitStep::Holds(own) => {
-                    return Ok(Some(PermitAnswer::Holds(own.revision, own.lease)));
+                    let seen = view.revision;
+                    return Ok(Some(PermitAnswer::Holds(own.revision, own.lease, seen)));
                 }
                 PermitStep::Waits(place) => {
                     let lease = place.map(|place| place.lease);
@@ -218,7 +217,8 @@ impl Etcd {
                 return Ok(None);
             }
             if grants && answer.succeeded {
-                return Ok(Some(PermitAnswer::Holds(queue::now(&answer), lease)));
+                let now = queue::now(&answer);
+                return Ok(Some(PermitAnswer::Holds(now, lease, now)));
             }
             wrote |= answer.succeeded;
             view = PermitView::of(keys, &answer).map_err(RequestError::Classified)?;

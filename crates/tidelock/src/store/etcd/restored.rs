@@ -45,6 +45,17 @@ impl Etcd {
         Ok(answer)
     }
 
+    /// Records the creation revision of a ticket's key, from an answer that showed the key at revision `seen` of the store.
+    pub(crate) fn record_creation(&self, ticket: &Ticket, created: i64, seen: i64) {
+        let Shared {
+            revision,
+            ticket_leases,
+            ..
+        } = &*self.shared;
+        // Since the answer came, we may have waited for a keep-alive, and the store may have gone back.
+        ticket_leases.created(ticket, created, revision.bounded(seen));
+    }
+
     /// Whether a key of an earlier ticket may be under the lease of this one, by the answer to an attempt.
     pub(crate) fn may_share_lease(
         &self,

@@ -11,6 +11,12 @@ impl StoreRevision {
         *self.0.lock()
     }
 
+    /// The revision by which an answer that had `seen` is compared with later ones. If the store has gone back since, theirs are
+    /// lower than `seen`.
+    pub(crate) fn bounded(&self, seen: i64) -> i64 {
+        seen.min(self.newest())
+    }
+
     /// Records the revision in the answer to a request that was sent when `before` was the newest. Returns whether the store
     /// has gone back. Answers may come in another order than the requests, so a later one is no measure. `wrote`: the request
     /// has raised the revision.
@@ -40,6 +46,8 @@ mod tests {
         assert!(!revision.went_back(12, 0, true), "it has no revision");
         assert!(revision.went_back(12, 11, false));
         assert_eq!(revision.newest(), 11);
+        // An answer of before, and one of now.
+        assert_eq!([12, 10].map(|seen| revision.bounded(seen)), [11, 10]);
         assert!(!revision.went_back(11, 13, true));
         assert!(revision.went_back(13, 13, true), "its own write came first");
     }

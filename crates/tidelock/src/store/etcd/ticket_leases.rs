@@ -310,12 +310,12 @@ impl TicketLeases {
     pub(crate) fn created(&self, ticket: &Ticket, revision: i64, seen: i64) {
         let mut known = self.lock();
         let entry = self.at(&mut known, ticket);
-        (entry.revision, entry.may_exist) = (entry.revision.max(Some((seen, revision))), true);
+        let newer = entry.revision.filter(|(newest, _)| *newest > seen);
+        (entry.revision, entry.may_exist) = (newer.or(Some((seen, revision))), true);
     }
 
     pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {
-        let newest = self.lock().tickets.get(&TicketKey::of(ticket))?.revision;
-        newest.map(|(_, created)| created)
+        Some(self.lock().tickets.get(&TicketKey::of(ticket))?.revision?.1)
     }
 
     /// Records that a reader takes over the place of a writer, before anything is sent. `None`: the writer does not hold
