@@ -241,3 +241,71 @@ impl fmt::Debug for Connection {
         f.write_str(&self.endpoint.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::Clock;
+    use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A connection on tokio's clock, which a test may pause.
+    fn connection_to(server: &TlsServer) -> Connection {
+        let (background, _) = Background::start(Clock::Simulated).unwrap();
+        let timers = Timers::new(Clock::Simulated);
+        background.spawn(timers.clone().drive());
+        let env = Env {
+            tls: server.files(),
+            ..Env::of_limits(timers, background, LIMIT)
+        };
+        let member = MemberAddress {
+            host: "127.0.0.1".to_owned(),
+            port: server.port(),
+            tls: true,
+        };
+        let endpoint = Endpoint::new(vec![member], Credentials::default(), &env);
+        Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller)
+    }
+
+    #[tokio::test]
+    async fn a_tls_member_that_is_frozen_is_given_up_in_time_and_connected_to_later() {
+        let server = TlsServer::start().await;
+        let connection = connection_to(&server);
+        let timers = connection.endpoint.timers.clone();
+        let begun = timers.now();
+        // The caller waits for longer than an attempt may take: the error of the attempt says more than its own.
+        let (refusal, peer) = tokio::join!(connection.get(begun + LIMIT * 2), server.freezes());
+        let waited = timers.now().since(begun);
+        tokio::time::resume();
+        assert!((LIMIT..LIMIT * 2).contains(&waited), "{waited:?}");
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let told = format!("etcds://127.0.0.1:{}: no answer in time", server.port());
+        assert_eq!(error.detail(), Some(&*told));
+        hung_up(peer).await;
+        let again = connection.get(connection.deadline());
+        let (again, _peer) = in_time(async { tokio::join!(again, server.serves()) }).await;
+        assert!(again.unwrap().alive());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_dropped_in_a_tls_handshake_hangs_up_and_leaves_no_task() {
+        let server = TlsServer::start().await;
+        let connection = connection_to(&server);
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let peer = tokio::select! {
+            result = connection.get(connection.deadline()) => panic!("no answer: {result:?}"),
+            peer = in_time(server.hears_a_hello()) => peer,
+        };
+        // The next caller would use its connection.
+        assert_eq!(tasks(), before + 1, "the attempt goes on");
+        drop(connection);
+        hung_up(peer).await;
+        assert_eq!(tasks(), before);
+    }
+}

@@ -196,7 +196,97 @@ impl fmt::Debug for Connection {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::runtime::Handle;
+
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::redis::address::HostAddress;
+    use crate::store::redis::topology::endpoint::{EndpointLogin, ServerFinder};
+    use crate::store::redis::wire::live_connection::peer::{GREETED, HANDSHAKE, request_of};
+    use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
+    use crate::store::{Background, Clock};
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A connection on tokio's clock, which a test may pause.
+    fn connection_to(server: &TlsServer) -> Connection {
+        let (background, _) = Background::start(Clock::Simulated).unwrap();
+        let timers = Timers::new(Clock::Simulated);
+        background.spawn(timers.clone().drive());
+        let address = HostAddress::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: server.port(),
+            tls: true,
+        };
+        let entry = EndpointLogin {
+            tls: server.files(),
+            ..EndpointLogin::default()
+        };
+        let endpoint = Endpoint::new(ServerFinder::Fixed(address), entry, timers, LIMIT);
+        Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller)
+    }
+
+    /// The server reads the requests of a new connection, and answers them.
+    async fn welcomes(server: &TlsServer) -> impl Sized {
+        let mut peer = server.serves().await;
+        let looks = "+PONG\r\n-ERR unknown\r\n";
+        for (requests, answers) in [
+            (&HANDSHAKE[..], GREETED),
+            (&["PING", "INFO replication"][..], looks),
+        ] {
+            let mut expected = Vec::new();
+            for request in requests {
+                request_of(request).write(&mut expected);
+            }
+            let mut heard = vec![0; expected.len()];
+            peer.read_exact(&mut heard).await.unwrap();
+            assert_eq!(String::from_utf8(heard), String::from_utf8(expected));
+            peer.write_all(answers.as_bytes()).await.unwrap();
+            peer.flush().await.unwrap();
+        }
+        peer
+    }
+
+    #[tokio::test]
+    async fn a_tls_server_that_is_frozen_is_given_up_in_time_and_connected_to_later() {
+        let server = TlsServer::start().await;
+        let connection = connection_to(&server);
+        let begun = connection.timers().now();
+        // The caller waits for longer than an attempt may take: the error of the attempt says more than its own.
+        let (refusal, peer) = tokio::join!(connection.get(begun + LIMIT * 2), server.freezes());
+        let waited = connection.timers().now().since(begun);
+        tokio::time::resume();
+        assert!((LIMIT..LIMIT * 2).contains(&waited), "{waited:?}");
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let told = format!(
+            "rediss://127.0.0.1:{}: no connection within 10s; if the port speaks plain text, write redis:// instead of rediss://",
+            server.port()
+        );
+        assert_eq!(error.detail(), Some(&*told));
+        hung_up(peer).await;
+        let again = connection.get(connection.deadline());
+        let (again, _peer) = in_time(async { tokio::join!(again, welcomes(&server)) }).await;
+        assert!(again.unwrap().alive());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_dropped_in_a_tls_handshake_hangs_up_and_leaves_no_task() {
+        let server = TlsServer::start().await;
+        let connection = connection_to(&server);
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let peer = tokio::select! {
+            result = connection.get(connection.deadline()) => panic!("no answer: {result:?}"),
+            peer = in_time(server.hears_a_hello()) => peer,
+        };
+        // The next caller would use its connection.
+        assert_eq!(tasks(), before + 1, "the attempt goes on");
+        drop(connection);
+        hung_up(peer).await;
+        assert_eq!(tasks(), before);
+    }
 
     /// The server accepts and stays silent. Dropping the client also stops the thread that drives the timers.
     #[tokio::test]
