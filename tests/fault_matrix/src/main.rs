@@ -14,6 +14,8 @@ mod matrix;
 mod named;
 mod notes;
 mod partitions;
+#[cfg(test)]
+mod planted;
 mod report;
 mod role;
 mod shared;

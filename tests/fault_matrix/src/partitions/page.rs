@@ -245,16 +245,17 @@ fn seconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::PLANTED;
+    use crate::planted;
 
     /// Without it the page would name a test that was renamed, and lack a bug that was added.
     #[test]
     fn the_page_names_the_test_of_each_planted_bug() {
-        let tests = include_str!("../../tests/partitions.rs").split("\nfn ");
-        let finders = tests.filter(|test| test.contains("    finds(\""));
-        let names: Vec<&str> = finders.filter_map(|it| it.split('(').next()).collect();
-        assert_eq!(PLANTED.matches("_is_found` |").count(), names.len());
-        for name in names {
-            assert!(PLANTED.contains(&format!("`{name}`")), "{name}");
+        let bugs = planted::in_tests(include_str!("../../tests/partitions.rs"));
+        assert_eq!(PLANTED.matches("` |\n").count(), bugs.len());
+        for (_, test) in bugs {
+            assert!(PLANTED.contains(&format!("| `{test}` |\n")), "{test}");
         }
+        let page = include_str!("../../../../docs/partitions.md");
+        assert!(page.contains(PLANTED));
     }
 }

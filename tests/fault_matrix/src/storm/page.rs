@@ -35,6 +35,18 @@ time for which a process that nobody had frozen did not get to run, because the 
 
 ";
 
+const PLANTED: &str = "
+## Planted bugs
+
+`cargo test -p fault_matrix --test storm` plants each of these bugs in the processes of one round, in which a Redis and a memcached are emptied, and fails if the storm
+does not find it. The bugs are in the processes, not in the library. `--lie` plants the bug of that name in any storm.
+
+| `--lie` | planted bug | what the storm sees | test |
+| --- | --- | --- | --- |
+| `ignores-losses` | the processes act on locks that they have lost | two holders | `a_storm_finds_holders_that_ignore_their_losses` |
+| `panics` | the tasks that hold a lock for two to six leases panic when they get it | a process that ended by itself, and the text of its panic | `a_storm_finds_a_process_that_panics` |
+";
+
 pub(super) fn page(results: &Results) -> String {
     let mut text = HEAD.replace("HOLDERS", &HOLDERS.to_string());
     let now = OffsetDateTime::now_utc();
@@ -57,6 +69,7 @@ pub(super) fn page(results: &Results) -> String {
     text.push_str(COLUMNS);
     table(&mut text, results);
     faults(&mut text, results);
+    text.push_str(PLANTED);
     text
 }
 
@@ -163,4 +176,24 @@ fn faults(text: &mut String, results: &Results) {
 
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PLANTED;
+    use crate::planted;
+
+    /// Without it the page would name a bug or a test that was renamed, and lack a bug that was added.
+    #[test]
+    fn the_page_names_each_planted_bug_and_its_test() {
+        let bugs = planted::in_tests(include_str!("../../tests/storm.rs"));
+        assert_eq!(PLANTED.matches("` |\n").count(), bugs.len());
+        for (bug, test) in bugs {
+            let (begin, end) = (format!("| `{bug}` | "), format!(" | `{test}` |"));
+            let names = |row: &str| row.starts_with(&begin) && row.ends_with(&end);
+            assert!(PLANTED.lines().any(names), "{bug}, {test}");
+        }
+        let page = include_str!("../../../../docs/storms.md");
+        assert!(page.contains(PLANTED));
+    }
 }
