@@ -11,12 +11,6 @@ use crate::stage::Stage;
 
 /// Label and value of each row.
 pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
-    let server = &stage.server;
-    let info: String = server.query(&["INFO", "server"])?;
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"))
-        .context("no version in INFO")?;
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu
         .lines()
@@ -36,7 +30,7 @@ pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
             format!("{busy}, this run's own included"),
         ),
         ("kernel", said("uname", &["-sr"])),
-        ("server", format!("{} {version}", server.flavour().name())),
+        ("server", stage.server.version()?),
         ("rustc", said("rustc", &["--version"])),
         ("java", said("java", &["-version"])),
         ("go", said("go", &["version"])),
@@ -67,7 +61,7 @@ pub(crate) fn version(peer: Peer) -> String {
     }
 }
 
-fn last_word(text: &str) -> String {
+pub(crate) fn last_word(text: &str) -> String {
     text.rsplit(' ').next().unwrap_or_default().to_owned()
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
     println!("seed {seed}, {} minutes", plan.minutes);
     let mut crew = Crew::gather(plan, seed, length)?;
-    let machine = machine::describe(machine::version(&crew.server)?)?;
+    let machine = machine::describe(crew.server.version()?)?;
     let begun = Instant::now();
     let course = crew.live(begun + length, plan.acquisitions);
     // After an error we still report everything seen until then.

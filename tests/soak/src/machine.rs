@@ -3,21 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use anyhow::{Context, Result};
-use testkit::servers::RedisServer;
-
-/// The name and version of a server.
-///
-/// # Errors
-/// Fails if the server does not answer.
-pub(crate) fn version(server: &RedisServer) -> Result<String> {
-    let info: String = server.query(&["INFO", "server"])?;
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"))
-        .context("no version in INFO")?;
-    Ok(format!("{} {version}", server.flavour().name()))
-}
+use anyhow::Result;
 
 /// Rows of (label, value).
 ///

@@ -20,6 +20,7 @@ mod prometheus;
 mod redis;
 mod replicated;
 mod sentinels;
+mod version;
 mod wait;
 mod zookeeper;
 

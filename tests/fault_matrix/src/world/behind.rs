@@ -85,6 +85,9 @@ macro_rules! is_a {
         fn restart(&self) -> anyhow::Result<()> {
             <$server>::restart(self)
         }
+        fn version(&self) -> anyhow::Result<String> {
+            <$server>::version(self)
+        }
     };
 }
 pub(super) use is_a;

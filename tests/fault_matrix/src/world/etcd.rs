@@ -43,12 +43,6 @@ impl Served for EtcdServer {
         format!("etcd://{way}/matrix")
     }
 
-    fn version(&self) -> Result<String> {
-        let said = self.admin(&["endpoint", "status", "-w", "fields"])?;
-        let version = line(&said, "\"Version\" : ")?;
-        Ok(format!("etcd {}", version.trim_matches('"')))
-    }
-
     fn wipe(&self, name: &str) -> Result<()> {
         let prefix = format!("matrix/{name}/");
         let find = [

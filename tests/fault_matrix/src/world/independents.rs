@@ -27,10 +27,8 @@ impl World for Five {
     }
 
     fn version(&self) -> Result<String> {
-        Ok(format!(
-            "{}, five of them",
-            redis::version(&self.servers.nodes()[0])?
-        ))
+        let version = self.servers.nodes()[0].version()?;
+        Ok(format!("{version}, five of them"))
     }
 
     fn proxies(&self) -> Vec<&Proxy> {

@@ -30,13 +30,6 @@ impl Served for MariaDb {
         self.url_at(way, OPEN)
     }
 
-    fn version(&self) -> Result<String> {
-        let version = self.query("SELECT VERSION()")?;
-        let number = version.trim().lines().last().unwrap_or_default();
-        let number = number.split('-').next().unwrap_or_default();
-        Ok(format!("MariaDB {number}"))
-    }
-
     fn wipe(&self, name: &str) -> Result<()> {
         let statement = format!("DELETE FROM tidelock_locks WHERE name = '{name}'");
         self.query(&statement).map(drop)

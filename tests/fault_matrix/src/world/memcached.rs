@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use testkit::servers::{Ground, MemcachedServer};
 
 use super::Deed;
-use super::behind::{PASSWORD, Served, USER, is_a, line};
+use super::behind::{PASSWORD, Served, USER, is_a};
 
 impl Served for MemcachedServer {
     is_a!(MemcachedServer);
@@ -27,11 +27,6 @@ impl Served for MemcachedServer {
 
     fn url(&self, way: SocketAddr) -> String {
         format!("memcached://{way}")
-    }
-
-    fn version(&self) -> Result<String> {
-        let said = self.admin("version")?;
-        Ok(format!("memcached {}", line(&said, "VERSION ")?))
     }
 
     fn wipe(&self, name: &str) -> Result<()> {

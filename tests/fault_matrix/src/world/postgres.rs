@@ -28,12 +28,6 @@ impl Served for PostgresServer {
         self.url_at(way)
     }
 
-    fn version(&self) -> Result<String> {
-        let version = self.query("SHOW server_version")?;
-        let number = version.split_whitespace().next().unwrap_or_default();
-        Ok(format!("PostgreSQL {number}"))
-    }
-
     fn wipe(&self, name: &str) -> Result<()> {
         let statement = format!("DELETE FROM tidelock_locks WHERE name = '{name}'");
         self.query(&statement).map(drop)

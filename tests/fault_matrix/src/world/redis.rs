@@ -34,15 +34,6 @@ impl Single {
     }
 }
 
-/// The name and version, as the server reports them.
-pub(super) fn version(server: &RedisServer) -> Result<String> {
-    let program = match server.info("valkey_version") {
-        Ok(version) => format!("Valkey {version}"),
-        Err(_) => format!("Redis {}", server.info("redis_version")?),
-    };
-    Ok(program.trim().to_owned())
-}
-
 /// Restarts all these servers without their data. All are down before the first of them is back: on a busy machine the
 /// others could bring it the locks again, by a renewal or as its primary, and nothing would be forgotten.
 pub(super) fn empty(servers: &[RedisServer]) -> Result<()> {
@@ -96,7 +87,7 @@ impl World for Single {
         } else {
             ""
         };
-        Ok(format!("{}{disk}", version(&self.server)?))
+        Ok(format!("{}{disk}", self.server.version()?))
     }
 
     fn proxies(&self) -> Vec<&Proxy> {

@@ -276,9 +276,9 @@ impl World for Spread {
 
     fn version(&self) -> Result<String> {
         match &self.servers {
-            Servers::Etcd(all) => Served::version(all.leader()?),
-            Servers::Zookeeper(all) => Served::version(all.leader()?),
-            _ => redis::version(self.primaries()?.first().context("no primary")?),
+            Servers::Etcd(all) => all.leader()?.version(),
+            Servers::Zookeeper(all) => all.leader()?.version(),
+            _ => self.primaries()?.first().context("no primary")?.version(),
         }
     }
 

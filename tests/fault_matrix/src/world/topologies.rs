@@ -41,7 +41,7 @@ impl World for Group {
     }
 
     fn version(&self) -> Result<String> {
-        let version = redis::version(self.group.primary())?;
+        let version = self.group.primary().version()?;
         Ok(format!("{version}, 1 + 2, acknowledged by any"))
     }
 
@@ -122,7 +122,7 @@ impl World for Watched {
     }
 
     fn version(&self) -> Result<String> {
-        let version = redis::version(self.0.primary()?)?;
+        let version = self.0.primary()?.version()?;
         Ok(format!("{version}, 1 + 2, three sentinels"))
     }
 
@@ -202,7 +202,7 @@ impl World for Sharded {
 
     fn version(&self) -> Result<String> {
         let node = self.0.nodes().first().context("no nodes")?;
-        Ok(format!("{}, 3 + 3", redis::version(node)?))
+        Ok(format!("{}, 3 + 3", node.version()?))
     }
 
     fn freeze(&self) -> Result<()> {

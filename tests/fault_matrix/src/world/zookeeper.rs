@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testkit::servers::{Ground, ZooKeeperServer};
 
 use super::behind::{Served, is_a};
@@ -18,13 +18,6 @@ impl Served for ZooKeeperServer {
 
     fn url(&self, way: SocketAddr) -> String {
         format!("zookeeper://{way}/matrix")
-    }
-
-    fn version(&self) -> Result<String> {
-        let said = self.say("srvr")?;
-        let (_, version) = said.split_once("version: ").context("no version")?;
-        let number = version.split(['-', ',']).next().unwrap_or_default();
-        Ok(format!("ZooKeeper {number}"))
     }
 
     fn wipe(&self, name: &str) -> Result<()> {

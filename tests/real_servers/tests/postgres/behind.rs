@@ -7,6 +7,17 @@ use super::{client, server, until};
 
 const LAST: &str = "SELECT last_value FROM tidelock_locks_tokens";
 
+/// A server on which locks of these names were held, and the client that held them.
+async fn used(names: &[&str]) -> (PostgresServer, Client) {
+    let server = server();
+    let a = client(&server.url()).await;
+    for name in names {
+        let guard = a.lock(name).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    (server, a)
+}
+
 /// Sets the sequence to one: the rows were copied, and it was not.
 fn fall_behind(server: &PostgresServer) {
     let set = "SELECT setval('tidelock_locks_tokens', 1)";
@@ -41,8 +52,7 @@ async fn tokens(a: &Client) -> Vec<(&'static str, FencingToken)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_go_on_from_the_rows_if_the_sequence_is_behind() {
-    let server = server();
-    let a = client(&server.url()).await;
+    let (server, a) = used(&[]).await;
     let ahead = "SELECT setval('tidelock_locks_tokens', 5000)";
     assert_eq!(server.query(ahead).unwrap(), "5000");
     let mut seen = tokens(&a).await;
@@ -70,12 +80,7 @@ async fn tokens_go_on_from_the_rows_if_the_sequence_is_behind() {
 /// Without the row the next token would come from the sequence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_the_sequence_is_behind_is_kept() {
-    let server = server();
-    let a = client(&server.url()).await;
-    for name in ["ahead", "behind"] {
-        let guard = a.lock(name).acquire().await.unwrap();
-        guard.release().await.unwrap();
-    }
+    let (server, _a) = used(&["ahead", "behind"]).await;
     server
         .query(
             "UPDATE tidelock_locks SET expires = expires - interval '2 hours'; \
@@ -93,10 +98,7 @@ async fn a_row_that_the_sequence_is_behind_is_kept() {
 /// `pg_dump -t` of the tables takes neither the sequence nor the function of the fence with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequence_that_is_made_again_goes_on_from_the_rows() {
-    let server = server();
-    let a = client(&server.url()).await;
-    let guard = a.lock("ledger").acquire().await.unwrap();
-    guard.release().await.unwrap();
+    let (server, _a) = used(&["ledger"]).await;
     server
         .query(
             "UPDATE tidelock_locks SET token = 5000; DROP SEQUENCE tidelock_locks_tokens; \
@@ -117,10 +119,7 @@ async fn a_sequence_that_is_made_again_goes_on_from_the_rows() {
 /// A sequence that was set, and was not used since, does not say so to a user who may only use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequence_that_is_ahead_of_the_rows_stays() {
-    let server = server();
-    let a = client(&server.url()).await;
-    let guard = a.lock("ledger").acquire().await.unwrap();
-    guard.release().await.unwrap();
+    let (server, _a) = used(&["ledger"]).await;
     server
         .query(
             "ALTER SEQUENCE tidelock_locks_tokens RESTART WITH 9000; \
@@ -134,10 +133,8 @@ async fn a_sequence_that_is_ahead_of_the_rows_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequence_that_is_behind_is_told_and_can_be_raised() {
-    let server = server();
-    let a = client(&server.url()).await;
+    let (server, a) = used(&["ledger"]).await;
     let ledger = a.lock("ledger").fenced();
-    ledger.acquire().await.unwrap().release().await.unwrap();
     let severity = async || {
         let findings = a.diagnose().await.unwrap();
         let tokens = findings.iter().find(|one| one.subject == "tokens");

@@ -11,7 +11,6 @@ use testkit::servers::{
 };
 
 use super::judge::Build;
-use crate::machine;
 use crate::samples::{
     CHANNELS, CONNECTIONS, DETAILS, ENDLESS, KEYS, LOCKS, MARKS, OTHERS, Samples, number,
 };
@@ -178,41 +177,20 @@ impl Running {
     pub(crate) fn version(&self) -> Result<String> {
         Ok(match &self.servers {
             Servers::None | Servers::File(_) => format!("tidelock's {}", self.store.name()),
-            Servers::Redis(server) | Servers::Plain(server) => machine::version(server)?,
+            Servers::Redis(server) | Servers::Plain(server) => server.version()?,
             Servers::Cluster(cluster) => {
                 let node = cluster.nodes().first().context("no nodes")?;
-                format!("{}, three primaries", machine::version(node)?)
+                format!("{}, three primaries", node.version()?)
             }
             Servers::Majority(servers) => {
                 let node = servers.nodes().first().context("no servers")?;
-                format!("{}, three of them", machine::version(node)?)
+                format!("{}, three of them", node.version()?)
             }
-            Servers::Postgres(server) => {
-                let said = server.query("SHOW server_version")?;
-                let number = said.split_whitespace().next().unwrap_or_default();
-                format!("PostgreSQL {number}")
-            }
-            Servers::Mariadb(server) => {
-                let said = server.query("SELECT VERSION()")?;
-                let number = said.trim().lines().last().unwrap_or_default();
-                format!("MariaDB {}", number.split('-').next().unwrap_or_default())
-            }
-            Servers::Zookeeper(server) => {
-                let said = server.say("srvr")?;
-                let (_, version) = said.split_once("version: ").context("no version")?;
-                let number = version.split(['-', ',']).next().unwrap_or_default();
-                format!("ZooKeeper {number}")
-            }
-            Servers::Etcd(server) => {
-                let said = server.admin(&["endpoint", "status", "-w", "fields"])?;
-                let mut lines = said.lines();
-                let version = lines.find_map(|line| line.strip_prefix("\"Version\" : "));
-                format!("etcd {}", version.context("no version")?.trim_matches('"'))
-            }
-            Servers::Memcached(server) => {
-                let said = server.admin("version")?;
-                format!("memcached {}", said.trim().trim_start_matches("VERSION "))
-            }
+            Servers::Postgres(server) => server.version()?,
+            Servers::Mariadb(server) => server.version()?,
+            Servers::Zookeeper(server) => server.version()?,
+            Servers::Etcd(server) => server.version()?,
+            Servers::Memcached(server) => server.version()?,
         })
     }
 
