@@ -200,6 +200,57 @@ async fn a_user_who_may_not_make_a_missing_table_is_told_which() {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Only its owner may replace the function of the fence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_table_is_made_by_a_user_who_does_not_own_the_fence() {
+    let server = server();
+    client(&server.url()).await.close(LEASE).await;
+    let rights = format!("{}; GRANT CREATE ON SCHEMA public TO clerk", grants(None));
+    server.query(&super::clerk(&rights)).unwrap();
+    let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
+    let lock = clerk.lock("till").fenced();
+    for missing in [
+        "TABLE tidelock_locks_withdrawn",
+        "SEQUENCE tidelock_locks_tokens",
+    ] {
+        server.query(&format!("DROP {missing}")).unwrap();
+        let guard = lock.acquire().await;
+        let guard = guard.unwrap_or_else(|error| panic!("without {missing}: {error}"));
+        let token = guard.token().to_string();
+        let fence = format!("SELECT tidelock_locks_fence('till', {token})");
+        assert_eq!(server.query_as("clerk", &fence).unwrap(), token);
+        guard.release().await.unwrap();
+    }
+}
+
+/// The second one has seen that all is missing, and the first one makes it before the second one has its turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_users_who_come_first_together_make_one_table() {
+    let server = server();
+    let rights = "CREATE ROLE visitor LOGIN; GRANT CREATE ON SCHEMA public TO clerk";
+    server.query(&super::clerk(rights)).unwrap();
+    let url = |user: &str| server.url().replace("postgres@", &format!("{user}@"));
+    let error = Client::connect(&url("visitor")).await.unwrap_err();
+    let text = error.to_string();
+    let sql = &text[text.find("SELECT pg_advisory").expect(&text)..];
+    let (first, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let turn = "SELECT pg_advisory_lock(hashtext('tidelock_locks'))";
+    first.batch_execute(turn).await.unwrap();
+    let clerk = url("clerk");
+    let second = tokio::spawn(async move { Client::connect(&clerk).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    until(&server, waits, "1").await;
+    for statements in [sql, &*grants(None), "SELECT pg_advisory_unlock_all()"] {
+        first.batch_execute(statements).await.unwrap();
+    }
+    let second = soon("the connect", second).await.unwrap().unwrap();
+    let guard = second.lock("till").fenced().acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_url_that_cannot_be_meant_is_refused_without_its_password() {
     for (url, kind) in [
