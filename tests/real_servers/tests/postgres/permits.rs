@@ -164,6 +164,25 @@ async fn t27_a_user_who_may_not_make_the_tables_of_semaphores_is_told_how() {
     two.release().await.unwrap();
 }
 
+/// The permits that are held are in the other table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_given_back_although_the_table_of_the_semaphores_is_missing() {
+    let server = server();
+    let semaphore = client(&server.url()).await.semaphore(NAME);
+    semaphore.set_permits(2).await.unwrap();
+    let one = semaphore.acquire().await.unwrap();
+    let other = semaphore.acquire().await.unwrap();
+    server
+        .query("DROP TABLE tidelock_locks_semaphores")
+        .unwrap();
+    let held = "SELECT count(*) FROM tidelock_locks_permits WHERE held";
+    one.release().await.unwrap();
+    assert_eq!(server.query(held).unwrap(), "1");
+    assert!(semaphore.force_release().await.unwrap());
+    assert_eq!(server.query(held).unwrap(), "0");
+    drop(other);
+}
+
 /// Two requests have begun before they wait for the row of the semaphore. The second one must see what the first one has
 /// committed meanwhile, also where a transaction sees nothing newer than its beginning by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -200,6 +200,52 @@ async fn a_user_who_may_not_make_a_missing_table_is_told_which() {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Only a grant needs the sequence, and the table of the waiters too if it is not theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_released_although_a_table_is_missing_that_only_a_grant_needs() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let sides = a.read_write_lock("ledger");
+    for missing in [
+        "SEQUENCE tidelock_locks_tokens",
+        "TABLE tidelock_locks_waiters",
+    ] {
+        let turn = a.fair_lock("stock").acquire().await.unwrap();
+        let reads = [
+            sides.read().acquire().await.unwrap(),
+            sides.read().acquire().await.unwrap(),
+        ];
+        server.query(&format!("DROP {missing}")).unwrap();
+        for guard in reads.into_iter().chain([turn]) {
+            let released = guard.release().await;
+            released.unwrap_or_else(|error| panic!("without {missing}: {error}"));
+        }
+        let left = "SELECT (SELECT count(*) FROM tidelock_locks_sides) \
+            + (SELECT count(owner) FROM tidelock_locks)";
+        assert_eq!(server.query(left).unwrap(), "0", "without {missing}");
+    }
+}
+
+/// Its looks, which would make the table again, are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_for_a_side_leaves_nothing_although_another_table_is_missing() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let sides = a.read_write_lock("ledger");
+    let writer = sides.write().acquire().await.unwrap();
+    let queues = grants(Some("fair and read-write locks"));
+    let rights = format!("{}; {queues}", grants(None));
+    server.query(&super::clerk(&rights)).unwrap();
+    let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
+    let waiting = tokio::spawn(clerk.read_write_lock("ledger").read().acquire());
+    let places = "SELECT count(*) FROM tidelock_locks_sides WHERE held_as IS NULL";
+    until(&server, places, "1").await;
+    server.query("DROP TABLE tidelock_locks_waiters").unwrap();
+    waiting.abort();
+    until(&server, places, "0").await;
+    writer.release().await.unwrap();
+}
+
 /// Only its owner may replace the function of the fence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_table_is_made_by_a_user_who_does_not_own_the_fence() {

@@ -151,8 +151,8 @@ impl PermitSql {
     }
 
     /// Gives the permits of a ticket back, and its place. Answers: 1 if the ticket held them. `withdraws`: later attempts of
-    /// it take no effect.
-    pub(crate) fn end_permits(&self, ticket: &Ticket, withdraws: bool) -> String {
+    /// it take no effect. `serves`: also gives permits to those that are next.
+    pub(crate) fn end_permits(&self, ticket: &Ticket, withdraws: bool, serves: bool) -> String {
         let (name, owner) = (literal(ticket.name.as_str()), literal(ticket.owner.text()));
         let tombstone = if withdraws {
             self.queue.leave_tombstone(&owner)
@@ -161,12 +161,17 @@ impl PermitSql {
         };
         self.queue.lock_row(&name)
             + &tombstone
-            + &self.take_back(&name, &format!("owner = {owner}"))
+            + &self.take_back(&name, &format!("owner = {owner}"), serves)
     }
 
     /// Takes all permits of a semaphore back. The waiters keep their places. Answers: how many acquisitions held some.
-    /// `owners`: only if no others hold some.
-    pub(crate) fn force_permits(&self, name: &Name, owners: Option<&[String]>) -> String {
+    /// `owners`: only if no others hold some. `serves`: as in [`end_permits`](Self::end_permits).
+    pub(crate) fn force_permits(
+        &self,
+        name: &Name,
+        owners: Option<&[String]>,
+        serves: bool,
+    ) -> String {
         let (name, permits) = (literal(name.as_str()), &self.permits);
         let only = owners.map_or_else(String::new, |owners| {
             let owners: Vec<String> = owners.iter().map(|owner| literal(owner)).collect();
@@ -177,16 +182,20 @@ impl PermitSql {
             )
         });
         let whose = format!("name = {name} AND held{only}");
-        self.queue.lock_row(&name) + &self.take_back(&name, &whose)
+        self.queue.lock_row(&name) + &self.take_back(&name, &whose, serves)
     }
 
-    fn take_back(&self, name: &str, whose: &str) -> String {
+    fn take_back(&self, name: &str, whose: &str, serves: bool) -> String {
         let permits = &self.permits;
+        let serve = if serves {
+            self.serve_permits(name)
+        } else {
+            String::new()
+        };
         format!(
             "WITH gone AS (DELETE FROM {permits} WHERE {whose} RETURNING held AND ends > {NOW} AS held) \
              SELECT set_config('tidelock.freed', (count(*) FILTER (WHERE held))::text, true) FROM gone; \
-             {serve}SELECT current_setting('tidelock.freed')",
-            serve = self.serve_permits(name),
+             {serve}SELECT current_setting('tidelock.freed')"
         )
     }
 
@@ -331,7 +340,7 @@ mod tests {
             sql.force_if,
             queue.serve("name"),
             queue.force(&name, None, false),
-            permits.force_permits(&name, None),
+            permits.force_permits(&name, None, true),
         ] {
             let messages = text.matches("pg_notify(").count();
             assert!(messages > 0, "{text}");

@@ -60,12 +60,18 @@ impl Postgres {
         if withdraws {
             waiters.leave(&ticket.name, &ticket.owner);
         }
-        match self.free_permits(&sql.end_permits(ticket, withdraws)).await {
-            // Nobody holds a permit. But an attempt that makes the tables may still arrive.
-            Err(failure) if failure.is_no_table() && withdraws => {
-                let row = tables::withdraw(&self.connection, &self.sql, ticket).await?;
-                Ok(tables::released(row.as_ref()))
-            }
+        let end = |withdraws| {
+            self.free_permits(move |serves| sql.end_permits(ticket, withdraws, serves))
+        };
+        let mut ended = end(withdraws).await;
+        if withdraws && ended.as_ref().is_err_and(RequestError::is_no_table) {
+            // An attempt that makes the tables may still arrive, and has to find the mark.
+            tables::withdraw(&self.connection, &self.sql, ticket).await?;
+            // The tables of every lock are there now, so the missing one may have been one of them.
+            ended = end(false).await;
+        }
+        match ended {
+            // Nobody holds a permit without the table of the permits.
             Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
             ended => ended.map_err(RequestError::error),
         }
@@ -89,8 +95,8 @@ impl Postgres {
             Some(seen) => Some(self.owners_in(name, seen).await?),
             None => None,
         };
-        let text = sql.force_permits(name, owners.as_deref());
-        match self.free_permits(&text).await {
+        let freed = self.free_permits(|serves| sql.force_permits(name, owners.as_deref(), serves));
+        match freed.await {
             Err(failure) if failure.is_no_table() => Ok(Some(false)),
             freed => Ok(Some(freed.map_err(RequestError::error)? == Released::Freed)),
         }
@@ -109,11 +115,18 @@ impl Postgres {
         Ok(owners.filter(is_seen).collect())
     }
 
-    async fn free_permits(&self, text: &str) -> Result<Released, RequestError> {
-        let deadline = self.connection.deadline();
-        let somebody = Liveness::default();
-        let asked = self.connection.ask_text(&somebody, text, deadline);
-        let freed = asked.await?.number(0).map_err(RequestError::Classified)?;
+    /// Sends a text that takes permits back. It is built with whether it also gives them to those that are next.
+    async fn free_permits(&self, text: impl Fn(bool) -> String) -> Result<Released, RequestError> {
+        let (connection, somebody) = (&self.connection, Liveness::default());
+        let deadline = connection.deadline();
+        let answer = match connection.ask_text(&somebody, &text(true), deadline).await {
+            // Without the table of the semaphores nobody gets a permit. Those that are held are in the other one.
+            Err(failure) if failure.is_no_table() => {
+                connection.ask_text(&somebody, &text(false), deadline).await
+            }
+            answer => answer,
+        };
+        let freed = answer?.number(0).map_err(RequestError::Classified)?;
         Ok(match freed {
             0 => Released::NotHeld,
             _ => Released::Freed,

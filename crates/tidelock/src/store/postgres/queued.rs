@@ -179,11 +179,8 @@ impl QueuedLocks<'_> {
 
     pub(crate) async fn release(self, ticket: &Ticket) -> Result<Released> {
         match self.end(ticket, false).await {
-            Err(failure) if failure.is_no_table() => {
-                // Nobody waits. A hold of a side has ended with its row.
-                let row = self.release_row(ticket).await?;
-                Ok(row.map_or(Released::NotHeld, |_| Released::Freed))
-            }
+            // Nobody holds a lock without the table of the locks, or a side without that of the sides.
+            Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
             released => released.map_err(RequestError::error),
         }
     }
@@ -294,12 +291,22 @@ impl QueuedLocks<'_> {
     pub(crate) async fn withdraw(self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
         match self.end(ticket, true).await {
-            // Nobody waits, but an attempt that makes the table may still arrive.
-            Err(failure) if failure.is_no_table() => {
-                let row = tables::withdraw(self.connection, self.plain, ticket).await?;
-                Ok(tables::released(row.as_ref()))
-            }
+            Err(failure) if failure.is_no_table() => self.withdraw_what_is_left(ticket).await,
             withdrawn => withdrawn.map_err(RequestError::error),
+        }
+    }
+
+    /// Withdraws a ticket while a table is missing. An attempt that makes the table may still arrive, and has to find the
+    /// mark.
+    async fn withdraw_what_is_left(&self, ticket: &Ticket) -> Result<Released> {
+        let row = tables::withdraw(self.connection, self.plain, ticket).await?;
+        let held = tables::released(row.as_ref());
+        // The tables of every lock are there now. If that of the waiters or that of the sides is missing, the ticket may have
+        // left a place or a hold in the other one. A side leaves nothing among the waiters for fair locks.
+        match self.end(ticket, ticket.kind.is_fair()).await {
+            Ok(Released::NotHeld) => Ok(held),
+            Err(failure) if failure.is_no_table() => Ok(held),
+            ended => ended.map_err(RequestError::error),
         }
     }
 
@@ -313,8 +320,9 @@ impl QueuedLocks<'_> {
         let (connection, somebody) = (self.connection, Liveness::default());
         let deadline = connection.deadline();
         let answer = match connection.ask_text(&somebody, &text(true), deadline).await {
-            // A fence in a user's transaction allows no grant, but a release.
-            Err(failure) if failure.is_row_taken() => {
+            // A fence in a user's transaction allows no grant, but a release. So does a missing table that only a grant needs:
+            // the looks of those that wait make it, and let in who is next.
+            Err(failure) if failure.is_row_taken() || failure.is_no_table() => {
                 connection.ask_text(&somebody, &text(false), deadline).await
             }
             answer => answer,
