@@ -3,7 +3,7 @@
 use testkit::servers::PostgresServer;
 use tidelock::{Client, FencingToken, Severity};
 
-use super::{client, server, until};
+use super::{clerk, client, grants, server, until};
 
 const LAST: &str = "SELECT last_value FROM tidelock_locks_tokens";
 
@@ -149,4 +149,31 @@ async fn a_sequence_that_is_behind_is_told_and_can_be_raised() {
     let next = ledger.raise_token(FencingToken::new(5001)).await.unwrap();
     assert_eq!(next.get(), 5001);
     assert_eq!(severity().await, Severity::Good);
+}
+
+/// Until it is used, only its own row says where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_sequence_that_was_set_back_is_a_danger() {
+    let server = server();
+    let a = client(&server.url()).await;
+    server.query(&clerk(&grants(None))).unwrap();
+    let b = client(&server.url().replace("postgres@", "clerk@")).await;
+    let guard = a.lock("ledger").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let tokens = async |client: &Client| {
+        let findings = client.diagnose().await.unwrap();
+        let found = findings.into_iter().find(|one| one.subject == "tokens");
+        found.expect("a finding")
+    };
+    for (number, severity) in [(1, Severity::Danger), (9000, Severity::Good)] {
+        let set = format!("ALTER SEQUENCE tidelock_locks_tokens RESTART WITH {number}");
+        server.query(&set).unwrap();
+        assert_eq!(tokens(&a).await.severity, severity, "at {number}");
+        let seen = tokens(&b).await;
+        assert_eq!(seen.severity, Severity::Danger, "at {number}");
+        assert!(seen.found.contains("may not read"), "{}", seen.found);
+    }
+    let guard = b.lock("another").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(tokens(&b).await.severity, Severity::Good);
 }

@@ -55,6 +55,15 @@ const TOKENS: DoctorCheck = DoctorCheck {
     advice: "raise the sequence with `tidelock token NAME --at-least NUMBER`: any name, and a number that is larger than the token",
 };
 
+/// As [`TOKENS`], for a user who cannot see more.
+const UNREAD_TOKENS: DoctorCheck = DoctorCheck {
+    subject: TOKENS.subject,
+    good: TOKENS.good,
+    severity: TOKENS.severity,
+    bad: "if it was set to a smaller number, or was not copied with the table, a lock that nobody has used for an hour may be granted a smaller token than before",
+    advice: "look again as a user with SELECT on the sequence, or after the next acquire",
+};
+
 /// Whether this user can use a table, or make it in the schema of the locks.
 const QUEUE: &str = "SELECT CASE \
       WHEN to_regclass($1) IS NOT NULL THEN has_table_privilege(to_regclass($1), 'SELECT') \
@@ -165,11 +174,29 @@ async fn tokens(connection: &Connection, sql: &Sql) -> Result<Option<Finding>> {
     let Some(row) = rows.first() else {
         return Ok(None);
     };
-    let (largest, last): (i64, Option<i64>) = (row.get(0), row.get(1));
-    Ok(last.map(|last| {
-        let found = format!("the largest token of a lock is {largest}, the sequence is at {last}");
-        TOKENS.judge(largest <= last, found)
-    }))
+    let (largest, drawn): (i64, Option<i64>) = (row.get(0), row.get(1));
+    let last = match drawn {
+        // No token was drawn since the sequence was made or set, perhaps to a larger number.
+        Some(0) if largest > 0 => last_token(connection, sql).await?,
+        Some(drawn) => Some(drawn),
+        None => return Ok(None),
+    };
+    let Some(last) = last else {
+        return Ok(Some(UNREAD_TOKENS.bad(format!(
+            "the largest token of a lock is {largest}; the sequence was not used since it was made or set, and this user may not read where it is"
+        ))));
+    };
+    let found = format!("the largest token of a lock is {largest}, the sequence is at {last}");
+    Ok(Some(TOKENS.judge(largest <= last, found)))
+}
+
+/// The last number of the sequence. Nothing for a user who may only use it, or if somebody has just dropped it.
+async fn last_token(connection: &Connection, sql: &Sql) -> Result<Option<i64>> {
+    match connection.ask(&sql.last, &[]).await {
+        Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
+        Err(RequestError::Server(_)) => Ok(None),
+        Err(failure) => Err(failure.error()),
+    }
 }
 
 async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Result<Finding> {
