@@ -61,13 +61,32 @@ impl Backend for CallerSide {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        let inner = self.inner.extensions();
+        // Each is named, so a new one does not compile before somebody has decided on it here. One that is passed on as it is
+        // makes its requests where the caller polls them. This store has none of those so far; one that it gets needs an
+        // implementation of this side too.
+        let Extensions {
+            sequencers,
+            sql_fence,
+            token_counter,
+            marks,
+            permit_counter,
+            counts,
+            server_runs,
+            releases,
+            awaited,
+            pollers,
+        } = self.inner.extensions();
         Extensions {
-            sql_fence: inner.sql_fence,
-            token_counter: inner.token_counter.is_some().then_some(self),
-            marks: inner.marks.is_some().then_some(self),
-            permit_counter: inner.permit_counter.is_some().then_some(self),
-            ..Extensions::NONE
+            sequencers,
+            sql_fence,
+            token_counter: token_counter.map(|_| self as &dyn TokenCounter),
+            marks: marks.map(|_| self as &dyn Marks),
+            permit_counter: permit_counter.map(|_| self as &dyn PermitCounter),
+            counts,
+            server_runs,
+            releases,
+            awaited,
+            pollers,
         }
     }
 
@@ -219,5 +238,54 @@ impl Marks for CallerSide {
 impl fmt::Debug for CallerSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Clock, Env, Timers, memory};
+
+    /// Which abilities a store shows.
+    fn abilities(store: &dyn Backend) -> [bool; 10] {
+        let Extensions {
+            sequencers,
+            sql_fence,
+            token_counter,
+            marks,
+            permit_counter,
+            counts,
+            server_runs,
+            releases,
+            awaited,
+            pollers,
+        } = store.extensions();
+        [
+            sequencers.is_some(),
+            sql_fence.is_some(),
+            token_counter.is_some(),
+            marks.is_some(),
+            permit_counter.is_some(),
+            counts.is_some(),
+            server_runs.is_some(),
+            releases.is_some(),
+            awaited.is_some(),
+            pollers.is_some(),
+        ]
+    }
+
+    #[test]
+    fn no_ability_of_the_store_is_hidden_from_callers() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let limit = Duration::from_secs(30);
+        let env = Env::of_limits(Timers::new(Clock::Boot), background, limit);
+        // Some of its abilities are none of PostgreSQL.
+        let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
+        let side = CallerSide::new(Arc::clone(&store.front), &env.background);
+        let shown = abilities(&side);
+        assert_eq!(shown, abilities(&*store.front));
+        assert!(shown.iter().filter(|it| **it).count() > 4, "{shown:?}");
     }
 }
