@@ -60,9 +60,8 @@ impl Postgres {
         if withdraws {
             waiters.leave(&ticket.name, &ticket.owner);
         }
-        let end = |withdraws| {
-            self.free_permits(move |serves| sql.end_permits(ticket, withdraws, serves))
-        };
+        let end =
+            |withdraws| self.free_permits(move |serves| sql.end_permits(ticket, withdraws, serves));
         let mut ended = end(withdraws).await;
         if withdraws && ended.as_ref().is_err_and(RequestError::is_no_table) {
             // An attempt that makes the tables may still arrive, and has to find the mark.
@@ -71,7 +70,7 @@ impl Postgres {
             ended = end(false).await;
         }
         match ended {
-            // Nobody holds a permit without the table of the permits.
+            // Nobody holds a permit without the table of the permits, or without that of the locks.
             Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
             ended => ended.map_err(RequestError::error),
         }
