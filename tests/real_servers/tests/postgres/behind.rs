@@ -1,7 +1,7 @@
 //! A sequence of the fencing tokens that is behind the rows: on a logical replica, and after a restore of the tables alone.
 
 use testkit::servers::PostgresServer;
-use tidelock::{Client, FencingToken, Severity};
+use tidelock::{Client, ErrorKind, FencingToken, Severity};
 
 use super::{clerk, client, grants, server, until};
 
@@ -113,6 +113,25 @@ async fn a_sequence_that_is_made_again_goes_on_from_the_rows() {
     let last: u64 = server.query(LAST).unwrap().parse().unwrap();
     assert!(last >= 5000, "{last}");
     let guard = b.lock("another").fenced().acquire().await.unwrap();
+    assert!(guard.token().get() > 5000, "{}", guard.token());
+}
+
+/// It would begin at one, and a client with all rights would draw from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_raise_a_missing_sequence_does_not_make_it() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("ledger").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let rights = "GRANT CREATE ON SCHEMA public TO clerk; GRANT SELECT ON tidelock_locks TO clerk; \
+        UPDATE tidelock_locks SET token = 5000; DROP SEQUENCE tidelock_locks_tokens";
+    server.query(&clerk(rights)).unwrap();
+    let url = server.url().replace("postgres@", "clerk@");
+    let error = Client::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let is_made = "SELECT to_regclass('tidelock_locks_tokens') IS NOT NULL";
+    assert_eq!(server.query(is_made).unwrap(), "f");
+    let guard = a.lock("another").fenced().acquire().await.unwrap();
     assert!(guard.token().get() > 5000, "{}", guard.token());
 }
 

@@ -308,7 +308,8 @@ fn make(table: &str) -> String {
 /// Raises the sequence to the largest token of the rows, if it is behind. The rows may come from a dump without the sequence,
 /// which was then made here. As in [`raise`], the lock excludes attempts.
 ///
-/// A user without the rights to do so may still make the rest.
+/// A user without the rights to do so may still make the rest. But who owns the sequence may have made it just now, and then
+/// makes nothing: it would be behind the rows, and a name without a row would be granted a smaller token than before.
 fn catch_up(table: &str) -> String {
     let last = last_drawn(table);
     format!(
@@ -321,7 +322,8 @@ fn catch_up(table: &str) -> String {
              SELECT max(token) INTO newest FROM {table};\n    \
              PERFORM setval('{table}_tokens', newest) FROM {table}_tokens WHERE {LAST_TOKEN} < newest;\n  \
            END IF;\n\
-         EXCEPTION WHEN insufficient_privilege THEN NULL;\n\
+         EXCEPTION WHEN insufficient_privilege THEN\n  \
+           IF (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('{table}_tokens')) THEN RAISE; END IF;\n\
          END $tokens$;"
     )
 }
