@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::doctor::DoctorCheck;
+use crate::store::errors::ErrorReply;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::permit_sql::PermitSql;
@@ -51,7 +52,7 @@ const TOKENS: DoctorCheck = DoctorCheck {
     subject: "tokens",
     good: "each grant has a larger token than those before it",
     severity: Severity::Danger,
-    bad: "a lock that nobody has used for an hour may be granted a smaller token than before: the sequence was not copied with the table",
+    bad: "a lock that nobody has used for an hour may be granted a smaller token than before: the sequence was not copied with the table, or was set back",
     advice: "raise the sequence with `tidelock token NAME --at-least NUMBER`: any name, and a number that is larger than the token",
 };
 
@@ -60,7 +61,7 @@ const UNREAD_TOKENS: DoctorCheck = DoctorCheck {
     subject: TOKENS.subject,
     good: TOKENS.good,
     severity: TOKENS.severity,
-    bad: "if it was set to a smaller number, or was not copied with the table, a lock that nobody has used for an hour may be granted a smaller token than before",
+    bad: "if the sequence was restarted at a smaller number, or was not copied with the table, a lock that nobody has used for an hour may be granted a smaller token than before",
     advice: "look again as a user with SELECT on the sequence, or after the next acquire",
 };
 
@@ -176,14 +177,14 @@ async fn tokens(connection: &Connection, sql: &Sql) -> Result<Option<Finding>> {
     };
     let (largest, drawn): (i64, Option<i64>) = (row.get(0), row.get(1));
     let last = match drawn {
-        // No token was drawn since the sequence was made or set, perhaps to a larger number.
+        // No token was drawn since the sequence was made or restarted, perhaps at a larger number.
         Some(0) if largest > 0 => last_token(connection, sql).await?,
         Some(drawn) => Some(drawn),
         None => return Ok(None),
     };
     let Some(last) = last else {
         return Ok(Some(UNREAD_TOKENS.bad(format!(
-            "the largest token of a lock is {largest}; the sequence was not used since it was made or set, and this user may not read where it is"
+            "the largest token of a lock is {largest}; the sequence was not used since it was made or restarted, and this user may not read where it is"
         ))));
     };
     let found = format!("the largest token of a lock is {largest}, the sequence is at {last}");
@@ -194,7 +195,7 @@ async fn tokens(connection: &Connection, sql: &Sql) -> Result<Option<Finding>> {
 async fn last_token(connection: &Connection, sql: &Sql) -> Result<Option<i64>> {
     match connection.ask(&sql.last, &[]).await {
         Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
-        Err(RequestError::Server(_)) => Ok(None),
+        Err(RequestError::Server(why)) if why.kind() == ErrorKind::Refused => Ok(None),
         Err(failure) => Err(failure.error()),
     }
 }

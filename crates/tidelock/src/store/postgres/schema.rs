@@ -42,8 +42,8 @@ pub(crate) fn next_token(table: &str) -> String {
 }
 
 /// The last number of the sequence, as an expression that is evaluated once and needs no other right than an attempt. Zero
-/// if the sequence was not used since it was made or set, whatever it was set to. Null for a user without that right, and if
-/// there is no sequence: a client that only looks at restored tables does not make it.
+/// if the sequence was not used since it was made or restarted, wherever it begins. Null for a user without that right, and
+/// if there is no sequence: a client that only looks at restored tables does not make it.
 fn last_drawn(table: &str) -> String {
     let sequence = format!("to_regclass('{table}_tokens')");
     format!(
@@ -105,9 +105,9 @@ pub(crate) struct Sql {
     /// Reads the last number of the sequence, and the token of a row.
     pub(crate) counter: String,
     /// Reads the largest token of a row, and the last number of the sequence, or null for a user who may not use it. That number
-    /// is zero if the sequence was not used since it was made or set.
+    /// is zero if the sequence was not used since it was made or restarted.
     pub(crate) largest: String,
-    /// Reads the last number of the sequence, also of one that was set and not used since. Needs the right to read it.
+    /// Reads the last number of the sequence, also of one that was restarted and not used since. Needs the right to read it.
     pub(crate) last: String,
     pub(crate) marks: MarkSql,
 }
