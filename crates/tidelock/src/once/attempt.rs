@@ -1,7 +1,7 @@
 //! An attempt to run a slot: begins under the lock, and ends with a mark before the lock is released.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::engine::runtime::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
@@ -203,9 +203,9 @@ impl OnceJob {
         {
             return Ok(Begun::Done(seen.mark));
         }
-        let Some(guard) = self.acquire().await? else {
-            let seen = self.lock.inspect().await?;
-            return Ok(Begun::Running(seen.holders.into_iter().next()));
+        let guard = match self.acquire_or_see_holder().await? {
+            Ok(guard) => guard,
+            Err(holder) => return Ok(Begun::Running(holder)),
         };
         let began = self.lock.context.core.timers.now();
         // The wait may have been long. The slot stays that of the call.
@@ -308,9 +308,27 @@ impl OnceJob {
         core.through_outage(lease, ask).await
     }
 
+    /// Acquires the lock of the job. `Err`: another holder has it, or nobody had it any more when we asked who.
+    async fn acquire_or_see_holder(&self) -> Result<Result<FencedGuard, Option<Holder>>> {
+        if let Some(guard) = self.acquire().await? {
+            return Ok(Ok(guard));
+        }
+        let seen = self.lock.inspect().await?;
+        if let Some(holder) = seen.holders.into_iter().next() {
+            return Ok(Err(Some(holder)));
+        }
+        // The holder has gone between the two requests. Its run may have failed or crashed, and this call may be the last one
+        // in the slot: without another try the slot would not be run, although the lock is free.
+        Ok(self.acquire_within(Duration::ZERO).await?.ok_or(None))
+    }
+
     /// Acquires the lock of the job. `None`: another holder has it.
     async fn acquire(&self) -> Result<Option<FencedGuard>> {
-        let mut options = AcquireOptions::new().wait(self.wait.unwrap_or_default());
+        self.acquire_within(self.wait.unwrap_or_default()).await
+    }
+
+    async fn acquire_within(&self, wait: Duration) -> Result<Option<FencedGuard>> {
+        let mut options = AcquireOptions::new().wait(wait);
         if let Some(limit) = self.max_run {
             options = options.max_hold(limit);
         }

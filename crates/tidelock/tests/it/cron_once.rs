@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidelock::Client;
-use tidelock::once::{Once, Slot};
+use tidelock::once::{Begun, Once, Slot};
+use tidelock::store::{Backend, BoxFuture, Name};
+use tidelock::testing::{Twist, Twisted};
+use tidelock::{Client, Snapshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -106,6 +108,40 @@ async fn a_night_whose_machine_died_is_run_by_the_next_one() {
     let endless = first.run(|_| pending::<Result<(), Infallible>>());
     assert!(timeout(SHORT, endless).await.is_err(), "it was dropped");
     let ran = second.run(|run| async move { Ok::<_, Infallible>(run.attempt()) });
+    assert_eq!(ran.await.unwrap(), Once::Ran(2));
+}
+
+/// The holder of a lock goes as soon as somebody asks who it is.
+#[derive(Debug)]
+struct GoneWhenSeen;
+
+impl Twist for GoneWhenSeen {
+    fn inspect<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        name: &'a Name,
+    ) -> BoxFuture<'a, tidelock::Result<Snapshot>> {
+        Box::pin(async move {
+            inner.force_release(name, None).await?;
+            inner.inspect(name).await
+        })
+    }
+}
+
+/// The machine that ran the night dies between the request for its lock and the question who holds it. Nobody has succeeded,
+/// and no other call may come in this night.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_holder_has_just_gone_runs_the_slot() {
+    let url = "memory:cron_just_gone";
+    let (first, builder) = (machine(url).await, Client::builder().simulated_time());
+    let next = builder.connect_to(async |env| {
+        let store = tidelock::testing::open(url, env).await?;
+        Ok(Twisted::wrap(store, GoneWhenSeen))
+    });
+    let next = next.await.unwrap();
+    let begun = nightly(&first).begin().await.unwrap();
+    assert!(matches!(begun, Begun::Attempt(_)), "{begun:?}");
+    let ran = nightly(&next).run(|run| async move { Ok::<_, Infallible>(run.attempt()) });
     assert_eq!(ran.await.unwrap(), Once::Ran(2));
 }
 
