@@ -88,14 +88,16 @@ impl OnceArgs {
         job
     }
 
-    /// The call ran nothing. If that is a success (`code` is 0), it says why only to a reader. Otherwise cron would send a
-    /// mail from each machine that came second.
+    /// The call ran nothing, which has this exit code unless the user has chosen another one. A call that ends with 0 says why
+    /// only to a reader. Otherwise cron would send a mail from each machine that came second, or, with `-E 0`, for each call in a
+    /// slot that has had all its attempts.
     #[cfg_attr(windows, allow(dead_code))]
     pub(crate) fn ran_nothing(&self, store: &StoreArgs, code: u8, why: &str) -> ExitCode {
-        if code != 0 || covers::is_watched(store) || self.conflict_exit_code.is_some() {
+        let code = self.conflict_exit_code.unwrap_or(code);
+        if code != 0 || covers::is_watched(store) {
             say(format!("{}: not run: {why}", self.name));
         }
-        ExitCode::from(self.conflict_exit_code.unwrap_or(code))
+        ExitCode::from(code)
     }
 
     /// The exit code of a call that found the lock of the job held. A caller that waits needs the run to have ended.

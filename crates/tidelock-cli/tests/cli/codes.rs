@@ -236,3 +236,30 @@ fn the_exit_code_of_a_conflict_can_be_chosen() {
     let refused = hold.stdin(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(9));
 }
+
+/// Cron sends a mail for each call that says something, and the slot of a job that fails may get many calls.
+#[test]
+fn a_call_that_runs_nothing_and_ends_with_0_is_silent() {
+    let bench = Bench::new();
+    let once = |flags: &[&str], name: &str, program: &str| {
+        let slot = ["once", "--slot", "nov", "--retries", "0"];
+        let output = bench.output(&[&slot[..], flags, &[name, "--", program]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    for (name, program, code, why) in [
+        ("done", "true", 0, "the slot nov: done"),
+        ("failed", "false", 1, "no attempt is left in the slot nov"),
+    ] {
+        assert_eq!(once(&[], name, program), (Some(code), String::new()));
+        let (again, said) = once(&[], name, program);
+        assert_eq!(again, Some(code), "{said}");
+        assert_eq!(said.contains(why), code != 0, "{said}");
+        let quiet = once(&["-E", "0"], name, program);
+        assert_eq!(quiet, (Some(0), String::new()));
+        for flags in [&["-E", "9"][..], &["-E", "0", "-v"]] {
+            let (_, said) = once(flags, name, program);
+            assert!(said.contains(why), "{flags:?}: {said}");
+        }
+    }
+}
