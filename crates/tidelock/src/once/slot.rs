@@ -349,6 +349,21 @@ mod tests {
         assert_eq!(slots.len(), 8, "one a day: {slots:?}");
     }
 
+    /// A cron daemon starts a line whose time is skipped when the skipped hour is over, and one whose time comes twice at the
+    /// first of the two. If the slot began later, that call would belong to the slot before, and the day would get no run.
+    #[cfg(feature = "cron")]
+    #[test]
+    fn a_cron_slot_has_begun_when_cron_starts_a_skipped_or_repeated_line() {
+        let nightly = Slot::cron("30 2 * * *", "Europe/Berlin").early(Duration::ZERO);
+        let slot = |call| nightly.at(at(call)).unwrap();
+        // At 01:00 UTC it becomes 03:00, and there is no 02:30.
+        assert_eq!(slot("2026-03-29T01:00:00Z"), "2026-03-29T01:00:00Z");
+        assert_eq!(slot("2026-03-29T00:59:59Z"), "2026-03-28T01:30:00Z");
+        // At 01:00 UTC it becomes 02:00 again, and 02:30 comes at 00:30 UTC and an hour later.
+        assert_eq!(slot("2026-10-25T00:30:00Z"), "2026-10-25T00:30:00Z");
+        assert_eq!(slot("2026-10-25T01:30:00Z"), "2026-10-25T00:30:00Z");
+    }
+
     #[cfg(feature = "cron")]
     #[test]
     fn a_cron_slot_lasts_until_the_next_one() {
