@@ -69,7 +69,7 @@ fn hide_password(settings: &mut [Setting]) -> Outcome<Option<String>> {
             client = client.credentials(Credentials::default());
         }
         client.connect_lazy(&store.value).map_err(|error| {
-            let Failure { code, message } = Failure::from(error);
+            let Failure { code, message, .. } = Failure::from(error);
             let message = secret::hidden(&message, &store.value);
             Failure::new(code, format!("store from {}: {message}", store.source))
         })?;

@@ -29,10 +29,20 @@ pub(crate) const CANNOT_EXECUTE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// An error that ends the process: an exit code and one line of text.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
+    /// The same request may succeed later, as after an outage of the store. The code does not tell: 69 also stands for a key that
+    /// holds something else, which no retry changes.
+    #[cfg_attr(
+        not(feature = "screen"),
+        allow(
+            dead_code,
+            reason = "only the screen goes on after a first look that failed"
+        )
+    )]
+    pub(crate) is_retryable: bool,
 }
 
 pub(crate) type Outcome<T = ExitCode> = Result<T, Failure>;
@@ -42,6 +52,7 @@ impl Failure {
         Self {
             code,
             message: message.to_string(),
+            is_retryable: false,
         }
     }
 
@@ -50,7 +61,10 @@ impl Failure {
         if name.is_empty() {
             return self;
         }
-        Self::new(self.code, format!("{name}: {}", self.message))
+        Self {
+            message: format!("{name}: {}", self.message),
+            ..self
+        }
     }
 
     /// An error of an operation on this lock. Most errors name their lock; the others get the name here.
@@ -94,7 +108,11 @@ impl From<tidelock::Error> for Failure {
             }
             cause = source.source();
         }
-        Self { code, message }
+        Self {
+            code,
+            message,
+            is_retryable: error.is_retryable(),
+        }
     }
 }
 

@@ -40,8 +40,7 @@ pub(super) struct Budget {
 
 #[derive(Debug)]
 struct FailedLook {
-    code: u8,
-    why: String,
+    why: Failure,
     took: Duration,
     /// Before that, another look would be too much for a store that has worked for this one all the time.
     until: Instant,
@@ -95,8 +94,7 @@ impl Budget {
         let took = now - begun;
         let cost = between(self.every, work(took, trip));
         self.failed = Some(FailedLook {
-            code: failure.code,
-            why: failure.message.clone(),
+            why: failure.clone(),
             took,
             until: (begun + cost).max(now + self.backoff(failures)),
             is_away: false,
@@ -135,13 +133,17 @@ impl Budget {
             return None;
         }
         let left = failed.until.checked_duration_since(now)?;
-        let why = format!(
+        let message = format!(
             "{}; the store answers, but a look that fails after {} may be much work for it, so the next one comes in {}",
-            failed.why,
+            failed.why.message,
             brief(failed.took),
             brief(left),
         );
-        Some((Failure::new(failed.code, why), failed.until))
+        let why = Failure {
+            message,
+            ..failed.why.clone()
+        };
+        Some((why, failed.until))
     }
 
     /// The store has not answered the ping. Returns when to ask again.

@@ -160,18 +160,26 @@ fn events() -> Outcome<Receiver<std::io::Result<Event>>> {
     Ok(events)
 }
 
-/// Sends one picture after the other until nobody wants them.
+/// Sends one picture after the other until nobody wants them. Before the first one, an error that no retry changes ends it: such
+/// a store can never be shown. After it the picture stays, whatever the error: a server that takes over may refuse this user for
+/// a while.
 async fn look_again_and_again(
     mut looks: Looks<'_>,
     to: Sender<Outcome<Picture>>,
     mut recorder: Option<Recorder>,
     store: &Shown,
 ) -> Outcome {
+    let mut has_shown = false;
     loop {
         let (seen, next) = looks.look().await;
-        if let (Some(recorder), Ok(picture)) = (&mut recorder, &seen) {
-            recorder.add(store, picture)?;
+        match (&seen, &mut recorder) {
+            (Err(failure), _) if !has_shown && !failure.is_retryable => {
+                return Err(failure.clone());
+            }
+            (Ok(picture), Some(recorder)) => recorder.add(store, picture)?,
+            _ => {}
         }
+        has_shown |= seen.is_ok();
         if to.send(seen).await.is_err() {
             return Ok(ExitCode::SUCCESS);
         }

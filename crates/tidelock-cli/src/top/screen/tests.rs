@@ -13,6 +13,7 @@ use crate::args::Cli;
 use crate::top::picture::{Picture, WaiterCell};
 use crate::top::sample::{evil, picture};
 
+mod looking;
 mod sizes;
 mod terminal;
 mod unlocking;
