@@ -34,6 +34,8 @@ pub(super) struct Seen {
     pub(super) timeline: Arc<Timeline>,
     /// Why there is no newer one.
     pub(super) trouble: Option<Arc<str>>,
+    /// The trouble is that a look has got no answer for long. It has not ended, so it may still succeed.
+    is_slow: bool,
     /// Until then there is no newer one.
     newest_until: Option<Instant>,
 }
@@ -68,18 +70,20 @@ impl Sampler {
 
     /// The changes from now on, as long as it lives, and what to show until the first of them.
     pub(super) async fn follow(&self) -> (watch::Receiver<Seen>, Seen) {
-        self.follow_within(PATIENCE, OLD).await
+        self.follow_within(PATIENCE, OLD, |_| true).await
     }
 
+    /// `is_enough`: what ends the wait, if it is new.
     async fn follow_within(
         &self,
         patience: Duration,
         old: Duration,
+        is_enough: impl Fn(&Seen) -> bool,
     ) -> (watch::Receiver<Seen>, Seen) {
         let mut seen = self.seen.subscribe();
         self.wanted.notify_one();
         let before = seen.borrow().number;
-        let is_new = |seen: &Seen| seen.is_newest() || seen.number != before;
+        let is_new = |seen: &Seen| is_enough(seen) && (seen.is_newest() || seen.number != before);
         // The sampler lives as long as its sender, so only the time can run out.
         let in_time = timeout(patience, seen.wait_for(is_new)).await.is_ok();
         let mut first = seen.borrow_and_update().clone();
@@ -100,6 +104,14 @@ impl Sampler {
     /// Waits for a look at the store, unless the last one is recent. Returns what was seen.
     pub(super) async fn now(&self) -> Seen {
         self.follow().await.1
+    }
+
+    /// As [`now`](Self::now), for a program, which is not told after two seconds that the store is slow: a scrape would count as
+    /// an outage although the answer comes a moment later. So it does if the first request goes to a connection that a firewall
+    /// has dropped while nobody watched: it is sent on a new one after a response timeout.
+    pub(super) async fn after_look(&self) -> Seen {
+        let has_ended = |seen: &Seen| !seen.is_slow;
+        self.follow_within(PATIENCE, OLD, has_ended).await.1
     }
 
     /// Looks again and again while there are viewers. Never ends.
@@ -143,6 +155,7 @@ impl Sampler {
     fn show(&self, outcome: Outcome<Picture>, next: Instant) {
         self.seen.send_modify(|seen| {
             seen.number += 1;
+            seen.is_slow = false;
             seen.newest_until = Some(next);
             match outcome {
                 Ok(picture) => {
@@ -162,6 +175,7 @@ impl Sampler {
             seen.number += 1;
             // The end of the look replaces it.
             seen.newest_until = Some(Instant::now() + Duration::from_secs(60));
+            seen.is_slow = true;
             seen.trouble = Some("it has not answered for two seconds".into());
         });
     }
@@ -225,16 +239,41 @@ mod tests {
         let sampler = Sampler::new();
         sampler.show(Ok(picture()), Instant::now());
         let old = Duration::ZERO;
-        let (tab, first) = sampler.follow_within(Duration::ZERO, old).await;
+        let (tab, first) = sampler.follow_within(Duration::ZERO, old, |_| true).await;
         assert!(first.picture.is_some() && first.trouble.is_some());
         // A recent one is shown.
-        let (_, first) = sampler.follow_within(Duration::ZERO, OLD).await;
+        let (_, first) = sampler.follow_within(Duration::ZERO, OLD, |_| true).await;
         assert!(first.picture.is_some() && first.trouble.is_none());
         // Others go on with what they have.
         assert!(tab.borrow().trouble.is_none());
         sampler.show(Ok(picture()), Instant::now() + Duration::from_secs(60));
-        let (_, first) = sampler.follow_within(Duration::ZERO, old).await;
+        let (_, first) = sampler.follow_within(Duration::ZERO, old, |_| true).await;
         assert!(first.picture.is_some() && first.trouble.is_none());
+    }
+
+    /// A scrape in the third second of a look must not say that a store is down whose answer is on its way.
+    #[tokio::test]
+    async fn a_scrape_waits_for_the_end_of_a_slow_look() {
+        let sampler = Sampler::new();
+        sampler.show(Ok(picture()), Instant::now());
+        let mut scrape = Box::pin(sampler.after_look());
+        assert!(futures_util::poll!(scrape.as_mut()).is_pending());
+        sampler.show_slow();
+        assert!(futures_util::poll!(scrape.as_mut()).is_pending());
+        // One that comes now waits too. A page is told at once.
+        let mut later = Box::pin(sampler.after_look());
+        assert!(futures_util::poll!(later.as_mut()).is_pending());
+        assert!(sampler.now().await.trouble.is_some());
+        sampler.show(Ok(picture()), Instant::now());
+        assert!(scrape.await.trouble.is_none() && later.await.trouble.is_none());
+        // A look that does not end in time is an outage, and so is one that fails.
+        sampler.show_slow();
+        let has_ended = |seen: &Seen| !seen.is_slow;
+        let (_, late) = sampler.follow_within(Duration::ZERO, OLD, has_ended).await;
+        assert!(late.trouble.is_some());
+        let soon = Instant::now() + Duration::from_secs(60);
+        sampler.show(Err(Failure::usage("it is away")), soon);
+        assert!(sampler.after_look().await.trouble.is_some());
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn as_json(seen: &Seen) -> Result<Value, Value> {
 }
 
 async fn locks(State(shared): State<Arc<Shared>>) -> Response {
-    let (status, object) = match as_json(&shared.sampler.now().await) {
+    let (status, object) = match as_json(&shared.sampler.after_look().await) {
         Ok(object) => (StatusCode::OK, object),
         Err(object) => (StatusCode::SERVICE_UNAVAILABLE, object),
     };
@@ -152,7 +152,7 @@ async fn locks(State(shared): State<Arc<Shared>>) -> Response {
 
 /// The same figures for Prometheus.
 async fn figures(State(shared): State<Arc<Shared>>) -> Response {
-    let text = metrics::of(&shared.sampler.now().await);
+    let text = metrics::of(&shared.sampler.after_look().await);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
