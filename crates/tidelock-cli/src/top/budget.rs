@@ -34,7 +34,7 @@ pub(super) struct Budget {
     work: VecDeque<Duration>,
     /// What failed last. `None`: the last look succeeded.
     failed: Option<FailedLook>,
-    /// Since the last look that succeeded, one has been made at once because the store was back.
+    /// Since the last look that succeeded, one has been made at once because the store answered a ping.
     has_hurried: bool,
 }
 
@@ -126,10 +126,10 @@ impl Budget {
     /// The store has answered a ping. Returns when it may be looked at, and why not now. `None`: now.
     fn answered(&mut self, now: Instant) -> Option<(Failure, Instant)> {
         let failed = self.failed.as_mut()?;
-        let was_away = std::mem::replace(&mut failed.is_away, false);
-        // A store that was away is seen as soon as it is back. But only once: one that has too much to do leaves pings
-        // without an answer too, and would get a look after each of them.
-        if was_away && !std::mem::replace(&mut self.has_hurried, true) {
+        failed.is_away = false;
+        // A store that was away, or silent for a moment, is seen as soon as it answers: otherwise it would count as down for a
+        // minute more. But only once: one that has too much to do answers pings, and would get a look after each of them.
+        if !std::mem::replace(&mut self.has_hurried, true) {
             return None;
         }
         let left = failed.until.checked_duration_since(now)?;
@@ -212,12 +212,14 @@ mod tests {
         assert_eq!(work(millis(40), millis(0)), millis(40));
     }
 
-    /// A store that has too much to do answers a ping, but not a look.
+    /// A store that has too much to do answers a ping, but not a look, and not the one after it either.
     #[test]
     fn a_look_that_failed_counts_as_work_if_the_store_answers_a_ping() {
-        let begun = Instant::now();
+        let first = Instant::now();
         for (took, rest) in [(300, 30_000), (5_000, 60_000)] {
             let mut budget = Budget::new(EVERY);
+            let begun = budget.failed(&failure(), first, first + millis(took), millis(0));
+            assert!(budget.answered(begun).is_none(), "it may be chance");
             let now = begun + millis(took);
             assert_eq!(
                 budget.failed(&failure(), begun, now, millis(0)),
@@ -231,6 +233,19 @@ mod tests {
             assert_eq!(why.code, 69);
             assert!(!budget.is_ping_due(until), "a look is due");
         }
+    }
+
+    /// A store is silent for a moment while another server takes over, and then it works. It would count as down for a minute.
+    #[test]
+    fn one_look_that_failed_delays_no_other_if_the_store_answers_a_ping() {
+        let mut budget = Budget::new(EVERY);
+        let begun = Instant::now();
+        let asked = budget.failed(&failure(), begun, begun + millis(3_000), millis(0));
+        assert_eq!(asked, begun + millis(3_000) + EVERY);
+        assert!(budget.is_ping_due(asked));
+        assert!(budget.answered(asked).is_none(), "a look is due");
+        budget.seen(millis(3), millis(1));
+        assert!(!budget.is_ping_due(asked + EVERY));
     }
 
     #[test]
