@@ -141,7 +141,8 @@ async fn a_call_whose_holder_has_just_gone_runs_the_slot() {
     let next = next.await.unwrap();
     let begun = nightly(&first).begin().await.unwrap();
     assert!(matches!(begun, Begun::Attempt(_)), "{begun:?}");
-    let ran = nightly(&next).run(|run| async move { Ok::<_, Infallible>(run.attempt()) });
+    let second = nightly(&next);
+    let ran = second.run(|run| async move { Ok::<_, Infallible>(run.attempt()) });
     assert_eq!(ran.await.unwrap(), Once::Ran(2));
 }
 
