@@ -41,7 +41,7 @@ pub enum Begun {
     Attempt(OnceAttempt),
     /// The slot has been run, or has had all its attempts: see [`Once::Done`](crate::once::Once::Done).
     Done(Mark),
-    /// Another holder has the lock of the job. `None`: it had just released it.
+    /// Another holder has the lock of the job. `None`: the holders changed so fast that it was not seen.
     Running(Option<Holder>),
 }
 
@@ -308,7 +308,8 @@ impl OnceJob {
         core.through_outage(lease, ask).await
     }
 
-    /// Acquires the lock of the job. `Err`: another holder has it, or nobody had it any more when we asked who.
+    /// Acquires the lock of the job. `Err`: another holder has it. `Err(None)`: nobody had it when we asked who, and then it was
+    /// refused again.
     async fn acquire_or_see_holder(&self) -> Result<Result<FencedGuard, Option<Holder>>> {
         if let Some(guard) = self.acquire().await? {
             return Ok(Ok(guard));

@@ -29,7 +29,7 @@ pub enum Once<T, E> {
     /// This call ran nothing: the slot has been run, or has had all its attempts. The [state](Mark::state) of its mark says
     /// which: [`MarkState::Done`](crate::once::MarkState::Done) only if an attempt has succeeded.
     Done(Mark),
-    /// This call ran nothing: another holder has the lock of the job. `None`: it had just released it.
+    /// This call ran nothing: another holder has the lock of the job. `None`: the holders changed so fast that it was not seen.
     Running(Option<Holder>),
     /// This call ran the job, which failed with this error.
     Failed(E),
