@@ -15,7 +15,7 @@ use crate::web::timeline::Timeline;
 /// ends later.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Bounds how long a page waits for the look that it asked for. A look takes longer if it is very many requests, or if this
+/// Bounds how long a request waits for the look that it asked for. A look takes longer if it is very many requests, or if this
 /// process has no time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -34,7 +34,7 @@ pub(super) struct Seen {
     pub(super) timeline: Arc<Timeline>,
     /// Why there is no newer one.
     pub(super) trouble: Option<Arc<str>>,
-    /// The trouble is that a look has got no answer for long. It has not ended, so it may still succeed.
+    /// The trouble is a look that has got no answer for two seconds. It has not ended, so it may still succeed.
     is_slow: bool,
     /// Until then there is no newer one.
     newest_until: Option<Instant>,
@@ -73,7 +73,7 @@ impl Sampler {
         self.follow_within(PATIENCE, OLD, |_| true).await
     }
 
-    /// `is_enough`: what ends the wait, if it is new.
+    /// Waits for something new of which `is_enough` is true.
     async fn follow_within(
         &self,
         patience: Duration,
@@ -106,9 +106,9 @@ impl Sampler {
         self.follow().await.1
     }
 
-    /// As [`now`](Self::now), for a program, which is not told after two seconds that the store is slow: a scrape would count as
-    /// an outage although the answer comes a moment later. So it does if the first request goes to a connection that a firewall
-    /// has dropped while nobody watched: it is sent on a new one after a response timeout.
+    /// As [`now`](Self::now), but a look that is slow goes on. A page that says that the store does not answer is corrected a
+    /// moment later, but for a scrape it would be an outage. So it was when a firewall had dropped the connection while nobody
+    /// watched: the first request fails after the response timeout, and the rest of the look goes through a new connection.
     pub(super) async fn after_look(&self) -> Seen {
         let has_ended = |seen: &Seen| !seen.is_slow;
         self.follow_within(PATIENCE, OLD, has_ended).await.1
@@ -169,7 +169,7 @@ impl Sampler {
         });
     }
 
-    /// Nobody has to wait for the look that still runs.
+    /// No page has to wait for the look that still runs.
     fn show_slow(&self) {
         self.seen.send_modify(|seen| {
             seen.number += 1;
