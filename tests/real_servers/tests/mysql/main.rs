@@ -13,6 +13,7 @@ mod every_await;
 mod fair;
 mod faults;
 mod fence;
+mod missing;
 mod pollers;
 mod promises;
 mod session;

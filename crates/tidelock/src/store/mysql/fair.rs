@@ -93,10 +93,8 @@ impl Mysql {
     pub(super) async fn withdraw_fair(&self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
         let may_arrive = self.queued.withdraw(ticket);
-        let text = fair_sql::withdraw_and_hand_over(ticket, may_arrive);
-        let text = Statements::Transaction(text);
-        let deadline = self.pool.deadline();
-        match self.ask_until(deadline, text, Liveness::default()).await {
+        let ended = self.end(|serves| fair_sql::withdraw(ticket, may_arrive, serves));
+        match ended.await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
                 self.need_counter(rows.first(), 2).await?;
@@ -105,6 +103,25 @@ impl Mysql {
             // Nobody waits, but an attempt that makes the table may still arrive.
             Err(failure) if lacks_queue(&failure) => self.withdraw(ticket).await,
             Err(failure) => Err(failure.error()),
+        }
+    }
+
+    /// Ends what a ticket has. `text`: the statements, built with whether they also let in those that are next.
+    pub(super) async fn end(
+        &self,
+        text: impl Fn(bool) -> String,
+    ) -> Result<Vec<TextRow>, RequestError> {
+        let deadline = self.pool.deadline();
+        let text = |serves| Statements::Transaction(text(serves));
+        match self.pool.ask(text(true), deadline).await {
+            // Those that are next cannot be let in, perhaps because a table is missing that only a grant needs. What the ticket
+            // has ends all the same; their looks find the lock free, and their attempts make the table. A mark needs the counter
+            // and makes it: an attempt that makes the tables may arrive after a withdrawal, and has to find the mark.
+            Err(failure) if failure.undone().is_some() => {
+                self.ask_until(deadline, text(false), Liveness::default())
+                    .await
+            }
+            answer => answer,
         }
     }
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 use crate::store::Ticket;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::mysql::queue_sql::{next_place, serve};
+use crate::store::mysql::queue_sql::{end_ticket, next_place, serve};
 use crate::store::mysql::sql::{
-    NEXT_TOKEN, NOW, free, hex, id, lock_row, mark_withdrawn, micros, owner, release, rest,
-    withdrawn,
+    NEXT_TOKEN, NOW, free, hex, id, lock_row, micros, owner, release, rest, withdrawn,
 };
 
 /// An attempt. Answers as that of a lock without a queue; then the owners that the lock was handed over to, or an empty
@@ -58,36 +57,25 @@ fn take_place(ticket: &Ticket, lease: u64, position: FairPosition) -> String {
     )
 }
 
-/// Releases the lock of the ticket, and hands it over. Answers: 1 if the ticket held it, and the owners that it was
-/// handed over to, or an empty text.
+/// Releases the lock of the ticket, and hands it over. Answers as [`end_ticket`].
 pub(crate) fn release_and_hand_over(ticket: &Ticket) -> String {
-    end(ticket, "")
+    end_ticket(ticket, &release_and_count(ticket), false, true)
 }
 
-/// As [`release_and_hand_over`]. The ticket also gives up its place. `may_arrive`: an attempt of it may still arrive, and
-/// takes no effect then. Also answers 1 if a mark could be set.
-pub(crate) fn withdraw_and_hand_over(ticket: &Ticket, may_arrive: bool) -> String {
-    let mark = if may_arrive {
-        format!("{}; ", mark_withdrawn(ticket))
-    } else {
-        String::new()
-    };
-    let leave = format!(
-        "{mark}DELETE w FROM tidelock_waiters AS w FORCE INDEX (mine) \
-         WHERE w.id = {id} AND w.client = {client} AND w.owner = {me}; ",
+/// Releases the lock of the ticket, and gives up its place. `may_arrive`, `serves` and the answer: see
+/// [`end_ticket`].
+pub(crate) fn withdraw(ticket: &Ticket, may_arrive: bool, serves: bool) -> String {
+    let ends = format!(
+        "DELETE w FROM tidelock_waiters AS w FORCE INDEX (mine) \
+         WHERE w.id = {id} AND w.client = {client} AND w.owner = {me}; {release}",
         id = id(&ticket.name),
         client = hex(ticket.owner.client()),
         me = owner(&ticket.owner),
+        release = release_and_count(ticket),
     );
-    end(ticket, &leave)
+    end_ticket(ticket, &ends, may_arrive, serves)
 }
 
-fn end(ticket: &Ticket, leave: &str) -> String {
-    format!(
-        "{lock}; {leave}{release} INTO @tidelock_freed; {serve}; \
-         SELECT @tidelock_freed, COALESCE(@tidelock_next, ''), (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
-        lock = lock_row(&ticket.name),
-        release = release(ticket),
-        serve = serve(&ticket.name),
-    )
+fn release_and_count(ticket: &Ticket) -> String {
+    format!("{} INTO @tidelock_freed", release(ticket))
 }

@@ -10,12 +10,14 @@
 //! The statements on the queue force an index that begins with the name. Another plan could wait for the rows of other
 //! queues, whose transactions could wait for ours.
 
-use crate::store::Name;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::{COUNTED, FairPosition};
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::sql::{NEXT_TOKEN, NOW, SWEPT, free, hex, id, lock_row, micros, rest};
+use crate::store::mysql::sql::{
+    NEXT_TOKEN, NOW, SWEPT, free, hex, id, lock_if_there, lock_row, mark_withdrawn, micros, rest,
+};
 use crate::store::side_order::STANDS_FOR_SIDES;
+use crate::store::{Name, Ticket};
 use crate::types::{UPGRADEABLE, UPGRADES};
 
 /// The name of the table of the waiters for fair locks.
@@ -179,6 +181,34 @@ pub(crate) fn serve(name: &Name) -> String {
 /// Behind every place: nobody waits. A variable that is NULL would be compared as a text.
 const NOWHERE: i64 = i64::MAX;
 
+/// Ends what a ticket has, by the statements `ends`, which count in `@tidelock_freed` the locks that they free. `may_arrive`:
+/// the ticket is withdrawn, and an attempt of it may still arrive, which takes no effect then. `serves`: also lets in those
+/// that are next. Without both it needs no tables but that of the locks and those of `ends`.
+///
+/// Answers: that count; the owners that entered, or an empty text; and 0 if a mark was needed and could not be set.
+///
+/// The mark is first: like every attempt, it locks the counter before the row. The other way round, the two could wait for each
+/// other.
+pub(crate) fn end_ticket(ticket: &Ticket, ends: &str, may_arrive: bool, serves: bool) -> String {
+    let name = &ticket.name;
+    let (mark, is_marked) = if may_arrive {
+        (
+            format!("{}; ", mark_withdrawn(ticket)),
+            "(SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
+        )
+    } else {
+        (String::new(), "1")
+    };
+    let (lock, next) = if serves {
+        (lock_row(name), serve(name))
+    } else {
+        (lock_if_there(name), "SET @tidelock_next = NULL".to_owned())
+    };
+    format!(
+        "{mark}{lock}; {ends}; {next}; SELECT @tidelock_freed, COALESCE(@tidelock_next, ''), {is_marked}"
+    )
+}
+
 /// Lets in those that may enter, and looks. `beat`: also shows that this client is alive.
 pub(crate) fn serve_and_look(name: &Name, client: &str, beat: bool) -> String {
     let beat = if beat {
@@ -242,4 +272,34 @@ pub(crate) fn sweeps() -> [String; 2] {
              STRAIGHT_JOIN {table} AS w FORCE INDEX (PRIMARY) ON w.id = old.id AND w.place = old.place WHERE w.{dead}"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::mysql::{fair_sql, side_sql};
+    use crate::types::OwnerMint;
+
+    fn ticket(kind: LockKind) -> Ticket {
+        Ticket {
+            kind,
+            name: Name::new("stock").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        }
+    }
+
+    /// Otherwise a user who may not create a table that is missing could not end what it has in the others.
+    #[test]
+    fn an_end_that_grants_nothing_needs_no_table_of_a_grant() {
+        let (side, fair) = (ticket(LockKind::Read), ticket(LockKind::Fair));
+        for (text, changed) in [
+            (side_sql::end(&side, false, false), SIDES),
+            (fair_sql::withdraw(&fair, false, false), WAITERS),
+        ] {
+            for table in ["tidelock_counter", WAITERS, SIDES] {
+                assert_eq!(text.contains(table), table == changed, "{table}: {text}");
+            }
+        }
+    }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::snapshot::Snapshot;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
-use crate::store::mysql::queue_sql::{is_upgradeable, next_place, remove_dead, serve};
+use crate::store::mysql::queue_sql::{end_ticket, is_upgradeable, next_place, remove_dead, serve};
 use crate::store::mysql::sql::{
-    NEXT_TOKEN, NOW, hex, id, lock_row, mark_withdrawn, micros, owner, rest, withdrawn,
+    NEXT_TOKEN, NOW, hex, id, lock_row, micros, owner, rest, withdrawn,
 };
 use crate::store::side_order::Follows;
 use crate::store::{Name, OwnerId, Renewal, Ticket};
@@ -153,38 +153,22 @@ fn join(ticket: &Ticket, lease: u64, writer: &OwnerId) -> String {
     )
 }
 
-/// Releases the lock of the ticket, or gives up its place. `may_arrive`: the ticket is withdrawn, and an attempt of it may
-/// still arrive, which takes no effect then. `serves`: also lets in those that are next. Answers: 1 if the ticket held the
-/// lock; the owners that entered, or an empty text; and 1 if a mark could be set.
+/// Releases the lock of the ticket, or gives up its place. `may_arrive`, `serves` and the answer: see [`end_ticket`].
 ///
 /// The row of the lock then lasts as long as the longest lease of those that stay. Its token stays too: only a grant may
 /// change it, or the release would wait for fences.
 pub(crate) fn end(ticket: &Ticket, may_arrive: bool, serves: bool) -> String {
-    let name = &ticket.name;
-    let (id, mine) = (id(name), is_row_of(name, &ticket.owner));
-    let mark = if may_arrive {
-        format!("{}; ", mark_withdrawn(ticket))
-    } else {
-        String::new()
-    };
-    format!(
-        "{lock}; {mark}\
-         SET @tidelock_freed = (SELECT COUNT(*) FROM tidelock_sides AS s FORCE INDEX (mine) {HOLDS} \
+    let (id, mine) = (id(&ticket.name), is_row_of(&ticket.name, &ticket.owner));
+    let ends = format!(
+        "SET @tidelock_freed = (SELECT COUNT(*) FROM tidelock_sides AS s FORCE INDEX (mine) {HOLDS} \
            WHERE {mine} AND s.ends > {NOW} AND l.expires > {NOW}); \
          DELETE s FROM tidelock_sides AS s FORCE INDEX (mine) WHERE {mine}; \
          SET @tidelock_ends = (SELECT MAX(s.ends) FROM tidelock_sides AS s FORCE INDEX (PRIMARY) {HOLDS} \
            WHERE s.id = {id} AND s.ends > {NOW}); \
          UPDATE tidelock_locks AS l FORCE INDEX (PRIMARY) SET l.owner = IF(@tidelock_ends IS NULL, '', l.owner), \
-           l.expires = COALESCE(@tidelock_ends, {NOW}) WHERE l.id = {id} AND @tidelock_freed; \
-         {next}; \
-         SELECT @tidelock_freed, COALESCE(@tidelock_next, ''), (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
-        lock = lock_row(name),
-        next = if serves {
-            serve(name)
-        } else {
-            "SET @tidelock_next = NULL".to_owned()
-        },
-    )
+           l.expires = COALESCE(@tidelock_ends, {NOW}) WHERE l.id = {id} AND @tidelock_freed"
+    );
+    end_ticket(ticket, &ends, may_arrive, serves)
 }
 
 /// Renews the holds of sides. Answers the owners of those that were kept.

@@ -11,9 +11,7 @@ use crate::store::mysql::queue_sql::lacks_queue;
 use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::mysql::{Mysql, inspect, released, side_sql};
 use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of};
-use crate::store::{
-    Attempt, AttemptRequest, BootInstant, Liveness, Name, Released, Renewal, Ticket,
-};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
 use crate::types::LostReason;
 
 impl Mysql {
@@ -46,37 +44,20 @@ impl Mysql {
     }
 
     pub(super) async fn release_side(&self, ticket: &Ticket) -> Result<Released> {
-        match self.end_side(ticket, false).await {
+        let ended = self.end(|serves| side_sql::end(ticket, false, serves));
+        match ended.await {
             Ok(rows) => self.ended(&rows).map(released),
-            // A hold has ended with its row.
+            // Nobody holds a side without the table of the sides.
             Err(failure) if failure.is_no_table() => Ok(Released::NotHeld),
             Err(failure) => Err(failure.error()),
-        }
-    }
-
-    async fn end_side(
-        &self,
-        ticket: &Ticket,
-        may_arrive: bool,
-    ) -> Result<Vec<TextRow>, RequestError> {
-        let deadline = self.pool.deadline();
-        let text = |serves| Statements::Transaction(side_sql::end(ticket, may_arrive, serves));
-        // Without the counter of the tokens a side is still held. And an attempt that makes the tables may arrive after a
-        // withdrawal, and has to find the mark.
-        let answer = self.ask_until(deadline, text(true), Liveness::default());
-        match answer.await {
-            // Those that are next cannot be let in. The side becomes free all the same.
-            Err(failure) if failure.undone().is_some() && !failure.is_no_table() => {
-                self.pool.ask(text(false), deadline).await
-            }
-            answer => answer,
         }
     }
 
     pub(super) async fn withdraw_side(&self, ticket: &Ticket) -> Result<Released> {
         self.waiters.leave(&ticket.name, &ticket.owner);
         let may_arrive = self.queued.withdraw(ticket);
-        match self.end_side(ticket, may_arrive).await {
+        let ended = self.end(|serves| side_sql::end(ticket, may_arrive, serves));
+        match ended.await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
                 self.need_counter(rows.first(), 2).await?;

@@ -117,6 +117,15 @@ pub(crate) fn lock_row(name: &Name) -> String {
     )
 }
 
+/// Locks the row of the lock, if there is one: enough for a change that grants nothing. It needs no other table, and no fence
+/// holds it up.
+pub(crate) fn lock_if_there(name: &Name) -> String {
+    format!(
+        "SELECT id FROM tidelock_locks FORCE INDEX (PRIMARY) WHERE id = {} FOR UPDATE",
+        id(name)
+    )
+}
+
 /// The next token of the row `l`. A raised counter is followed.
 pub(crate) const NEXT_TOKEN: &str =
     "GREATEST(l.token + 1, (SELECT c.token + 1 FROM tidelock_counter AS c WHERE c.one = 1))";
