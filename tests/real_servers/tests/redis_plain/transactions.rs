@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use real_servers::within;
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::Client;
 use tokio::runtime::{Builder, Runtime};
 
 const LEASE: Duration = Duration::from_secs(30);
+
+/// The lease where a test awaits renewals, or its end.
+const SHORT: Duration = Duration::from_secs(3);
 
 /// A server on which the user `app` may not run scripts.
 fn server() -> Result<RedisServer> {
@@ -18,7 +22,11 @@ fn server() -> Result<RedisServer> {
 }
 
 async fn client(proxy: &Proxy) -> Result<Client> {
-    let settings = Client::builder().lease(LEASE).publish_process_info(false);
+    with_lease(proxy, LEASE).await
+}
+
+async fn with_lease(proxy: &Proxy, lease: Duration) -> Result<Client> {
+    let settings = Client::builder().lease(lease).publish_process_info(false);
     let url = format!("redis://app:secret@{}?locks=plain", proxy.addr());
     Ok(settings.connect(&url).await?)
 }
@@ -66,4 +74,42 @@ fn a_runtime_that_nobody_drives_stops_no_other_transaction() -> Result<()> {
         guard.release().await?;
         Ok(())
     })
+}
+
+/// Transactions run one at a time. With one for each lock the last ones of many locks would be renewed too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_are_renewed_in_few_transactions() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = with_lease(&proxy, SHORT).await?;
+    let mut held = Vec::new();
+    for n in 0..30 {
+        held.push(client.lock(&format!("many:{n}")).acquire().await?);
+    }
+    proxy.reset_counts();
+    let last = proxy.on(When::command("WATCH", "many:29"), Then::HoldReply);
+    within(SHORT, "the renewal of the last lock", last.fired()).await?;
+    let transactions = proxy.counts().get("WATCH").copied().unwrap_or(0);
+    last.release();
+    assert!(transactions < 10, "{transactions} for 30 locks");
+    for guard in held {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// The server refuses a transaction if the user may not use one of its keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forbidden_lock_costs_no_other_its_lease() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = with_lease(&proxy, SHORT).await?;
+    let forbidden = client.lock("forbidden").acquire().await?;
+    let allowed = client.lock("allowed").acquire().await?;
+    let keys = ["~allowed", "~*{allowed}*"];
+    server.admin(&["ACL", "SETUSER", "app", "resetkeys", keys[0], keys[1]])?;
+    // By then the lease of the other one has ended too, unless it was renewed alone.
+    within(SHORT * 2, "the loss", forbidden.lost()).await?;
+    allowed.release().await?;
+    Ok(())
 }

@@ -16,7 +16,7 @@ use crate::store::BootInstant;
 use crate::store::redis::Redis;
 use crate::store::redis::layouts::plain::table::{Table, TableRun};
 use crate::store::redis::topology::job::{ScriptJob, ServerJob};
-use crate::store::redis::topology::transaction::TransactionJob;
+use crate::store::redis::topology::transaction::{Transaction, TransactionJob};
 use crate::store::redis::wire::reply::Reply;
 
 pub(crate) use crate::store::redis::layouts::plain::table::{PlainLockWords, shown};
@@ -58,9 +58,20 @@ impl Redis {
         words: PlainLockWords<'_>,
         deadline: BootInstant,
     ) -> Result<Reply> {
+        let run = TableRun::new(table, words);
+        self.run_transaction(words.name, run, deadline).await
+    }
+
+    /// Runs a transaction at the server of this key.
+    async fn run_transaction(
+        &self,
+        key: &str,
+        transaction: impl Transaction,
+        deadline: BootInstant,
+    ) -> Result<Reply> {
         let job = TransactionJob {
-            key: words.name,
-            transaction: Arc::new(TableRun::new(table, words)),
+            key,
+            transaction: Arc::new(transaction),
             deadline,
             background: &self.shared.background,
         };

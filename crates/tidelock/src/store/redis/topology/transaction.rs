@@ -42,7 +42,7 @@ pub(crate) enum TransactionStep {
     Write(Vec<Request>, AnswerToWrites),
 }
 
-type AnswerToWrites = Box<dyn FnOnce(&[Reply]) -> Result<Option<Reply>> + Send>;
+pub(crate) type AnswerToWrites = Box<dyn FnOnce(&[Reply]) -> Result<Option<Reply>> + Send>;
 
 /// The connection for the transactions of one reconnecting connection, and the lock that serializes them.
 #[derive(Default)]

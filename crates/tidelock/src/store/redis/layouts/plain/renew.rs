@@ -3,11 +3,12 @@
 use futures_util::future::join_all;
 
 use crate::error::Result;
+use crate::store::redis::layouts::plain::table::{TableRun, TableRuns};
 use crate::store::redis::layouts::plain::{PlainLockWords, without_lua, without_scripts};
+use crate::store::redis::layouts::renew::{each_of, renewed};
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::give_up_if_strict;
 use crate::store::redis::wire::errors::unexpected;
-use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::{Redis, keys, millis};
 use crate::store::{BootInstant, Renewal, Renewed};
 
@@ -32,27 +33,47 @@ impl Redis {
             }
         }
         let deadline = self.router.deadline();
-        let each = batch.iter().map(|renewal| async move {
-            let renewed = self.renew_without_lua(renewal, deadline).await;
-            renewed.unwrap_or_else(Renewed::Failed)
+        match self.renew_without_lua(batch, deadline).await {
+            // A transaction is refused as a whole. So one forbidden name, or one key that somebody else keeps changing, would
+            // cost the whole batch its leases.
+            Err(error) if batch.len() > 1 && !error.outcome_unknown() => {}
+            answer => return Ok(each_of(answer, batch.len())),
+        }
+        let each = batch.chunks(1).map(|one| async move {
+            let renewed = self.renew_without_lua(one, deadline).await;
+            each_of(renewed, 1)
         });
-        Ok(join_all(each).await)
+        Ok(join_all(each).await.into_iter().flatten().collect())
     }
 
-    async fn renew_without_lua(&self, renewal: &Renewal, deadline: BootInstant) -> Result<Renewed> {
-        give_up_if_strict(renewal.wish, &without_scripts())?;
-        let words = PlainLockWords {
-            name: renewal.ticket.name.as_str(),
-            owner: renewal.ticket.owner.text(),
-            tombstone: &tombstone_of(renewal),
-            counter: None,
-            millis: &millis(renewal.lease).to_string(),
-            ..PlainLockWords::default()
+    /// One transaction for all of them. Transactions run one at a time: with one for each lock the last lock of a large
+    /// batch would be renewed after twice as many round trips as there are locks, perhaps after its lease has ended.
+    async fn renew_without_lua(
+        &self,
+        batch: &[Renewal],
+        deadline: BootInstant,
+    ) -> Result<Vec<Renewed>> {
+        let mut runs = Vec::with_capacity(batch.len());
+        for renewal in batch {
+            give_up_if_strict(renewal.wish, &without_scripts())?;
+            let words = PlainLockWords {
+                name: renewal.ticket.name.as_str(),
+                owner: renewal.ticket.owner.text(),
+                tombstone: &tombstone_of(renewal),
+                counter: None,
+                millis: &millis(renewal.lease).to_string(),
+                ..PlainLockWords::default()
+            };
+            runs.push(TableRun::new(&without_lua::RENEW, words));
+        }
+        let Some(first) = batch.first() else {
+            return Ok(Vec::new());
         };
-        match self.run_table(&without_lua::RENEW, words, deadline).await? {
-            Reply::Int(1) => Ok(Renewed::Kept),
-            Reply::Int(0) => Ok(Renewed::Gone),
-            other => Err(unexpected(&other)),
+        let key = first.ticket.name.as_str();
+        let reply = self.run_transaction(key, TableRuns(runs), deadline).await?;
+        match reply.list() {
+            Some(each) if each.len() == batch.len() => Ok(each.iter().map(renewed).collect()),
+            _ => Err(unexpected(&reply)),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Compare and change: a table says what to read, and for each case what to write and what to reply. One function
-//! executes every table, as a transaction.
+//! executes every table, as a transaction; another several tables in one.
 //!
 //! Commands, tests and replies are words with a blank between them:
 //!
@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::redis::topology::transaction::{Transaction, TransactionStep};
+use crate::store::redis::topology::transaction::{AnswerToWrites, Transaction, TransactionStep};
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::reply::{CommandResult, Reply};
 use crate::store::redis::wire::request::Request;
@@ -71,11 +71,57 @@ impl TableRun {
     }
 }
 
+/// Tables for several locks in one transaction. The reply is the list of their replies. All keys are in one slot.
+pub(crate) struct TableRuns(pub(crate) Vec<TableRun>);
+
+impl Transaction for TableRuns {
+    fn watch(&self) -> Request {
+        let watch = Request::new("WATCH");
+        self.0.iter().fold(watch, |watch, run| run.watched(watch))
+    }
+
+    fn reads(&self) -> Vec<Request> {
+        self.0.iter().flat_map(TableRun::reads).collect()
+    }
+
+    fn decide(&self, seen: &[CommandResult]) -> Result<TransactionStep> {
+        let (mut writes, mut answers, mut rest) = (Vec::new(), Vec::new(), seen);
+        for run in &self.0 {
+            let own;
+            (own, rest) = rest.split_at(run.reads().len().min(rest.len()));
+            let (mut requests, answer) = match run.decide(own)? {
+                TransactionStep::Answer(reply) => {
+                    let answer: AnswerToWrites = Box::new(move |_| Ok(Some(reply)));
+                    (Vec::new(), answer)
+                }
+                TransactionStep::Write(requests, answer) => (requests, answer),
+            };
+            answers.push((requests.len(), answer));
+            writes.append(&mut requests);
+        }
+        let answer = move |written: &[Reply]| {
+            let (mut each, mut rest) = (Vec::new(), written);
+            for (count, answer) in answers {
+                let own;
+                (own, rest) = rest.split_at(count.min(rest.len()));
+                let Some(reply) = answer(own)? else {
+                    return Ok(None);
+                };
+                each.push(reply);
+            }
+            Ok(Some(Reply::List(each)))
+        };
+        Ok(if writes.is_empty() {
+            TransactionStep::Answer(answer(&[])?.unwrap_or(Reply::Nil))
+        } else {
+            TransactionStep::Write(writes, Box::new(answer))
+        })
+    }
+}
+
 impl Transaction for TableRun {
     fn watch(&self) -> Request {
-        let keys = self.table.watch.split(' ');
-        let keys = keys.filter_map(|key| self.word(key, &[]).ok()?);
-        keys.fold(Request::new("WATCH"), |watch, key| watch.arg(&*key))
+        self.watched(Request::new("WATCH"))
     }
 
     fn reads(&self) -> Vec<Request> {
@@ -104,6 +150,13 @@ impl Transaction for TableRun {
 }
 
 impl TableRun {
+    /// Adds the keys to watch.
+    fn watched(&self, watch: Request) -> Request {
+        let keys = self.table.watch.split(' ');
+        let keys = keys.filter_map(|key| self.word(key, &[]).ok()?);
+        keys.fold(watch, |watch, key| watch.arg(&*key))
+    }
+
     /// `None`: the caller requests no token.
     fn word<'w>(&'w self, word: &'w str, seen: &[CommandResult]) -> Result<Option<Cow<'w, str>>> {
         Ok(Some(Cow::Borrowed(match word {
