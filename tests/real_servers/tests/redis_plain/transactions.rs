@@ -104,12 +104,27 @@ async fn a_forbidden_lock_costs_no_other_its_lease() -> Result<()> {
     let server = server()?;
     let proxy = Proxy::start(server.addr())?;
     let client = with_lease(&proxy, SHORT).await?;
-    let forbidden = client.lock("forbidden").acquire().await?;
     let allowed = client.lock("allowed").acquire().await?;
+    let forbidden = client.lock("forbidden").acquire().await?;
     let keys = ["~allowed", "~*{allowed}*"];
     server.admin(&["ACL", "SETUSER", "app", "resetkeys", keys[0], keys[1]])?;
-    // By then the lease of the other one has ended too, unless it was renewed alone.
+    // The other one was acquired before it, so it is lost by then too, unless it was renewed alone.
     within(SHORT * 2, "the loss", forbidden.lost()).await?;
     allowed.release().await?;
+    Ok(())
+}
+
+/// The reply to EXEC is lost, so nobody knows whether the lease is longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extension_without_a_reply_may_have_taken_effect() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy).await?;
+    let guard = client.lock("stock").acquire().await?;
+    let executed = proxy.on(When::command("EXEC", ""), Then::CutReply);
+    let error = guard.extend(LEASE * 2).await.expect_err("no reply");
+    within(SHORT, "the request", executed.fired()).await?;
+    assert!(error.outcome_unknown(), "{error}");
+    guard.release().await?;
     Ok(())
 }

@@ -142,7 +142,9 @@ impl<T: Transaction> TransactionRun<T> {
         };
         for preparation in &seen[..2] {
             if let Err(server_error) = preparation {
-                return Err(server_error.error());
+                // Nothing was written, also if we do not know the error: a proxy or a single node of a cluster refuses to watch
+                // keys of several slots.
+                return Err(server_error.error().without_effect());
             }
         }
         let (writes, answer) = match self.transaction.decide(&seen[2..])? {

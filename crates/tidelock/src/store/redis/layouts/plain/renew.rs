@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use crate::error::Result;
 use crate::store::redis::layouts::plain::table::{TableRun, TableRuns};
 use crate::store::redis::layouts::plain::{PlainLockWords, without_lua, without_scripts};
-use crate::store::redis::layouts::renew::{each_of, renewed};
+use crate::store::redis::layouts::renew::renewed;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::give_up_if_strict;
 use crate::store::redis::wire::errors::unexpected;
@@ -33,15 +33,17 @@ impl Redis {
             }
         }
         let deadline = self.router.deadline();
+        let timers = &self.shared.timers;
         match self.renew_without_lua(batch, deadline).await {
             // A transaction is refused as a whole. So one forbidden name, or one key that somebody else keeps changing, would
             // cost the whole batch its leases.
-            Err(error) if batch.len() > 1 && !error.outcome_unknown() => {}
-            answer => return Ok(each_of(answer, batch.len())),
+            Err(error)
+                if batch.len() > 1 && !error.outcome_unknown() && timers.now() < deadline => {}
+            answer => return answer,
         }
         let each = batch.chunks(1).map(|one| async move {
             let renewed = self.renew_without_lua(one, deadline).await;
-            each_of(renewed, 1)
+            renewed.unwrap_or_else(|error| vec![Renewed::Failed(error)])
         });
         Ok(join_all(each).await.into_iter().flatten().collect())
     }
