@@ -123,13 +123,16 @@ async fn t70_a_server_that_becomes_a_node_is_refused_behind_a_live_client() -> R
     Ok(())
 }
 
+/// A cluster whose nodes do not reveal that they are cluster nodes.
+fn undisclosed() -> Result<Cluster> {
+    let server = RedisServer::builder().args(["--rename-command", "HELLO", ""]);
+    Cluster::builder().replicas(0).server(server).start()
+}
+
 /// The server does not reveal that it is a cluster node; its redirection does.
 #[tokio::test]
 async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
-    let cluster = Cluster::builder()
-        .replicas(0)
-        .server(RedisServer::builder().args(["--rename-command", "HELLO", ""]))
-        .start()?;
+    let cluster = undisclosed()?;
     let owner = cluster.node_of("stock")?.port();
     let others = cluster.primaries()?;
     let node = others.iter().find(|node| node.port() != owner);
@@ -151,6 +154,50 @@ async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
             .map(drop)
             .unwrap_err();
         is_refused(&error)?;
+    }
+    Ok(())
+}
+
+/// A proxy in front of several servers refuses a request with keys of several slots. So does a node, which stands for it here:
+/// all locks are its own. The locks of a client are renewed all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_several_slots_are_renewed_where_no_request_may_name_two() -> Result<()> {
+    let (cluster, lease) = (undisclosed()?, ms(2000));
+    let node = cluster.node_of("stock")?;
+    node.admin(&[
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">secret",
+        "~*",
+        "&*",
+        "+@all",
+        "-@scripting",
+    ])?;
+    let mut own = Vec::new();
+    for name in (0..100).map(|n| format!("stock:{n}")) {
+        if cluster.node_of(&name)?.port() == node.port() {
+            own.push(name);
+        }
+    }
+    let (mut clients, mut held) = (Vec::new(), Vec::new());
+    for (user, choice) in [
+        ("", ""),
+        ("", "?locks=plain"),
+        ("app:secret@", "?locks=plain"),
+    ] {
+        let url = format!("redis://{user}{}{choice}", node.addr());
+        let client = builder(lease).connect(&url).await?;
+        // No other client has these.
+        for name in own.split_off(own.len() - 3) {
+            held.push(client.lock(&name).acquire().await?);
+        }
+        clients.push(client);
+    }
+    tokio::time::sleep(lease * 3 / 2).await;
+    for guard in held {
+        guard.release().await?;
     }
     Ok(())
 }

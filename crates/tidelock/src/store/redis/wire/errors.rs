@@ -102,6 +102,11 @@ impl ServerError {
                 ErrorKind::Refused,
                 "give the user the rights that `tidelock doctor` lists",
             ),
+            // A node of a cluster, or a proxy in front of several servers. It has run nothing.
+            "CROSSSLOT" => (
+                ErrorKind::Refused,
+                "the server refuses keys of several hash slots in one request",
+            ),
             "NOAUTH" | "WRONGPASS" => (
                 ErrorKind::Refused,
                 "authentication: check user and password",
@@ -183,7 +188,8 @@ const PASSING: [&str; 7] = [
 ];
 
 /// Codes that we recognize even if a script has wrapped them in text.
-const CODES: [&str; 9] = [
+const CODES: [&str; 10] = [
+    "CROSSSLOT",
     "WRONGTYPE",
     "NOPERM",
     "OOM",
@@ -283,6 +289,11 @@ mod tests {
                 "DENIED Redis is running in protected mode",
                 ErrorKind::Refused,
             ),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                ErrorKind::Refused,
+            ),
+            ("ERR CROSSSLOT keys of several shards", ErrorKind::Refused),
             ("ERR something new", ErrorKind::OutcomeUnknown),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 00, on @user_script:23.",
