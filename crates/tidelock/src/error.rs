@@ -141,7 +141,19 @@ struct ErrorInner {
     lock: Option<String>,
     detail: Option<String>,
     lost: Option<LostReason>,
+    #[cfg(feature = "redis")]
+    scope: Option<ReplyScope>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// What the error reply of a server says of other requests.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyScope {
+    /// Nothing: the server may accept another request.
+    Request,
+    /// The server would refuse any other request at the moment.
+    Server,
 }
 
 impl Error {
@@ -161,6 +173,8 @@ impl Error {
                 lock: None,
                 detail: None,
                 lost: None,
+                #[cfg(feature = "redis")]
+                scope: None,
                 source: None,
             }))
         }
@@ -227,6 +241,19 @@ impl Error {
             self.0.source = Some(source.into());
             self
         }
+    }
+
+    /// Marks the error as a reply of the server. Not a source, which would repeat the text wherever causes are printed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn replied(mut self, scope: ReplyScope) -> Self {
+        self.0.scope = Some(scope);
+        self
+    }
+
+    /// `None`: the error is no reply of the server.
+    #[cfg(feature = "redis")]
+    pub(crate) fn reply_scope(&self) -> Option<ReplyScope> {
+        self.0.scope
     }
 
     pub(crate) fn lost(reason: LostReason) -> Self {

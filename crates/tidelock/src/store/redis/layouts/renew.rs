@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ReplyScope, Result};
 use crate::store::redis::layouts::job::LockJob;
 use crate::store::redis::replicas::Purpose;
 use crate::store::redis::topology::cluster::ClusterNode;
 use crate::store::redis::topology::job::ScriptJob;
-use crate::store::redis::wire::errors::{ServerError, server_error, unexpected};
+use crate::store::redis::wire::errors::{ServerError, after_a_change, unexpected};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::script::Script;
 use crate::store::redis::{Redis, keys, millis};
@@ -90,9 +90,11 @@ impl Redis {
             .collect())
     }
 
-    /// Renews a batch, and each lock on its own if the batch fails because of one of them. The server checks the
-    /// rights to all keys before a script runs, so one forbidden name would cost the whole batch its leases. The same
-    /// holds while the slot migrates and some of its keys are on the other node already.
+    /// Renews a batch, and each lock on its own if the server refuses the batch. It checks the rights to all keys before a
+    /// script runs, so one forbidden name would cost the whole batch its leases. The same holds while the slot migrates
+    /// and some of its keys are on the other node already, and behind a proxy that refuses keys of several slots.
+    ///
+    /// The batch may have been renewed in spite of the error. A second renewal changes nothing then.
     ///
     /// Each single renewal has the full response timeout. That is safe: the engine counts a renewed lease from before
     /// the first attempt, and the steward, which retries on its own schedule, does not wait for any of them.
@@ -104,12 +106,21 @@ impl Redis {
     where
         F: Future<Output = Result<Vec<Renewed>>>,
     {
-        let one_at_a_time = match renew(batch).await {
-            Err(error) if batch.len() > 1 && concerns_one(&error) => batch.chunks(1).map(renew),
+        let (one_at_a_time, in_doubt) = match renew(batch).await {
+            Err(error) if batch.len() > 1 && may_split(&error) => {
+                (batch.chunks(1).map(renew), error.outcome_unknown())
+            }
             result => return result,
         };
-        let each = join_all(one_at_a_time).await.into_iter();
-        Ok(each
+        let results = join_all(one_at_a_time).await.into_iter();
+        let told = |error| after_a_change(in_doubt, error);
+        let mut results: Vec<_> = results.map(|result| result.map_err(told)).collect();
+        if results.iter().all(Result::is_err) {
+            // No lock was renewed: an outage, which is reported as one.
+            return results.swap_remove(0);
+        }
+        Ok(results
+            .into_iter()
             .map(|result| match result {
                 Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
                 Err(error) => Renewed::Failed(error),
@@ -129,8 +140,17 @@ pub(crate) fn each_of(result: Result<Vec<Renewed>>, count: usize) -> Vec<Renewed
     }
 }
 
-fn concerns_one(error: &Error) -> bool {
-    error.kind() == ErrorKind::Refused || server_error(error).is_some_and(ServerError::is_torn)
+/// Whether a lock of the failed batch may be renewed on its own. Only the errors of the whole server say no: they
+/// are few, and servers and proxies have too many errors that concern one request for us to know them all.
+///
+/// Without a reply the answer is no: single renewals would wait for the same server once more.
+pub(crate) fn may_split(error: &Error) -> bool {
+    match error.reply_scope() {
+        Some(ReplyScope::Request) => true,
+        Some(ReplyScope::Server) => false,
+        // Not sent: one lock of the batch may want acknowledgements that this server cannot give.
+        None => error.kind() == ErrorKind::Refused,
+    }
 }
 
 pub(crate) fn renewed(answer: &Reply) -> Renewed {
@@ -153,6 +173,68 @@ pub(crate) fn renewed(answer: &Reply) -> Renewed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::errors::{unanswered, unsent};
+
+    #[test]
+    fn a_batch_is_split_unless_the_error_concerns_the_whole_server() {
+        for (text, splits) in [
+            ("ERR eval/evalsha command keys must be in same slot", true),
+            ("ERR something new", true),
+            ("PROXYERR", true),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                true,
+            ),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                true,
+            ),
+            ("MOVED 3999 127.0.0.1:6381", true),
+            ("NOPERM No permissions to access a key", true),
+            ("WRONGTYPE Operation against a key", true),
+            (
+                "EXECABORT Transaction discarded because of previous errors.",
+                true,
+            ),
+            ("NOAUTH Authentication required.", false),
+            ("WRONGPASS invalid username-password pair", false),
+            ("DENIED Redis is running in protected mode", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+            ("BUSY Redis is busy running a script.", false),
+            (
+                "UNKILLABLE Sorry the script already executed write commands",
+                false,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                false,
+            ),
+            ("MASTERDOWN Link with MASTER is down", false),
+            ("CLUSTERDOWN The cluster is down", false),
+            ("NOREPLICAS Not enough good replicas to write.", false),
+            ("MISCONF Redis is configured to save RDB snapshots", false),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                false,
+            ),
+            (
+                "ERR Error running script (call to f_00): @user_script:5: -OOM command not allowed",
+                false,
+            ),
+            ("ERR max number of clients reached", false),
+        ] {
+            let error = ServerError::parse(text).error();
+            assert_eq!(may_split(&error), splits, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_batch_without_a_reply_is_not_split() {
+        assert!(!may_split(&unanswered("no answer within 1s")));
+        assert!(!may_split(&unexpected(&Reply::Nil)));
+        assert!(!may_split(&unsent("no connection")));
+        assert!(may_split(&Error::new(ErrorKind::Refused)), "a policy");
+    }
 
     #[test]
     fn a_key_that_was_written_over_is_lost_and_other_trouble_is_not() {

@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::Redis;
-use crate::store::redis::layouts::renew::each_of;
+use crate::store::redis::layouts::renew::{each_of, may_split};
 use crate::store::redis::layouts::{Layout, scripts};
 use crate::store::redis::millis;
 use crate::store::redis::slots;
@@ -88,7 +88,7 @@ impl Redis {
                         answers[index] = Some(renewed);
                     }
                 }
-                Err(error) if error.outcome_unknown() => {
+                Err(error) if error.outcome_unknown() && !may_split(&error) => {
                     for index in group {
                         answers[index] = Some(Renewed::Failed(error.retold()));
                     }

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::job::ServerJob;
-use crate::store::redis::wire::errors::{unanswered, unexpected, unsent};
+use crate::store::redis::wire::errors::{ServerError, unanswered, unexpected, unsent};
 use crate::store::redis::wire::reply::{CommandResult, Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 use crate::store::{Background, BootInstant};
@@ -162,13 +162,46 @@ impl<T: Transaction> TransactionRun<T> {
             Some(Ok(Reply::Nil)) => Ok(None),
             Some(Ok(Reply::List(said))) => answer(&said),
             Some(Ok(other)) => Err(unexpected(&other)),
-            // The server refused one of the commands, so it ran none. The error of that command says more than the
-            // error of EXEC.
-            Some(Err(aborted)) => {
-                let refused = done.into_iter().find_map(Result::err);
-                Err(refused.unwrap_or(aborted).error())
-            }
+            Some(Err(failure)) => Err(not_executed(&done, &failure)),
             None => Err(unanswered("an answer of nothing")),
+        }
+    }
+}
+
+/// The error of a transaction whose EXEC failed. If the server refused one of the commands before, the error of that command
+/// says more than the error of EXEC.
+fn not_executed(queued: &[CommandResult], failure: &ServerError) -> Error {
+    let refused = queued.iter().find_map(|reply| reply.as_ref().err());
+    let error = refused.unwrap_or(failure).error();
+    // No command ran, also if we do not know why one was refused.
+    if failure.aborts() {
+        error.without_effect()
+    } else {
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_transaction_that_the_server_aborts_has_run_nothing() {
+        let aborts = "EXECABORT Transaction discarded because of previous errors.";
+        let strange = Some("ERR something new");
+        for (queued, failure, kind) in [
+            (None, aborts, ErrorKind::Unavailable),
+            (strange, aborts, ErrorKind::Unavailable),
+            (Some("NOPERM no"), aborts, ErrorKind::Refused),
+            // As if MULTI was refused: the other commands ran at once.
+            (strange, "ERR EXEC without MULTI", ErrorKind::OutcomeUnknown),
+            (None, "ERR something new", ErrorKind::OutcomeUnknown),
+        ] {
+            let queued = queued.map(|text| Err(ServerError::parse(text)));
+            let queued: Vec<CommandResult> = queued.into_iter().collect();
+            let error = not_executed(&queued, &ServerError::parse(failure));
+            assert_eq!(error.kind(), kind, "{failure}");
         }
     }
 }

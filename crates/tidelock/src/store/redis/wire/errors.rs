@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ReplyScope, Result};
 use crate::store::errors;
-pub(crate) use crate::store::errors::{unanswered, unsent};
+pub(crate) use crate::store::errors::{after_a_change, unanswered, unsent};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots;
 
@@ -60,9 +60,9 @@ impl ServerError {
         }
     }
 
-    /// The slot is migrating, and its keys are not all on one node.
-    pub(crate) fn is_torn(&self) -> bool {
-        self.code == "TRYAGAIN"
+    /// The server has refused one of the commands of a transaction, so it has run none of them.
+    pub(crate) fn aborts(&self) -> bool {
+        self.code == "EXECABORT"
     }
 
     /// The server is not a node of a cluster.
@@ -83,12 +83,25 @@ impl ServerError {
     pub(crate) fn error(&self) -> Error {
         let Self { code, text } = self;
         let (kind, advice) = self.kind();
-        let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
+        let error = Error::new(kind)
+            .because(format!("{advice} (server: {code} {text})"))
+            .replied(self.scope());
         if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
             // A cluster store reads the cause to follow the redirect or to retry.
             return error.caused_by(self.clone());
         }
         error
+    }
+
+    /// An unknown error concerns the request: it may be that of a proxy, which refuses keys of several slots in words of
+    /// its own.
+    fn scope(&self) -> ReplyScope {
+        let is_full = self.code == "ERR" && self.text.contains(TOO_MANY_CLIENTS);
+        if is_full || SERVER_WIDE.contains(&self.code.as_str()) {
+            ReplyScope::Server
+        } else {
+            ReplyScope::Request
+        }
     }
 
     /// The kind of the error, and what the user can do.
@@ -130,7 +143,7 @@ impl ServerError {
                 ErrorKind::InvalidOptions,
                 "another node of the cluster has this lock; connect with redis+cluster:// (or redis::Topology::cluster)",
             ),
-            "ERR" if self.text.contains("max number of clients") => (
+            "ERR" if self.text.contains(TOO_MANY_CLIENTS) => (
                 ErrorKind::Unavailable,
                 "the server has reached its limit of clients (maxclients)",
             ),
@@ -186,6 +199,25 @@ const PASSING: [&str; 7] = [
     "BUSY",
     "NOREPLICAS",
 ];
+
+/// Codes of errors that concern the whole server or the session. Any other request would get the same error.
+const SERVER_WIDE: [&str; 12] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "DENIED",
+    "LOADING",
+    "BUSY",
+    "UNKILLABLE",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    "MISCONF",
+    "OOM",
+];
+
+/// A part of the text of a server that has reached its limit of clients. That error has no code of its own.
+const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 /// Codes that we recognize even if a script has wrapped them in text.
 const CODES: [&str; 10] = [

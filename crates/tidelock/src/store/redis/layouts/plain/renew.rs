@@ -2,13 +2,13 @@
 
 use futures_util::future::join_all;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::redis::layouts::plain::table::{TableRun, TableRuns};
 use crate::store::redis::layouts::plain::{PlainLockWords, without_lua, without_scripts};
-use crate::store::redis::layouts::renew::renewed;
+use crate::store::redis::layouts::renew::{may_split, renewed};
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::give_up_if_strict;
-use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::errors::{after_a_change, unexpected};
 use crate::store::redis::{Redis, keys, millis};
 use crate::store::{BootInstant, Renewal, Renewed};
 
@@ -34,16 +34,19 @@ impl Redis {
         }
         let deadline = self.router.deadline();
         let timers = &self.shared.timers;
-        match self.renew_without_lua(batch, deadline).await {
+        let in_doubt = match self.renew_without_lua(batch, deadline).await {
             // A transaction is refused as a whole. So one forbidden name, or one key that somebody else keeps changing, would
             // cost the whole batch its leases.
             Err(error)
-                if batch.len() > 1 && !error.outcome_unknown() && timers.now() < deadline => {}
+                if batch.len() > 1 && may_split_transaction(&error) && timers.now() < deadline =>
+            {
+                error.outcome_unknown()
+            }
             answer => return answer,
-        }
+        };
         let each = batch.chunks(1).map(|one| async move {
             let renewed = self.renew_without_lua(one, deadline).await;
-            renewed.unwrap_or_else(|error| vec![Renewed::Failed(error)])
+            renewed.unwrap_or_else(|error| vec![Renewed::Failed(after_a_change(in_doubt, error))])
         });
         Ok(join_all(each).await.into_iter().flatten().collect())
     }
@@ -80,6 +83,39 @@ impl Redis {
     }
 }
 
+/// As [`may_split`], and also if the client itself gave up: a key may have changed during every try.
+fn may_split_transaction(error: &Error) -> bool {
+    match error.reply_scope() {
+        Some(_) => may_split(error),
+        None => !error.outcome_unknown(),
+    }
+}
+
 fn tombstone_of(renewal: &Renewal) -> String {
     keys::tombstone(&renewal.ticket.name, renewal.ticket.owner.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::wire::errors::{ServerError, unanswered, unsent};
+
+    #[test]
+    fn a_transaction_is_split_unless_its_reply_is_lost_or_the_server_refuses_all() {
+        for (text, splits) in [
+            ("ERR 'watch' command keys must be in same slot", true),
+            ("NOPERM No permissions to access a key", true),
+            (
+                "READONLY You can't write against a read only replica.",
+                false,
+            ),
+        ] {
+            let error = ServerError::parse(text).error();
+            assert_eq!(may_split_transaction(&error), splits, "{text}");
+        }
+        assert!(may_split_transaction(&unsent(
+            "the key changed during every try"
+        )));
+        assert!(!may_split_transaction(&unanswered("no answer within 1s")));
+    }
 }
