@@ -112,21 +112,36 @@ impl Redis {
             }
             result => return result,
         };
-        let results = join_all(one_at_a_time).await.into_iter();
-        let told = |error| after_a_change(in_doubt, error);
-        let mut results: Vec<_> = results.map(|result| result.map_err(told)).collect();
-        if results.iter().all(Result::is_err) {
-            // No lock was renewed: an outage, which is reported as one.
-            return results.swap_remove(0);
-        }
-        Ok(results
-            .into_iter()
-            .map(|result| match result {
-                Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
-                Err(error) => Renewed::Failed(error),
-            })
-            .collect())
+        one_by_one(join_all(one_at_a_time).await, in_doubt)
     }
+}
+
+/// The answers of a batch that was renewed lock by lock. `in_doubt`: the request for the whole batch may have run.
+pub(crate) fn one_by_one(
+    results: Vec<Result<Vec<Renewed>>>,
+    in_doubt: bool,
+) -> Result<Vec<Renewed>> {
+    let told = |error| after_a_change(in_doubt, error);
+    let results = results.into_iter().map(|result| result.map_err(told));
+    let mut results: Vec<_> = results.collect();
+    let first = results.iter().position(Result::is_err);
+    if let Some(first) = first.filter(|_| results.iter().all(Result::is_err)) {
+        // No lock was renewed: an outage, which is reported as one. One error stands for all locks, so it may not say
+        // that nothing has run if that is in doubt for one of them.
+        let in_doubt =
+            |result: &Result<Vec<Renewed>>| result.as_ref().is_err_and(Error::outcome_unknown);
+        let at = results.iter().position(in_doubt).unwrap_or(first);
+        let error = results.swap_remove(at);
+        // Each lock had its own request, so the batch is not split again.
+        return error.map_err(|error| error.replied(ReplyScope::Server));
+    }
+    Ok(results
+        .into_iter()
+        .map(|result| match result {
+            Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
+            Err(error) => Renewed::Failed(error),
+        })
+        .collect())
 }
 
 /// The answers of a part of a batch. An error of the part is that of each of its locks.
@@ -234,6 +249,32 @@ mod tests {
         assert!(!may_split(&unexpected(&Reply::Nil)));
         assert!(!may_split(&unsent("no connection")));
         assert!(may_split(&Error::new(ErrorKind::Refused)), "a policy");
+    }
+
+    #[test]
+    fn a_split_batch_fails_as_one_only_if_no_lock_was_renewed() {
+        let refused = || Err(ServerError::parse("NOPERM no").error());
+        let kept = || Ok(vec![Renewed::Kept]);
+        let each = one_by_one(vec![refused(), kept()], false).unwrap();
+        assert!(
+            matches!(&each[..], [Renewed::Failed(error), Renewed::Kept] if error.kind() == ErrorKind::Refused)
+        );
+        let error = one_by_one(vec![refused(), refused()], false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(!may_split(&error), "each lock had its request");
+        let lost = vec![refused(), Err(unanswered("no answer within 1s"))];
+        assert!(one_by_one(lost, false).unwrap_err().outcome_unknown());
+    }
+
+    #[test]
+    fn a_lock_of_a_batch_in_doubt_is_in_doubt_if_its_own_request_was_not_sent() {
+        let results = || vec![Err(unsent("no connection")), Ok(vec![Renewed::Kept])];
+        for in_doubt in [true, false] {
+            let each = one_by_one(results(), in_doubt).unwrap();
+            assert!(
+                matches!(&each[..], [Renewed::Failed(error), Renewed::Kept] if error.outcome_unknown() == in_doubt)
+            );
+        }
     }
 
     #[test]

@@ -5,10 +5,10 @@ use futures_util::future::join_all;
 use crate::error::{Error, Result};
 use crate::store::redis::layouts::plain::table::{TableRun, TableRuns};
 use crate::store::redis::layouts::plain::{PlainLockWords, without_lua, without_scripts};
-use crate::store::redis::layouts::renew::{may_split, renewed};
+use crate::store::redis::layouts::renew::{may_split, one_by_one, renewed};
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::give_up_if_strict;
-use crate::store::redis::wire::errors::{after_a_change, unexpected};
+use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::{Redis, keys, millis};
 use crate::store::{BootInstant, Renewal, Renewed};
 
@@ -44,11 +44,10 @@ impl Redis {
             }
             answer => return answer,
         };
-        let each = batch.chunks(1).map(|one| async move {
-            let renewed = self.renew_without_lua(one, deadline).await;
-            renewed.unwrap_or_else(|error| vec![Renewed::Failed(after_a_change(in_doubt, error))])
-        });
-        Ok(join_all(each).await.into_iter().flatten().collect())
+        let each = batch
+            .chunks(1)
+            .map(|one| self.renew_without_lua(one, deadline));
+        one_by_one(join_all(each).await, in_doubt)
     }
 
     /// One transaction for all of them. Transactions run one at a time: with one for each lock the last lock of a large
