@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::runtime::backoff::ExponentialBackoff;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ReplyScope, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
 use crate::store::redis::slots;
@@ -316,7 +316,8 @@ impl<'a> RoutedRequest<'a> {
             // We return these errors: a refused request would be refused again, and one that may have run must not
             // run twice.
             None if error.kind() != ErrorKind::Unavailable
-                || args.is_some_and(|args| !args.passes()) =>
+                || error.reply_scope() == Some(ReplyScope::Request)
+                    && args.is_none_or(|args| !args.passes()) =>
             {
                 if error.outcome_unknown() {
                     self.cluster.doubt();
