@@ -127,6 +127,25 @@ async fn t60_a_server_restart_loses_nothing() {
     until_keys(&server, 0).await;
 }
 
+/// The server allows fewer operations in a transaction than the client holds locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_are_renewed_where_a_transaction_may_read_few_keys() {
+    let builder = EtcdServer::builder().args(["--max-txn-ops", "8"]);
+    let server = builder.start().unwrap();
+    let client = client(&server.url()).await;
+    let mut held = Vec::new();
+    for n in 0..60 {
+        let lock = client.lock(&format!("till:{n}"));
+        held.push(lock.acquire().await.unwrap());
+    }
+    // By then each lease has ended, unless it was renewed.
+    tokio::time::sleep(ms(3000)).await;
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+    until_keys(&server, 0).await;
+}
+
 /// A client whose leases outlast a restart of the server by far.
 async fn long_client(server: &EtcdServer) -> Client {
     let builder = Client::builder().lease(ms(12_000));

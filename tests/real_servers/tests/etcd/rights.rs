@@ -6,7 +6,7 @@ use testkit::servers::EtcdServer;
 use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, Severity};
 
-use crate::world::soon;
+use crate::world::{ms, soon};
 
 /// A client with the usual times: a server that checks passwords takes a while on a busy machine.
 async fn patient(url: &str) -> Client {
@@ -59,4 +59,35 @@ async fn t27_a_right_that_is_missing_is_named_and_found() {
     assert!(server.keys().unwrap().is_empty());
     real_servers::runs_once(&clerk, "report").await.unwrap();
     real_servers::leads(&clerk, "billing").await.unwrap();
+}
+
+/// The right to one of two locks is revoked while both are held. One request renews both, and the server refuses it as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forbidden_lock_costs_no_other_its_lease() {
+    let server = EtcdServer::start().unwrap();
+    // What a client needs beside the locks begins with a `%`.
+    server.user("clerk", "secret", "shop/%").unwrap();
+    for name in ["allowed", "forbidden"] {
+        let right = format!("role grant-permission clerk --prefix=true readwrite shop/{name}/");
+        server.admin(&right.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    server.guard().unwrap();
+    let lease = ms(4000);
+    let builder = Client::builder()
+        .lease(lease)
+        .response_timeout(lease / 2)
+        .publish_process_info(false);
+    let url = format!("etcd://clerk:secret@{}/shop", server.addr());
+    let client = builder.connect(&url).await.unwrap();
+    let allowed = client.lock("allowed").acquire().await.unwrap();
+    let forbidden = client.lock("forbidden").acquire().await.unwrap();
+    let revoke = "role revoke-permission clerk --prefix=true shop/forbidden/";
+    server
+        .admin(&revoke.split(' ').collect::<Vec<_>>())
+        .unwrap();
+    let error = forbidden.extend(lease).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    // The other one was acquired before it, so it is lost by then too, unless it was renewed alone.
+    soon("the loss", forbidden.lost()).await;
+    allowed.release().await.unwrap();
 }

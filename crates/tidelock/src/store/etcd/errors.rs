@@ -37,6 +37,12 @@ impl RequestError {
         self.says("invalid auth token") || self.says("revision of auth store is old")
     }
 
+    /// The server has refused the request itself, perhaps because of one of its keys or of their number. One with fewer keys
+    /// may succeed.
+    pub(crate) fn may_concern_a_part(&self) -> bool {
+        matches!(self, Self::Server(_)) && !self.ends_connection() && !self.wants_login()
+    }
+
     /// The lease does not exist, or no longer exists. The request had no effect.
     pub(crate) fn is_lease_gone(&self) -> bool {
         self.says(LEASE_GONE)
@@ -233,15 +239,44 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_never_left_is_told_apart() {
+    fn a_request_is_divided_only_if_its_keys_may_be_why_it_was_refused() {
+        for (code, text, divides) in [
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                true,
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: too many operations in txn request",
+                true,
+            ),
+            (Code::Unavailable, "etcdserver: no leader", false),
+            (
+                Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+                false,
+            ),
+        ] {
+            let failure = RequestError::from(Status::new(code, text));
+            assert_eq!(failure.may_concern_a_part(), divides, "{text}");
+        }
+        for failure in [cut(true), cut(false)] {
+            assert!(!failure.may_concern_a_part(), "{failure}");
+        }
+    }
+
+    /// The error of a connection that has ended.
+    fn cut(unsent: bool) -> RequestError {
         let why = "closed".to_owned();
-        let cut = |unsent| {
-            let why = why.clone();
-            RequestError::from(Status::from_error(Box::new(TransportFailure {
-                unsent,
-                why,
-            })))
-        };
+        RequestError::from(Status::from_error(Box::new(TransportFailure {
+            unsent,
+            why,
+        })))
+    }
+
+    #[test]
+    fn a_request_that_never_left_is_told_apart() {
         assert_eq!(cut(true).error().kind(), ErrorKind::Unavailable);
         assert_eq!(cut(false).error().kind(), ErrorKind::OutcomeUnknown);
     }

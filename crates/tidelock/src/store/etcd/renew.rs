@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
@@ -14,20 +14,23 @@ use crate::store::etcd::calls::{created, found, get, is_under, ops, put, says, w
 use crate::store::etcd::errors::{RequestError, unexpected, untouched};
 use crate::store::etcd::queue::QueueKeys;
 use crate::store::etcd::ticket_leases::Lease;
-use crate::store::{BootInstant, Renewal, Renewed, Ticket};
+use crate::store::{BootInstant, BoxFuture, Renewal, Renewed, Ticket};
 
-/// Bounds the keys that one transaction reads. etcd allows 128 operations by default.
+/// Bounds the keys that one transaction reads. etcd allows 128 operations by default, and fewer if its operator says so.
 const MAX_KEYS_PER_TXN: usize = 100;
+
+/// What was seen of the key of one hold. `Ok(None)`: a key that the hold needs does not exist.
+type SeenKey = Result<Option<KeyValue>>;
 
 impl Etcd {
     /// Renews a batch; the results have the same order.
     pub(crate) async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let deadline = self.connection.deadline();
-        let mut answers = Vec::with_capacity(batch.len());
-        for part in batch.chunks(MAX_KEYS_PER_TXN) {
-            answers.extend(self.keep_some(part, deadline).await?);
-        }
-        Ok(answers)
+        // Concurrently: the parts share the deadline, and one whose keys are refused takes several round trips.
+        let parts = batch.chunks(MAX_KEYS_PER_TXN);
+        let renewed = join_all(parts.map(|part| self.keep_some(part, deadline))).await;
+        let lengths = batch.chunks(MAX_KEYS_PER_TXN).map(<[Renewal]>::len);
+        joined(lengths.zip(renewed), Renewed::Failed)
     }
 
     async fn keep_some(&self, batch: &[Renewal], deadline: BootInstant) -> Result<Vec<Renewed>> {
@@ -36,9 +39,10 @@ impl Etcd {
         let places: Vec<Option<QueueKeys>> = places.collect();
         let lease = |one: &Renewal| ticket_leases.lease(&one.ticket).ok().flatten();
         let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
+        let own: Vec<&QueueKeys> = places.iter().flatten().collect();
         let (alive, seen) = join(
             self.begin_anew(batch, &leases, deadline),
-            self.see(&places, deadline),
+            self.see(&own, deadline),
         )
         .await;
         let (alive, mut seen) = (alive?, seen?.into_iter());
@@ -48,15 +52,17 @@ impl Etcd {
                 // `seen` only has entries for tickets that can have a key.
                 Some(_) => seen
                     .next()
-                    .ok_or_else(|| unexpected("the reply has too few keys"))?,
-                None => None,
+                    .unwrap_or_else(|| Err(unexpected("the reply has too few keys"))),
+                None => Ok(None),
             };
             let length = leases[n].and_then(|lease| alive.get(&lease.id).copied());
-            answers.push(match self.fate(one, key.as_ref(), leases[n], length) {
-                HoldFate::Kept => Renewed::Kept,
-                HoldFate::Gone => Renewed::Gone,
-                HoldFate::Elsewhere => elsewhere(),
-                HoldFate::TooShort(old) => self.lengthen(one, old, deadline).await,
+            let fate = key.map(|key| self.fate(one, key.as_ref(), leases[n], length));
+            answers.push(match fate {
+                Ok(HoldFate::Kept) => Renewed::Kept,
+                Ok(HoldFate::Gone) => Renewed::Gone,
+                Ok(HoldFate::Elsewhere) => elsewhere(),
+                Ok(HoldFate::TooShort(old)) => self.lengthen(one, old, deadline).await,
+                Err(error) => Renewed::Failed(error),
             });
         }
         Ok(answers)
@@ -103,27 +109,52 @@ impl Etcd {
         Ok(alive)
     }
 
-    /// Reads the keys of the tickets that can have one, in order. `None`: a key that the hold needs does not exist.
-    async fn see(
-        &self,
-        places: &[Option<QueueKeys>],
+    /// Reads the keys of some holds, in order. Fails only if none of them could be read.
+    ///
+    /// The server refuses a transaction as a whole: because of one key that the user may no longer read, or of more keys than
+    /// its `--max-txn-ops` allows. All locks of the batch would be lost with that one, although their leases are kept alive.
+    /// So each half of a refused transaction is read again by itself. It is a read, so it may be repeated.
+    fn see<'a>(
+        &'a self,
+        places: &'a [&'a QueueKeys],
         deadline: BootInstant,
-    ) -> Result<Vec<Option<KeyValue>>> {
-        let look = TxnRequest {
-            success: ops(places.iter().flatten().map(|place| Op::Range(place.hold()))),
-            ..TxnRequest::default()
-        };
-        if look.success.is_empty() {
+    ) -> BoxFuture<'a, Result<Vec<SeenKey>>> {
+        Box::pin(async move {
+            let timers = &self.connection.endpoint.timers;
+            match self.see_at_once(places, deadline).await {
+                Err(failure)
+                    if places.len() > 1
+                        && failure.may_concern_a_part()
+                        && timers.now() < deadline => {}
+                seen => return seen.map_err(RequestError::error),
+            }
+            let (some, others) = places.split_at(places.len() / 2);
+            let halves = join(self.see(some, deadline), self.see(others, deadline));
+            let (seen, also) = halves.await;
+            joined([(some.len(), seen), (others.len(), also)], Err)
+        })
+    }
+
+    /// Reads the keys of some holds in one transaction.
+    async fn see_at_once(
+        &self,
+        places: &[&QueueKeys],
+        deadline: BootInstant,
+    ) -> Result<Vec<SeenKey>, RequestError> {
+        if places.is_empty() {
             return Ok(Vec::new());
         }
-        let seen = self.transact(look, deadline).await;
-        let seen = seen.map_err(RequestError::error)?;
-        let both = places.iter().flatten().zip(&seen.responses);
-        let keys = both.map(|(place, response)| {
-            let range = found(Some(response)).ok_or_else(|| unexpected("the reply lacks a key"))?;
+        let look = TxnRequest {
+            success: ops(places.iter().map(|place| Op::Range(place.hold()))),
+            ..TxnRequest::default()
+        };
+        let seen = self.transact(look, deadline).await?;
+        let keys = places.iter().enumerate().map(|(n, place)| -> SeenKey {
+            let range = found(seen.responses.get(n));
+            let range = range.ok_or_else(|| unexpected("the reply lacks a key"))?;
             Ok(place.held(&range.kvs).cloned())
         });
-        keys.collect()
+        Ok(keys.collect())
     }
 
     /// Decides the result of one renewal from its key and its lease.
@@ -276,8 +307,76 @@ enum HoldFate {
     TooShort(Lease),
 }
 
+/// Joins the results of the parts of a batch, each with its number of locks. The error of a part is that of each lock in
+/// it. Fails only if all parts did.
+fn joined<T>(
+    parts: impl IntoIterator<Item = (usize, Result<Vec<T>>)>,
+    failed: impl Fn(Error) -> T,
+) -> Result<Vec<T>> {
+    let (mut all, mut answered, mut first_error) = (Vec::new(), false, None);
+    for (length, part) in parts {
+        match part {
+            Ok(each) => {
+                answered = true;
+                all.extend(each);
+            }
+            Err(error) => {
+                all.extend((0..length).map(|_| failed(same(&error))));
+                first_error = first_error.or(Some(error));
+            }
+        }
+    }
+    match first_error {
+        Some(error) if !answered => Err(error),
+        _ => Ok(all),
+    }
+}
+
+/// The same error for another lock. It keeps its kind: the caller of `extend` is told it.
+fn same(error: &Error) -> Error {
+    Error::new(error.kind()).because(error.detail().unwrap_or_default())
+}
+
 /// The renewal of a key that is under another lease than we assumed.
 fn elsewhere() -> Renewed {
     let why = "its key stood under another lease; asked again it is known";
     Renewed::Failed(Error::new(ErrorKind::OutcomeUnknown).because(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Error {
+        Error::new(ErrorKind::Refused).because("permission denied")
+    }
+
+    #[test]
+    fn a_part_that_failed_fails_for_each_of_its_locks_and_for_no_other() {
+        let kept = || Ok(vec![Renewed::Kept]);
+        let parts = [(1, kept()), (2, Err(refused())), (1, kept())];
+        let all = joined(parts, Renewed::Failed).unwrap();
+        let [
+            Renewed::Kept,
+            Renewed::Failed(one),
+            Renewed::Failed(other),
+            Renewed::Kept,
+        ] = &all[..]
+        else {
+            panic!("{all:?}");
+        };
+        for error in [one, other] {
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert_eq!(error.detail(), Some("permission denied"));
+        }
+    }
+
+    #[test]
+    fn a_batch_whose_parts_have_all_failed_fails() {
+        let late = Error::new(ErrorKind::OutcomeUnknown);
+        let parts = [(1, Err(refused())), (1, Err(late))];
+        let error = joined(parts, Renewed::Failed).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(joined([], Renewed::Failed).unwrap().is_empty());
+    }
 }
