@@ -37,10 +37,12 @@ impl RequestError {
         self.says("invalid auth token") || self.says("revision of auth store is old")
     }
 
-    /// The server has refused the request itself, perhaps because of one of its keys or of their number. One with fewer keys
-    /// may succeed.
+    /// The server has refused the request because of one of its keys, or because of their number. One with fewer keys may
+    /// succeed. Any other error would be that of each part too: a server with too many requests would only get more.
     pub(crate) fn may_concern_a_part(&self) -> bool {
-        matches!(self, Self::Server(_)) && !self.ends_connection() && !self.wants_login()
+        let is_forbidden =
+            matches!(self, Self::Server(error) if error.code == Code::PermissionDenied);
+        is_forbidden || self.says(TOO_MANY_OPERATIONS)
     }
 
     /// The lease does not exist, or no longer exists. The request had no effect.
@@ -59,6 +61,7 @@ impl RequestError {
 }
 
 const LEASE_GONE: &str = "requested lease not found";
+const TOO_MANY_OPERATIONS: &str = "too many operations in txn request";
 const NO_USER: &str = "user name is empty";
 /// A learner executes no request of a lock. etcd 3.4 says so with the code of an isolated member, later versions do not.
 const LEARNER: &str = "not supported for learner";
@@ -252,6 +255,16 @@ mod tests {
                 true,
             ),
             (Code::Unavailable, "etcdserver: no leader", false),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
+                false,
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                false,
+            ),
             (
                 Code::Unauthenticated,
                 "etcdserver: invalid auth token",
