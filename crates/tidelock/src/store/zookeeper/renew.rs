@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
-use crate::store::zookeeper::entry::{EndCause, Ended};
+use crate::store::zookeeper::entry::{EndCause, Ended, QueueNode};
 use crate::store::zookeeper::errors;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::shared::Shared;
@@ -44,10 +44,8 @@ pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
     for (of_link, each) in join_all(asked).await {
         match each {
             Ok(each) => {
-                for (at, kept) in of_link.iter().zip(each) {
-                    if kept {
-                        answers[*at] = Renewed::Kept;
-                    }
+                for (at, renewed) in of_link.iter().zip(each) {
+                    answers[*at] = renewed;
                 }
             }
             Err(error) if parts.len() == 1 => return Err(error),
@@ -69,11 +67,12 @@ async fn renew_on(
     shared: &Shared,
     connection: &Connection,
     batch: &[&Renewal],
-) -> Result<Vec<bool>> {
+) -> Result<Vec<Renewed>> {
     let deadline = connection.deadline();
     let session = connection.session(deadline).await?;
     let sent = shared.timers.now();
-    // We send the `sync` and all reads before we await the first, so they share one round trip.
+    // We send the `sync` and all reads before we await the first, so they share one round trip. The server may refuse one of them,
+    // as it does when it throttles requests. That says nothing of the others.
     let synced = session.client.sync(&connection.address().base);
     let asked: Vec<_> = batch
         .iter()
@@ -87,31 +86,54 @@ async fn renew_on(
     let answers = async {
         match synced.await {
             Ok(()) | Err(zk::Error::NoNode) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(errors::unread(error)),
         }
-        let each = asked.into_iter().map(async |asked| {
-            let Some((node, stat)) = asked else {
-                return Ok(None);
-            };
-            let stat = stat.await?.filter(|stat| stat.czxid == node.zxid);
-            Ok(stat.map(|_| node))
-        });
-        join_all(each).await.into_iter().collect()
+        Ok(join_all(asked.into_iter().map(still_there)).await)
     };
     let answers = shared.timers.until(deadline, answers).await;
-    let answers: std::result::Result<Vec<_>, _> =
-        answers.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-    let answers = answers.map_err(errors::unread)?;
+    let answers: Result<Vec<Result<Option<QueueNode>>>> =
+        answers.unwrap_or_else(|| Err(errors::late(ErrorKind::Unavailable)));
+    let answers = answers?;
     session.confirmed(sent);
     let each = batch.iter().zip(answers).map(|(renewal, node)| {
-        node.is_some_and(|node| {
-            let (ticket, ends) = (&renewal.ticket, sent + renewal.lease);
-            shared
-                .registry
-                .extend(ticket, &node, ends, session.next_keep_alive(ends))
-        })
+        let node = match node {
+            Ok(Some(node)) => node,
+            Ok(None) => return Renewed::Gone,
+            Err(error) => return Renewed::Failed(error),
+        };
+        let (ticket, ends) = (&renewal.ticket, sent + renewal.lease);
+        let keep_alive_due = session.next_keep_alive(ends);
+        if shared.registry.extend(ticket, &node, ends, keep_alive_due) {
+            Renewed::Kept
+        } else {
+            Renewed::Gone
+        }
     });
-    Ok(each.collect())
+    unless_all_failed(each.collect())
+}
+
+/// The node of a hold, if the server still has it. `asked`: the node, and the request for its stat; `None`: there is no node.
+async fn still_there<F>(asked: Option<(QueueNode, F)>) -> Result<Option<QueueNode>>
+where
+    F: Future<Output = std::result::Result<Option<zk::Stat>, zk::Error>>,
+{
+    let Some((node, stat)) = asked else {
+        return Ok(None);
+    };
+    let stat = stat.await.map_err(errors::unread)?;
+    Ok(stat.filter(|stat| stat.czxid == node.zxid).map(|_| node))
+}
+
+/// The answers of a batch. If each of its locks failed, the batch has failed as a whole, as when the connection is lost after the
+/// `sync`. So a batch of one lock ends with the error itself.
+fn unless_all_failed(mut each: Vec<Renewed>) -> Result<Vec<Renewed>> {
+    let has_failed = |renewed: &Renewed| matches!(renewed, Renewed::Failed(_));
+    if each.iter().all(has_failed)
+        && let Some(Renewed::Failed(error)) = each.pop()
+    {
+        return Err(error);
+    }
+    Ok(each)
 }
 
 /// The lease task. It deletes nodes that were not renewed in time, and sends a keep-alive where a node must outlive
@@ -234,5 +256,39 @@ pub(crate) async fn withdraw(shared: Weak<Shared>, ticket: Ticket) {
 fn warn_once(is_told: &mut bool, name: &Name, error: &Error) {
     if !error.is_retryable() && !std::mem::replace(is_told, true) {
         tracing::warn!(lock = %name, %error, "a node that nobody uses any more could not be deleted, so the lock stays taken; the client retries until its session ends");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn answer(stat: std::result::Result<Option<zk::Stat>, zk::Error>) -> Result<Option<QueueNode>> {
+        let name = "node".to_owned();
+        let asked = Some((QueueNode { name, zxid: 7 }, ready(stat)));
+        still_there(asked).now_or_never().unwrap()
+    }
+
+    #[test]
+    fn a_read_that_the_server_refuses_fails_one_lock_alone() {
+        assert_eq!(answer(Ok(None)).unwrap(), None);
+        let refused = answer(Err(zk::Error::Throttled)).unwrap_err();
+        let each = unless_all_failed(vec![Renewed::Kept, Renewed::Failed(refused)]).unwrap();
+        assert!(matches!(each[..], [Renewed::Kept, Renewed::Failed(_)]));
+    }
+
+    #[test]
+    fn a_batch_of_which_each_read_is_refused_keeps_the_error() {
+        let refused = || Renewed::Failed(answer(Err(zk::Error::Throttled)).unwrap_err());
+        for batch in [vec![refused()], vec![refused(), refused()]] {
+            let error = unless_all_failed(batch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(std::error::Error::source(&error).is_some());
+        }
+        assert!(unless_all_failed(Vec::new()).unwrap().is_empty());
     }
 }
