@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use real_servers::{SOON, eventually, within};
 use testkit::servers::{RedisServer, Reply};
-use tidelock::Client;
+use tidelock::{Client, ErrorKind};
 
 const NAME: &str = "lock:stock";
 
@@ -40,5 +40,32 @@ async fn t27_the_rights_of_the_page_are_enough() -> Result<()> {
     ensure!(guard.release().await.is_err(), "it was lost");
     let refused = server.admin(&["ACL", "LOG"])?;
     ensure!(refused == Reply::Array(Vec::new()), "{refused:?}");
+    Ok(())
+}
+
+/// A key that the user may not read hides none of its locks. Without the right to a command the list would always be empty, so
+/// that is an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_passes_over_keys_that_the_user_may_not_read() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl(
+            "user default on nopass ~* &* +@all\n\
+             user app on >secret ~app:* ~tidelock:* &* +@all\n\
+             user blind on >secret ~app:* ~tidelock:* &* +@all -strlen",
+        )
+        .start()?;
+    server.admin(&["SET", "theirs", "0123456789abcdef", "PX", "60000"])?;
+    let connect = async |user: &str| {
+        let url = format!("redis://{user}:secret@{}?locks=plain", server.addr());
+        let builder = Client::builder().publish_process_info(false);
+        builder.connect(&url).await
+    };
+    let (app, blind) = (connect("app").await?, connect("blind").await?);
+    let guard = app.lock("app:stock").acquire().await?;
+    ensure!(app.list("*").limit(10).await? == ["app:stock"]);
+    let refused = blind.list("app:*").limit(10).await;
+    let refused = refused.map_err(|error| error.kind());
+    ensure!(refused == Err(ErrorKind::Refused), "{refused:?}");
+    guard.release().await?;
     Ok(())
 }

@@ -109,6 +109,21 @@ async fn t27_a_client_that_may_not_delete_a_node_ends_its_session_when_it_is_clo
     world.until_nodes(1).await;
 }
 
+/// A name that belongs to another user hides no other name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_passes_over_names_that_the_user_may_not_read() {
+    let world = World::new(ms(3000)).await;
+    // The first lock creates the base path.
+    let guard = world.near.lock("till").acquire().await.unwrap();
+    let theirs = "addauth digest other:secret\ncreate /w/theirs \"\" auth::cdrwa";
+    let said = world.server.admin(theirs).unwrap();
+    assert!(said.contains("Created /w/theirs"), "{said}");
+    let error = world.near.lock("theirs").inspect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(world.near.list("*").limit(10).await.unwrap(), ["till"]);
+    guard.release().await.unwrap();
+}
+
 /// The lines of the page, in the server's own client, make a base path of which the user has what locking needs and no
 /// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -286,8 +286,7 @@ async fn is_plain_lock(router: &Router, key: &str, deadline: BootInstant) -> Res
             .ask(key, &Request::new(command).arg(key), deadline)
             .await
         {
-            // The key has changed meanwhile.
-            Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
+            Err(error) if is_passed_over(&error, command) => return Ok(false),
             other => other?,
         };
         if !reply.int().is_some_and(fits) {
@@ -302,13 +301,7 @@ async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bo
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
     let reply = match router.ask(key, &request, deadline).await {
         Ok(reply) => reply,
-        // The key has changed meanwhile, or belongs to another application: it is not a lock we can show. If the user
-        // is not allowed to run HSCAN at all, we return the error; otherwise the list would be empty although there
-        // are locks.
-        Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
-        Err(error) if error.kind() == ErrorKind::Refused && !is_about(&error, "hscan") => {
-            return Ok(false);
-        }
+        Err(error) if is_passed_over(&error, "HSCAN") => return Ok(false),
         Err(error) => return Err(error),
     };
     let fields = reply
@@ -319,10 +312,21 @@ async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bo
     Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
 }
 
+/// Whether the key has changed meanwhile, or belongs to another application: it is not a lock we can show. If the user is not
+/// allowed to run the command at all, the error counts; otherwise the list would be empty although there are locks.
+fn is_passed_over(error: &Error, command: &str) -> bool {
+    match error.kind() {
+        ErrorKind::WrongType => true,
+        ErrorKind::Refused => !is_about(error, command),
+        _ => false,
+    }
+}
+
 /// Whether the server refuses the command itself, for any key.
 fn is_about(error: &Error, command: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
-    detail.to_ascii_lowercase().contains(command)
+    let (detail, command) = (detail.to_ascii_lowercase(), command.to_ascii_lowercase());
+    detail.contains(&command)
 }
 
 #[cfg(test)]

@@ -21,6 +21,13 @@ pub(crate) fn unless_missing<T>(answer: std::result::Result<T, zk::Error>) -> Re
     }
 }
 
+/// Whether the user may not read the node. It may read others.
+pub(crate) fn is_forbidden(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<zk::Error>());
+    source == Some(&zk::Error::NoAuth)
+}
+
 /// The error of a failed change. Its outcome may be unknown: the connection, or the session as this process sees it,
 /// may have ended after the server accepted the request.
 pub(crate) fn unwritten(error: zk::Error) -> Error {

@@ -122,7 +122,7 @@ pub(crate) async fn verify(shared: &Shared, name: &Name, generation: FencingToke
     }
 }
 
-/// One page of the names under the base path whose queue is not empty.
+/// One page of the names under the base path whose queue is not empty. What the user may not read is left out.
 pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) -> Result<Page> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
@@ -142,7 +142,11 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) ->
     for (name, children, _) in asked {
         let children = shared.timers.until(deadline, children).await;
         let children = children.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
-        let nodes = errors::unless_missing(children)?.unwrap_or_default();
+        let nodes = match errors::unless_missing(children) {
+            // The name belongs to other users alone. That hides no name of ours.
+            Err(error) if errors::is_forbidden(&error) => continue,
+            nodes => nodes?.unwrap_or_default(),
+        };
         if nodes.iter().any(|node| node == keys::NUMBER) {
             // Not a name: another program has made a node with the name of a number.
             counted.extend(Name::new(name.as_str()));
@@ -156,7 +160,11 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, after: Option<&str>) ->
     // One after the other, they would take two round trips each.
     let held = counted.iter().map(async |name| {
         let is_held = semaphores::is_held(shared, &session, name, deadline);
-        Ok(is_held.await?.then(|| name.as_str().to_owned()))
+        let is_held = match is_held.await {
+            Err(error) if errors::is_forbidden(&error) => false,
+            is_held => is_held?,
+        };
+        Ok(is_held.then(|| name.as_str().to_owned()))
     });
     names.extend(try_join_all(held).await?.into_iter().flatten());
     names.sort_unstable();
