@@ -317,21 +317,38 @@ async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bo
 fn is_passed_over(error: &Error, command: &str) -> bool {
     match error.kind() {
         ErrorKind::WrongType => true,
-        ErrorKind::Refused => !is_about(error, command),
+        // A lost login is refused too, with another code. It says nothing of one key.
+        ErrorKind::Refused => is_about(error, "NOPERM") && !is_about(error, command),
         _ => false,
     }
 }
 
-/// Whether the server refuses the command itself, for any key.
-fn is_about(error: &Error, command: &str) -> bool {
+/// Whether the server's error contains this word: a code, or the command that it refuses for any key.
+fn is_about(error: &Error, word: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
-    let (detail, command) = (detail.to_ascii_lowercase(), command.to_ascii_lowercase());
-    detail.contains(&command)
+    let (detail, word) = (detail.to_ascii_lowercase(), word.to_ascii_lowercase());
+    detail.contains(&word)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::errors::ServerError;
+
+    #[test]
+    fn a_list_passes_over_a_forbidden_key_but_over_no_lost_login() {
+        for (reply, passes) in [
+            ("NOPERM No permissions to access a key", true),
+            (
+                "NOPERM User app has no permissions to run the 'strlen' command",
+                false,
+            ),
+            ("NOAUTH Authentication required.", false),
+        ] {
+            let error = ServerError::parse(reply).error();
+            assert_eq!(is_passed_over(&error, "STRLEN"), passes, "{reply}");
+        }
+    }
 
     fn text(args: &[&str]) -> Reply {
         Reply::List(
