@@ -480,6 +480,29 @@ async fn waits_for_rows_that_are_kept_cost_no_other_lock() {
     }
 }
 
+/// Each connect deletes the details of processes that have ended. Somebody's transaction keeps those of one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_details_of_a_process_that_has_ended_hold_up_no_connect() {
+    let server = server();
+    let _a = client(&server.url()).await;
+    let ended = "INSERT INTO tidelock_locks_clients (client, host, pid, program, since, expires) \
+        SELECT client, 'h', 1, 'p', 0, clock_timestamp() - interval '1 hour' FROM unnest(ARRAY['gone', 'kept']) AS client";
+    server.query(ended).unwrap();
+    let mut session = session(&server.url()).await;
+    let transaction = session.transaction().await.unwrap();
+    let row = "SELECT 1 FROM tidelock_locks_clients WHERE client = 'kept' FOR UPDATE";
+    assert_eq!(transaction.query(row, &[]).await.unwrap().len(), 1);
+    let b = tokio::time::timeout(LEASE / 2, client(&server.url())).await;
+    let b = b.expect("connected");
+    let guard = b.lock("till").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let left = "SELECT string_agg(client, ' ') FROM tidelock_locks_clients WHERE expires < clock_timestamp()";
+    assert_eq!(server.query(left).unwrap(), "kept");
+    transaction.rollback().await.unwrap();
+    let _c = client(&server.url()).await;
+    assert_eq!(server.query(left).unwrap(), "");
+}
+
 /// The server logs clients in and answers them, but a row is kept, and each request for it is given up with its
 /// connection.
 async fn leaves_no_session(server: &PostgresServer, builder: ClientBuilder, url: &str) {

@@ -219,9 +219,12 @@ fn announce(table: &str, column: &str, value: &str) -> String {
 /// that are started together would otherwise all read the whole table.
 fn sweep(table: &str) -> String {
     let last = last_drawn(table);
+    // Each connect waits for this statement. So it passes over rows that another transaction locks, however long that is open.
+    //
     // Locks with two keys are apart from those with one key, such as the server's own locks of `locks=session`.
     format!(
-        "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}), \
+        "WITH old AS (DELETE FROM {table}_clients WHERE client IN (SELECT client FROM {table}_clients \
+           WHERE expires < {NOW} FOR UPDATE SKIP LOCKED)), \
          turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtext('{table}'), hashtext('sweep')) AS is_ours), \
          gone AS (DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
            WHERE (SELECT is_ours FROM turn) AND expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' AND token <= {last} \
