@@ -58,7 +58,7 @@ pub(crate) fn is_busy(error: &Error) -> bool {
 /// Translates an SQLite error into one of ours.
 #[rustfmt::skip] // a table, with one row a line
 pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error {
-    use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable};
+    use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, WrongType};
 
     let code = error.sqlite_error_code();
     let (kind, why) = match code {
@@ -76,6 +76,8 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
         Some(ErrorCode::NotADatabase) => (InvalidOptions, "the file is not an SQLite database; it was not changed"),
         Some(ErrorCode::DatabaseCorrupt) => (Unavailable,
             "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again"),
+        _ if is_unreadable(&error) => (WrongType,
+            "another program has written a value into the lock file that no row of a lock has; delete that row, or force the release of the lock"),
         _ => (Unavailable, "SQLite reported an error"),
     };
     Error::new(kind).because(why).caused_by(error)
@@ -83,8 +85,30 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
 
 /// True if the connection must not be used again after this error.
 pub(crate) fn spoils(error: &rusqlite::Error) -> bool {
-    !matches!(
+    let passes = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+    );
+    !passes && !is_unreadable(error)
+}
+
+/// True if a row has a value of a type that its column does not take. SQLite lets every program write any type into
+/// any column.
+pub(crate) fn is_unreadable(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::Utf8Error(..)
     )
+}
+
+/// What was read, or nothing if the row cannot be read.
+pub(crate) fn unless_unreadable<T>(read: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -3,6 +3,7 @@
 use crate::snapshot::{Holder, Mode, PermitCount, Snapshot};
 use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::permit_rows::PermitQueue;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::{Name, OwnerId, Page};
@@ -114,8 +115,11 @@ pub(crate) fn page(
     let next = all.last().filter(|_| full).cloned();
     let mut names = Vec::new();
     for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
-        let row = view.row(&name)?;
-        let locked = row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero());
+        // A row that cannot be read must not hide all others. Nobody gets its lock, so it counts as locked.
+        let locked = match unless_unreadable(view.row(&name))? {
+            Some(row) => row.is_some_and(|row| !row.left(&name, view.now, view.seen).is_zero()),
+            None => true,
+        };
         if locked || !view.permit_queue(&name)?.holders.is_empty() {
             names.push(name);
         }

@@ -59,6 +59,7 @@ use crate::engine::runtime::sync::Mutex;
 use crate::error::Result;
 use crate::store::fair_waiters::FairWaiters;
 use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState};
+use crate::store::sqlite::errors::TransactionStage;
 use crate::store::sqlite::holder_bytes::HolderBytes;
 use crate::store::sqlite::queued::SqliteQueue;
 use crate::store::sqlite::wake::{FileWatch, Listening};
@@ -319,6 +320,23 @@ fn attempt(
     Ok(decision)
 }
 
+/// The answer for one lock of a batch. `kept`: whether the ticket still has it.
+///
+/// Another program may have changed a row of one lock so that it cannot be read. That costs the others nothing. The lock
+/// itself is not lost at once: nobody gets it while its row is so, and somebody may mend the row before its lease ends.
+/// What was written for it before the error only lengthens its lease.
+fn renewed(kept: rusqlite::Result<bool>) -> rusqlite::Result<Renewed> {
+    match kept {
+        Ok(true) => Ok(Renewed::Kept),
+        Ok(false) => Ok(Renewed::Gone),
+        Err(error) if errors::is_unreadable(&error) => {
+            let error = errors::explain(error, TransactionStage::Before);
+            Ok(Renewed::Failed(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Backend for Sqlite {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
@@ -344,11 +362,8 @@ impl Backend for Sqlite {
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         let batch = batch.to_vec();
         Box::pin(self.write(Durable::No, move |view| {
-            let answer = |kept| if kept { Renewed::Kept } else { Renewed::Gone };
-            batch
-                .iter()
-                .map(|one| view.renew(one).map(answer))
-                .collect()
+            let each = batch.iter().map(|one| renewed(view.renew(one)));
+            each.collect()
         }))
     }
 

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::snapshot::{ClientInfo, since_epoch};
 use crate::store::beats::ALIVE;
 use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos, note_of};
 use crate::store::{CLIENT_INFO_TTL, ClientId, Name, Released, Renewal, Ticket};
 
@@ -195,7 +196,8 @@ impl LockTransaction<'_> {
             return self.release_permits(ticket);
         }
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
-        let row = self.row(name)?;
+        // One that cannot be read is deleted too, or nobody would get the lock any more. Nobody knows when its lease ends.
+        let row = unless_unreadable(self.row(name))?.flatten();
         let ours = self.owner_of_row(row.as_ref(), name, &owner) == RowOwner::Ours;
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1 AND owner = ?2")?
@@ -232,8 +234,10 @@ impl LockTransaction<'_> {
 
     pub(crate) fn force_release(&self, name: &Name) -> Result<bool> {
         let name = name.as_str();
-        let row = self.row(name)?;
-        let mut held = self.owner_of_row(row.as_ref(), name, "") != RowOwner::Free;
+        let is_held =
+            |row: Option<Row>| self.owner_of_row(row.as_ref(), name, "") != RowOwner::Free;
+        // Nobody gets the lock while its row cannot be read.
+        let mut held = unless_unreadable(self.row(name))?.is_none_or(is_held);
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1")?
             .execute([name])?;
@@ -353,6 +357,9 @@ impl LockTransaction<'_> {
             .query_map([self.now.domain], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?
+            // One that another program has changed stays. It must not keep the others from being swept, nor fail the
+            // withdrawal or the announcement that sweeps.
+            .filter_map(|row| unless_unreadable(row).transpose())
             .collect::<Result<_>>()?;
         for (id, ends, domain) in rows {
             let since = self.first_seen(table, &id, &domain, ends)?;

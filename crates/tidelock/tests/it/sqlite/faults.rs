@@ -70,6 +70,30 @@ async fn t58_a_tool_that_reads_for_long_disturbs_nobody() {
     held.release().await.unwrap();
 }
 
+/// SQLite takes a text for a number. Who wants to end the lease of one lock may write one.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_costs_no_other_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (client, other) = (impatient(&file).await, impatient(&file).await);
+    let broken = client.lock("a").acquire().await.unwrap();
+    let held = client.lock("b").acquire().await.unwrap();
+    let tool = Connection::open(&file).unwrap();
+    let set = "UPDATE locks SET ends = datetime('now') WHERE name = 'a'";
+    assert_eq!(tool.execute(set, []).unwrap(), 1);
+    let error = other.lock("a").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(other.list("*").limit(10).await.unwrap(), ["a", "b"]);
+    assert_eq!(broken.lost().await, LostReason::Expired);
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    other.lock("a").force_release().await.unwrap();
+    let next = other.lock("a").acquire().await.unwrap();
+    next.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_tokens() {
     const ROUNDS: u64 = 6;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::LockKind;
+use crate::store::sqlite::errors::is_unreadable;
 use crate::store::sqlite::schema;
 use crate::types::OwnerMint;
 
@@ -152,4 +153,62 @@ fn a_file_of_an_earlier_tidelock_has_no_users() {
         let info = info.run_by(user);
         assert_eq!(now.client(client.as_str()).unwrap(), Some(info), "{change}");
     }
+}
+
+/// SQLite lets every program write any type into any column.
+#[test]
+fn rows_that_cannot_be_read_fail_no_sweep() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let mint = OwnerMint::new();
+    let info = ClientInfo::new("h", 1, "p", SystemTime::now());
+    let there = "INSERT INTO clients VALUES ('broken', 'h', 1, 'p', 0, 'now', 'there', NULL); \
+        INSERT INTO clients VALUES ('dead', 'h', 1, 'p', 0, 5, 'there', NULL); \
+        INSERT INTO withdrawn VALUES ('broken', 'now', 'there'); \
+        INSERT INTO withdrawn VALUES ('dead', 5, 'there')";
+    connection.execute_batch(there).unwrap();
+    for at in [0, HOUR] {
+        let now = view(&connection, &seen, at, "here");
+        now.announce(mint.client(), &info, CLIENT_INFO_TTL).unwrap();
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("n").unwrap(),
+            owner: mint.fresh(),
+        };
+        now.withdraw(&ticket).unwrap();
+    }
+    for left in [
+        "SELECT group_concat(client) FROM clients WHERE domain = 'there'",
+        "SELECT group_concat(owner) FROM withdrawn WHERE domain = 'there'",
+    ] {
+        let left: String = connection.query_row(left, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, "broken");
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_read_keeps_all_out_until_it_is_released() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let mint = OwnerMint::new();
+    let (name, lease) = (Name::new("n").unwrap(), Duration::from_secs(10));
+    let now = view(&connection, &seen, 0, "here");
+    let held = || {
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: name.clone(),
+            owner: mint.fresh(),
+        };
+        let granted = now.attempt(&ticket, lease, 0).unwrap();
+        assert!(matches!(granted, Decision::Granted(..)), "{granted:?}");
+        let set = "UPDATE locks SET ends = datetime('now')";
+        assert_eq!(connection.execute(set, []).unwrap(), 1);
+        let other = now.held_by_other("n", "other:1");
+        assert!(other.is_err_and(|error| is_unreadable(&error)));
+        ticket
+    };
+    let ticket = held();
+    assert_eq!(now.release(&ticket).unwrap(), Released::NotHeld);
+    assert_eq!(now.row("n").unwrap(), None);
+    held();
+    assert!(now.force_release(&name).unwrap());
+    assert_eq!(now.row("n").unwrap(), None);
 }
