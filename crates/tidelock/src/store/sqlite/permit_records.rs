@@ -7,6 +7,7 @@ use rusqlite::Result;
 use crate::store::fair_waiters::{COUNTED, FairPosition, QueueLook, unconfirmed};
 use crate::store::permit_order::permit_turns_ahead;
 use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::permit_rows::{PermitQueue, PermitRow};
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::{PermitChange, Released, Renewal, Ticket};
@@ -146,7 +147,8 @@ impl LockTransaction<'_> {
             return Ok(Released::NotHeld);
         }
         let owner = ticket.owner.text();
-        let own = self.permits_of(owner)?;
+        // One that cannot be read is deleted too, or nobody would get a permit any more.
+        let own = unless_unreadable(self.permits_of(owner))?.flatten();
         self.remove_permits(owner)?;
         Ok(if own.is_some_and(|own| own.is_held) {
             Released::Freed

@@ -15,6 +15,7 @@ use crate::store::Ticket;
 use crate::store::beats::ALIVE;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::permit_order::{PermitTurn, decide};
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::rows::{nanos, note_of};
 
@@ -245,7 +246,9 @@ impl LockTransaction<'_> {
 
     /// Removes all holders; the waiters keep their places. Returns whether the lease of any had not ended.
     pub(crate) fn take_back_permits(&self, name: &str) -> Result<bool> {
-        let was_held = !self.permit_queue(name)?.holders.is_empty();
+        // One that cannot be read is removed too.
+        let queue = unless_unreadable(self.permit_queue(name))?;
+        let was_held = queue.is_none_or(|queue| !queue.holders.is_empty());
         if self.has_permits()? {
             self.connection
                 .prepare_cached("DELETE FROM permits WHERE name = ?1 AND held = 1")?

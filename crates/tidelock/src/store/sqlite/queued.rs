@@ -9,6 +9,7 @@ use crate::store::fair_waiters::{FairPosition, QueueLook, QueueTable};
 use crate::store::side_order::Follows;
 use crate::store::sqlite::connection::{Database, Durable, is_out_of_room};
 use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::inspect;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::sights;
@@ -125,7 +126,9 @@ pub(crate) fn free<T>(
         // On a full disk nothing is granted. Otherwise the release could fail together with the grant.
         let grants = view.has_waiters(name)? && !is_out_of_room(view, &paths)?;
         let next = if grants {
-            view.serve(name)?
+            // If a row of the queue cannot be read, nobody enters. That must not undo the release. All rows are read
+            // before the first grant.
+            unless_unreadable(view.serve(name))?.unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -154,4 +157,40 @@ pub(crate) fn give_back(database: &mut Database, ticket: &Ticket, decision: &Dec
         tracing::warn!(lock = %ticket.name, %error, "cannot release a lock whose caller has left; it stays held until its lease ends");
     }
     database.hide(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Released;
+    use crate::store::sqlite::connection::SharedConnectionState;
+    use crate::store::sqlite::files::DatabasePaths;
+    use crate::types::OwnerMint;
+
+    #[test]
+    fn a_waiter_that_cannot_be_read_undoes_no_release() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+        let mut database = Database::new(SharedConnectionState::of_one(paths, true));
+        let mint = OwnerMint::new();
+        let ticket = || Ticket {
+            kind: LockKind::Fair,
+            name: Name::new("n").unwrap(),
+            owner: mint.fresh(),
+        };
+        let (held, waiter) = (ticket(), ticket());
+        let lease = Duration::from_secs(30);
+        for one in [&held, &waiter] {
+            let attempt =
+                |view: &LockTransaction<'_>| view.attempt_fair(one, lease, FairPosition::Last);
+            database.write(Durable::No, attempt).unwrap();
+        }
+        let set = "UPDATE waiters SET ends = datetime('now')";
+        let changed = database.write(Durable::No, |view| view.connection.execute(set, []));
+        assert_eq!(changed.unwrap(), 1);
+        let freed = free(&mut database, "n", |view| view.release(&held)).unwrap();
+        assert_eq!(freed, (Released::Freed, Vec::new()));
+        let row = database.read(|view| view.row("n"));
+        assert_eq!(row.unwrap(), None);
+    }
 }

@@ -7,6 +7,7 @@ use rusqlite::Result;
 use crate::store::fair_waiters::{COUNTED, FairPosition, QueueLook, unconfirmed};
 use crate::store::side_order::{Follows, turns_ahead};
 use crate::store::sqlite::decision::Decision;
+use crate::store::sqlite::errors::unless_unreadable;
 use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::side_rows::{QueuedRow, SideQueue, holds_as};
 use crate::store::{LockKind, OwnerId, Released, Renewal, Ticket};
@@ -238,12 +239,18 @@ impl LockTransaction<'_> {
             return Ok(Released::NotHeld);
         }
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-        let own = self.side_of(name, owner)?;
+        // Rows that cannot be read are deleted too, or nobody would get the lock any more.
+        let Some(own) = unless_unreadable(self.side_of(name, owner))? else {
+            self.remove_row_of_last(name, owner)?;
+            self.remove_side(owner)?;
+            return Ok(Released::NotHeld);
+        };
         self.remove_side(owner)?;
         let Some(held_as) = own.and_then(|own| own.held_as) else {
             return Ok(Released::NotHeld);
         };
-        self.show_holders(name, &held_as)?;
+        // If the row of another holder cannot be read, that of the lock stays as it is.
+        unless_unreadable(self.show_holders(name, &held_as))?;
         Ok(Released::Freed)
     }
 

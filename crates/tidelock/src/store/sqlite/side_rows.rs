@@ -307,6 +307,17 @@ impl LockTransaction<'_> {
             .map(drop)
     }
 
+    /// Removes the row of `locks` that stands for this holder, unless there is another holder.
+    pub(crate) fn remove_row_of_last(&self, name: &str, owner: &str) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "DELETE FROM locks WHERE name = ?1 AND owner = (SELECT held_as FROM sides WHERE owner = ?2) \
+                 AND NOT EXISTS (SELECT 1 FROM sides WHERE name = ?1 AND owner <> ?2 AND held_as IS NOT NULL)",
+            )?
+            .execute([name, owner])
+            .map(drop)
+    }
+
     /// Removes all holders; the waiters keep their places.
     pub(crate) fn remove_holders(&self, name: &str) -> Result<()> {
         if !self.has_sides()? {

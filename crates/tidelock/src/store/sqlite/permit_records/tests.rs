@@ -230,3 +230,20 @@ fn a_name_is_a_lock_or_a_semaphore() {
     let (_, next) = change(&file.at(2), PermitChange::Set(1));
     assert_eq!(next, owners([&waiter]));
 }
+
+#[test]
+fn permits_that_cannot_be_read_are_released_and_taken_back() {
+    let file = numbered(1);
+    for by_force in [false, true] {
+        let held = ticket(&file, 1);
+        gets(&file.at(0), &held);
+        let set = "UPDATE permits SET ends = datetime('now')";
+        assert_eq!(file.connection.execute(set, []).unwrap(), 1);
+        if by_force {
+            assert!(file.at(0).force_release(&held.name).unwrap());
+        } else {
+            assert_eq!(file.at(0).release(&held).unwrap(), Released::NotHeld);
+        }
+        assert_eq!(state(&file.at(0)), (1, Vec::new()));
+    }
+}

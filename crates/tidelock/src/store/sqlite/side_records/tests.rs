@@ -361,3 +361,26 @@ fn a_file_without_sides_has_no_table_of_them() {
     assert!(now.serve("n").unwrap().is_empty());
     assert!(!now.has_sides().unwrap());
 }
+
+#[test]
+fn a_release_removes_rows_that_cannot_be_read() {
+    let file = File::new();
+    for table in ["sides", "locks"] {
+        let held = writer(&file);
+        enters(&file.at(0), &held);
+        let set = format!("UPDATE {table} SET ends = datetime('now')");
+        assert_eq!(file.connection.execute(&set, []).unwrap(), 1);
+        assert_eq!(file.at(0).release(&held).unwrap(), Released::NotHeld);
+        assert_eq!(file.at(0).row("n").unwrap(), None, "{table}");
+        assert!(!file.at(0).has_sides_of("n").unwrap(), "{table}");
+    }
+    let (first, second) = (reader(&file), reader(&file));
+    enters(&file.at(0), &first);
+    enters(&file.at(0), &second);
+    let set = "UPDATE sides SET ends = datetime('now') WHERE owner = ?1";
+    let broken = first.owner.text();
+    assert_eq!(file.connection.execute(set, [broken]).unwrap(), 1);
+    assert_eq!(file.at(0).release(&first).unwrap(), Released::NotHeld);
+    assert!(renews(&file.at(0), &second), "the other reader stays");
+    assert_eq!(holders(&file.at(0)), owners([&second]));
+}
