@@ -77,7 +77,7 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
         Some(ErrorCode::DatabaseCorrupt) => (Unavailable,
             "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again"),
         _ if is_unreadable(&error) => (WrongType,
-            "another program has written a value into the lock file that no row of a lock has; delete that row, or force the release of the lock"),
+            "another program has written a value of a wrong type into the lock file; delete that row, or force the release of the lock"),
         _ => (Unavailable, "SQLite reported an error"),
     };
     Error::new(kind).because(why).caused_by(error)

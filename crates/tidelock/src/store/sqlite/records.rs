@@ -333,7 +333,7 @@ impl LockTransaction<'_> {
         let Now { stamp, domain } = self.now;
         self.connection
             .prepare_cached(&format!(
-                "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
+                "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2 AND typeof(ends) = 'integer'"
             ))?
             .execute(params![domain, stamp])?;
         match table {

@@ -70,7 +70,7 @@ async fn t58_a_tool_that_reads_for_long_disturbs_nobody() {
     held.release().await.unwrap();
 }
 
-/// SQLite takes a text for a number. Who wants to end the lease of one lock may write one.
+/// SQLite stores a text in a column of numbers. Somebody who wants to end a lease by hand may write one.
 #[tokio::test]
 async fn a_row_that_cannot_be_read_costs_no_other_lock() {
     let folder = tempfile::tempdir().unwrap();

@@ -163,6 +163,7 @@ fn rows_that_cannot_be_read_fail_no_sweep() {
     let info = ClientInfo::new("h", 1, "p", SystemTime::now());
     let there = "INSERT INTO clients VALUES ('broken', 'h', 1, 'p', 0, 'now', 'there', NULL); \
         INSERT INTO clients VALUES ('dead', 'h', 1, 'p', 0, 5, 'there', NULL); \
+        INSERT INTO locks VALUES ('broken', 'a:1', 1, 1, 0.5, 'here', 1, 0); \
         INSERT INTO withdrawn VALUES ('broken', 'now', 'there'); \
         INSERT INTO withdrawn VALUES ('dead', 5, 'there')";
     connection.execute_batch(there).unwrap();
@@ -179,6 +180,7 @@ fn rows_that_cannot_be_read_fail_no_sweep() {
     for left in [
         "SELECT group_concat(client) FROM clients WHERE domain = 'there'",
         "SELECT group_concat(owner) FROM withdrawn WHERE domain = 'there'",
+        "SELECT group_concat(name) FROM locks",
     ] {
         let left: String = connection.query_row(left, [], |row| row.get(0)).unwrap();
         assert_eq!(left, "broken");
