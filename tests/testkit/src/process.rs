@@ -1,6 +1,7 @@
 //! Child processes of a test: read their lines, freeze them, kill them, and count their resources.
 
 mod clock;
+mod output;
 mod spawned;
 mod stats;
 mod vdso;

@@ -1,19 +1,26 @@
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{PipeWriter, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::output::{self, Heard};
 use crate::reaper;
+
+/// The time that a grandchild may need for its next line after the child has ended.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// A child with piped lines. Drop kills it; so does the end of the test process, even by SIGKILL.
 #[derive(Debug)]
 pub struct Spawned {
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
+    heard: Receiver<Heard>,
+    /// Asks the thread that reads the output whether it has read all of it.
+    ask: PipeWriter,
     seen: Vec<String>,
     ended: bool,
 }
@@ -31,18 +38,15 @@ impl Spawned {
             .spawn()
             .with_context(|| format!("starting {}", command.get_program().display()))?;
         reaper::watch(child.id())?;
-        let (sender, lines) = channel();
-        if let Some(out) = child.stdout.take() {
-            forward(out, sender.clone());
-        }
-        if let Some(err) = child.stderr.take() {
-            forward(err, sender);
-        }
         let stdin = child.stdin.take();
+        let out = child.stdout.take().map(OwnedFd::from);
+        let err = child.stderr.take().map(OwnedFd::from);
+        let (ask, heard) = output::read(out.into_iter().chain(err))?;
         Ok(Self {
             child,
             stdin,
-            lines,
+            heard,
+            ask,
             seen: Vec::new(),
             ended: false,
         })
@@ -73,11 +77,13 @@ impl Spawned {
     /// # Errors
     /// Fails when no line comes within `timeout` or both streams have ended; the error contains all lines so far.
     pub fn next_line(&mut self, timeout: Duration) -> Result<String> {
-        match self.lines.recv_timeout(timeout) {
-            Ok(line) => {
+        match self.heard.recv_timeout(timeout) {
+            Ok(Heard::Line(line)) => {
                 self.seen.push(line.clone());
                 Ok(line)
             }
+            // We are asked for the rest of the output only in `drain`, which waits for this answer.
+            Ok(Heard::Empty) => self.next_line(timeout),
             Err(RecvTimeoutError::Timeout) => bail!(
                 "no line within {timeout:?}; so far:\n{}",
                 self.seen.join("\n")
@@ -160,11 +166,18 @@ impl Spawned {
         }
     }
 
-    /// Reads the lines that are available. The time is bounded because a grandchild may keep the pipe open without end; on a busy
-    /// machine the threads that read the pipes need some of it.
+    /// Reads all lines that the child has written. We ask the reading thread for the end instead of waiting for some time: on a
+    /// busy machine that thread may be late by any time, and the last line would be missing.
     fn drain(&mut self) {
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
-            self.seen.push(line);
+        let asked = self.ask.write_all(b"?").is_ok();
+        let mut limit = if asked { super::PATIENCE } else { LINGER };
+        loop {
+            match self.heard.recv_timeout(limit) {
+                Ok(Heard::Line(line)) => self.seen.push(line),
+                Ok(Heard::Empty) => limit = LINGER,
+                // The output has ended, or a grandchild keeps it open without end.
+                Err(_) => return,
+            }
         }
     }
 
@@ -184,21 +197,4 @@ impl Drop for Spawned {
             let _ = self.kill();
         }
     }
-}
-
-fn forward(pipe: impl Read + Send + 'static, lines: Sender<String>) {
-    thread::spawn(move || {
-        let mut pipe = BufReader::new(pipe);
-        let mut line = Vec::new();
-        while pipe.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-            let text = String::from_utf8_lossy(&line);
-            if lines
-                .send(text.trim_end_matches(['\r', '\n']).to_owned())
-                .is_err()
-            {
-                return;
-            }
-            line.clear();
-        }
-    });
 }
