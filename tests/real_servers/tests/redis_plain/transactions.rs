@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use real_servers::within;
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::Client;
+use tidelock::{Client, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -121,10 +121,33 @@ async fn an_extension_without_a_reply_may_have_taken_effect() -> Result<()> {
     let proxy = Proxy::start(server.addr())?;
     let client = client(&proxy).await?;
     let guard = client.lock("stock").acquire().await?;
-    let executed = proxy.on(When::command("EXEC", ""), Then::CutReply);
+    // The first EXEC ends an empty transaction.
+    let executed = proxy.on(When::command("EXEC", "").skip(1), Then::CutReply);
     let error = guard.extend(LEASE * 2).await.expect_err("no reply");
     within(SHORT, "the request", executed.fired()).await?;
     assert!(error.outcome_unknown(), "{error}");
     guard.release().await?;
+    Ok(())
+}
+
+/// Without MULTI the server would run the writes one by one, and a DEL could hit the lock of another owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_if_transactions_are_forbidden() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy).await?;
+    let guard = client.lock("held").acquire().await?;
+    server.admin(&["ACL", "SETUSER", "app", "-multi"])?;
+    let refused = client.lock("stock").try_acquire().await;
+    let error = refused.expect_err("without MULTI");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("multi"), "{error}");
+    let error = guard.release().await.expect_err("without MULTI");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let held: String = server.query(&["GET", "held"])?;
+    assert!(!held.is_empty());
+    for write in ["SET", "DEL"] {
+        assert_eq!(proxy.count(write), u64::from(write == "SET"), "{write}");
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ReplyScope, Result};
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::job::ServerJob;
 use crate::store::redis::wire::errors::{ServerError, unanswered, unexpected, unsent};
@@ -28,6 +28,11 @@ pub(crate) trait Transaction: Send + Sync + 'static {
     fn watch(&self) -> Request;
 
     fn reads(&self) -> Vec<Request>;
+
+    /// Whether the caller splits it after an error that may concern one of its keys only.
+    fn may_split(&self) -> bool {
+        false
+    }
 
     /// Decides from the replies to the reads.
     fn decide(&self, seen: &[CommandResult]) -> Result<TransactionStep>;
@@ -127,27 +132,36 @@ impl<T: Transaction> TransactionRun<T> {
                 return Ok(answer);
             }
         }
-        Err(unsent("the key changed during every try"))
+        let error = unsent("the key changed during every try");
+        Err(if self.transaction.may_split() {
+            error.replied(ReplyScope::Request)
+        } else {
+            error
+        })
     }
 
     async fn run_once(&self, connection: &Connection) -> Result<Option<Reply>> {
         let conn = connection.get(self.deadline).await?;
-        // UNWATCH first: an earlier transaction that was not completed may still watch keys.
-        let mut reads = vec![Request::new("UNWATCH"), self.transaction.watch()];
+        // An empty transaction first. If the user may not use MULTI, its error comes before we write; otherwise the server
+        // would run each write by itself, although the keys may have changed. Its EXEC ends the watch of keys by an earlier
+        // transaction that was not completed.
+        let mut reads = ["MULTI", "EXEC"].map(Request::new).to_vec();
+        reads.push(self.transaction.watch());
         reads.extend(self.transaction.reads());
         let seen = match connection.settle_all(&conn, &reads, self.deadline).await {
             Ok(seen) => seen,
             Err(RequestError::Broken(why)) => return Err(unsent(why)),
             Err(RequestError::Server(server_error)) => return Err(server_error.error()),
         };
-        for preparation in &seen[..2] {
+        let (preparations, seen) = seen.split_at(3);
+        for preparation in preparations {
             if let Err(server_error) = preparation {
                 // Nothing was written, also if we do not know the error: a proxy or a single node of a cluster refuses to watch
                 // keys of several slots.
                 return Err(server_error.error().without_effect());
             }
         }
-        let (writes, answer) = match self.transaction.decide(&seen[2..])? {
+        let (writes, answer) = match self.transaction.decide(seen)? {
             TransactionStep::Answer(answer) => return Ok(Some(answer)),
             TransactionStep::Write(writes, answer) => (writes, answer),
         };
@@ -175,9 +189,12 @@ fn not_executed(queued: &[CommandResult], failure: &ServerError) -> Error {
     let error = refused.unwrap_or(failure).error();
     // No command ran, also if we do not know why one was refused.
     if failure.aborts() {
-        error.without_effect()
-    } else {
-        error
+        return error.without_effect();
+    }
+    match queued.first() {
+        // MULTI was refused, although it was allowed before the reads. So the commands after it ran one by one.
+        Some(Err(_)) => unanswered(error.detail().unwrap_or_default()),
+        _ => error,
     }
 }
 
@@ -190,16 +207,21 @@ mod tests {
     fn a_transaction_that_the_server_aborts_has_run_nothing() {
         let aborts = "EXECABORT Transaction discarded because of previous errors.";
         let strange = Some("ERR something new");
-        for (queued, failure, kind) in [
-            (None, aborts, ErrorKind::Unavailable),
-            (strange, aborts, ErrorKind::Unavailable),
-            (Some("NOPERM no"), aborts, ErrorKind::Refused),
-            // As if MULTI was refused: the other commands ran at once.
-            (strange, "ERR EXEC without MULTI", ErrorKind::OutcomeUnknown),
-            (None, "ERR something new", ErrorKind::OutcomeUnknown),
+        let no_multi = "ERR EXEC without MULTI";
+        for (multi, write, failure, kind) in [
+            (None, None, aborts, ErrorKind::Unavailable),
+            (None, strange, aborts, ErrorKind::Unavailable),
+            (None, Some("NOPERM no"), aborts, ErrorKind::Refused),
+            // MULTI was refused: the other commands ran at once.
+            (strange, None, no_multi, ErrorKind::OutcomeUnknown),
+            (Some("NOPERM no"), None, no_multi, ErrorKind::OutcomeUnknown),
+            (None, None, "ERR something new", ErrorKind::OutcomeUnknown),
         ] {
-            let queued = queued.map(|text| Err(ServerError::parse(text)));
-            let queued: Vec<CommandResult> = queued.into_iter().collect();
+            let said = |text: Option<&str>| match text {
+                Some(text) => Err(ServerError::parse(text)),
+                None => Ok(Reply::Nil),
+            };
+            let queued = [said(multi), said(write)];
             let error = not_executed(&queued, &ServerError::parse(failure));
             assert_eq!(error.kind(), kind, "{failure}");
         }

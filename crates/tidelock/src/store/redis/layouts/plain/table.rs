@@ -84,6 +84,10 @@ impl Transaction for TableRuns {
         self.0.iter().flat_map(TableRun::reads).collect()
     }
 
+    fn may_split(&self) -> bool {
+        self.0.len() > 1
+    }
+
     fn decide(&self, seen: &[CommandResult]) -> Result<TransactionStep> {
         let (mut writes, mut answers, mut rest) = (Vec::new(), Vec::new(), seen);
         for run in &self.0 {
