@@ -25,6 +25,7 @@ impl Failures {
             self.inside = false;
         }
         if self.inside
+            && !is_frame(line)
             && let Some(text) = self.texts.last_mut()
         {
             text.push(line.to_owned());
@@ -34,6 +35,16 @@ impl Failures {
     pub(crate) fn add(&mut self, other: &Self) {
         self.texts.extend(other.texts.iter().cloned());
     }
+}
+
+/// Whether the line belongs to a frame of a backtrace: `  12: path::of::function`, or `at file:line` below it. Two of these
+/// backtraces would fill the end of a log, and the messages of the tests would not be seen.
+fn is_frame(line: &str) -> bool {
+    let text = line.trim_start();
+    let is_indented = text.len() < line.len();
+    let (number, rest) = text.split_once(": ").unwrap_or_default();
+    let has_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_indented && (text.starts_with("at ") || has_number && !rest.is_empty())
 }
 
 impl fmt::Display for Failures {
@@ -81,6 +92,24 @@ mod tests {
         );
         let shown =
             "---- two stdout ----\nthread 'two' panicked at src/lib.rs:1:1:\ntwo holders\n\n";
+        assert_eq!(failures.to_string(), shown);
+    }
+
+    #[test]
+    fn the_frames_of_a_backtrace_are_left_out() {
+        let failures = read(
+            "---- two stdout ----\n\
+             Error: not within 20s\n\
+             \n\
+             Stack backtrace:\n\
+             \x20  0: anyhow::error::<impl anyhow::Error>::msg\n\
+             \x20            at /home/me/backtrace.rs:10:14\n\
+             \x20 12: two::{{closure}}\n\
+             12: a message\n\
+             \x20 two: holders\n",
+        );
+        let shown = "---- two stdout ----\nError: not within 20s\n\nStack backtrace:\n\
+                     12: a message\n  two: holders\n";
         assert_eq!(failures.to_string(), shown);
     }
 

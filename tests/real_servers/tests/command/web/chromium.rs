@@ -35,7 +35,8 @@ impl Chromium {
         let mut driver = Command::new("chromedriver");
         driver.arg("--port=0");
         let mut driver = Spawned::start(driver).context("run `cargo xtask servers`")?;
-        let line = driver.wait_line("started successfully on port", SOON)?;
+        // Several browsers start at once, from a disk that may be slow.
+        let line = driver.wait_line("started successfully on port", SOON * 3)?;
         let port = line.rsplit(' ').next().unwrap_or_default();
         let port: u16 = port.trim_end_matches('.').parse().context(line.clone())?;
         let profile = tempfile::tempdir()?;
@@ -59,18 +60,22 @@ impl Chromium {
         Ok(self.tab.execute(script, Vec::new()).await?.json().clone())
     }
 
-    /// Waits until an expression in the tab is true.
+    /// Waits until an expression in the tab is true. An exception counts as false, because the page may not have the element yet.
     pub(super) async fn until(&self, what: &str) -> Result<()> {
         let begun = Instant::now();
-        let script = format!("return Boolean({what})");
-        while self.eval(&script).await? != json!(true) {
+        let script =
+            format!("try {{ return Boolean({what}) }} catch (error) {{ return String(error) }}");
+        loop {
+            let seen = self.eval(&script).await?;
+            if seen == json!(true) {
+                return Ok(());
+            }
             if begun.elapsed() > SOON {
-                let shown = self.eval("return document.body.innerText").await?;
-                anyhow::bail!("not within {SOON:?}: {what}; shown: {shown}");
+                let shown = self.eval("return document.body?.innerText").await?;
+                anyhow::bail!("{seen} after {SOON:?}: {what}; shown: {shown}");
             }
             tokio::time::sleep(SHORT).await;
         }
-        Ok(())
     }
 
     /// Clicks on the first element that a selector finds.
