@@ -15,12 +15,12 @@ fn start(cert: ServerCert, client_certs: bool) -> (EtcdServer, Certs) {
 }
 
 /// A waiter that no watch wakes has the lock only when the lease ends.
-const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(12);
 
 fn builder() -> ClientBuilder {
     Client::builder()
         .lease(LEASE)
-        .response_timeout(ms(2000))
+        .response_timeout(ms(6000))
         .publish_process_info(false)
 }
 

@@ -302,13 +302,18 @@ async fn readers_and_writers_of_several_processes_never_meet() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_readers_is_freed_if_it_is_the_one_that_was_seen() {
     let server = EtcdServer::start().unwrap();
-    let a = client(&server.url()).await;
+    // So many renewals and a large transaction: a short lease or response timeout would test the machine.
+    let builder = Client::builder()
+        .lease(ms(30_000))
+        .response_timeout(ms(10_000))
+        .publish_process_info(false);
+    let a = builder.clone().connect(&server.url()).await.unwrap();
     let sides = a.read_write_lock(NAME);
     let mut readers = Vec::new();
     for _ in 0..130 {
         readers.push(sides.read().acquire().await.unwrap());
     }
-    let operator = client(&server.url()).await;
+    let operator = builder.connect(&server.url()).await.unwrap();
     let lock = operator.lock(NAME);
     let seen = lock.inspect().await.unwrap();
     assert_eq!(seen.holders.len(), readers.len());
