@@ -104,8 +104,13 @@ impl StoreHandle {
 
     /// A request for this lock has ended.
     pub(crate) fn heard<T>(&self, name: &Name, result: &Result<T>) {
+        self.heard_or(name, result.as_ref().err());
+    }
+
+    /// A request for this lock has ended, perhaps with this error.
+    pub(crate) fn heard_or(&self, name: &Name, error: Option<&Error>) {
         self.health
-            .heard(name, |name| self.back().lane(name), result);
+            .heard(name, |name| self.back().lane(name), error);
     }
 
     /// A request that only a viewer sends has ended, for this name or for all. A failure is left to the caller: nothing else

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{BootInstant, Clock, Name, NotYet};
+use crate::store::{BootInstant, Clock, Name, NotYet, Renewed};
 
 /// What the requests of a client show of its store. It sends nothing.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ impl StoreHealth {
 
     /// A request for this lock has ended. Logs the beginning and the end of an outage, once each: the requests in
     /// between are repeated, and would fill the log. `lane` runs under the lock of the outages.
-    pub(crate) fn heard<T>(&self, name: &Name, lane: impl Fn(&Name) -> u64, result: &Result<T>) {
-        match result {
-            Err(error) if is_silence(error) => {
+    pub(crate) fn heard(&self, name: &Name, lane: impl Fn(&Name) -> u64, error: Option<&Error>) {
+        match error {
+            Some(error) if is_silence(error) => {
                 if self.failed(name, lane) {
                     tracing::warn!(%error, "the store does not answer; the client repeats its requests");
                 }
@@ -135,6 +135,22 @@ impl StoreHealth {
     }
 }
 
+/// The error of a batch as a whole: `None` if one of its renewals was answered, because the store answers then.
+pub(crate) fn failure_of_batch(result: &Result<Vec<Renewed>>) -> Option<&Error> {
+    let each = match result {
+        Ok(each) => each,
+        Err(error) => return Some(error),
+    };
+    let mut first = None;
+    for renewed in each {
+        match renewed {
+            Renewed::Failed(error) => first = first.or(Some(error)),
+            Renewed::Kept | Renewed::Gone | Renewed::WrongType => return None,
+        }
+    }
+    first
+}
+
 /// Removes the outages of this lane. Returns when the first of them began.
 ///
 /// Those count too whose lock has moved to this lane: after a failover the new node has the locks of the old one, and then the
@@ -177,12 +193,8 @@ mod tests {
         health
     }
 
-    fn silent() -> Result<()> {
-        Err(Error::new(ErrorKind::OutcomeUnknown))
-    }
-
-    fn failed(error: Error) -> Result<()> {
-        Err(error)
+    fn silent() -> Error {
+        Error::new(ErrorKind::OutcomeUnknown)
     }
 
     #[test]
@@ -224,10 +236,10 @@ mod tests {
             Error::new(ErrorKind::Unavailable).caused_by(NotYet { within }),
         ] {
             let text = error.to_string();
-            health.heard(&name, |_| 1, &failed(error));
+            health.heard(&name, |_| 1, Some(&error));
             assert!(health.is_answering(), "{text}");
         }
-        health.heard(&name, |_| 1, &failed(Error::new(ErrorKind::Unavailable)));
+        health.heard(&name, |_| 1, Some(&Error::new(ErrorKind::Unavailable)));
         assert!(!health.is_answering());
     }
 
@@ -237,9 +249,9 @@ mod tests {
         let (one, two) = (Name::new("1").unwrap(), Name::new("2").unwrap());
         let lane = |name: &Name| if *name == one { 1 } else { 2 };
         let outage = |health: &StoreHealth| {
-            health.heard(&one, lane, &silent());
-            health.heard(&two, lane, &silent());
-            health.heard(&two, lane, &Ok(()));
+            health.heard(&one, lane, Some(&silent()));
+            health.heard(&two, lane, Some(&silent()));
+            health.heard(&two, lane, None);
         };
         let connecting = StoreHealth::new(Clock::Boot, Some(Arc::default()));
         outage(&connecting);
@@ -255,10 +267,10 @@ mod tests {
     fn an_answer_of_another_lane_does_not_end_an_outage() {
         let (health, one, two) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());
         let lane = |name: &Name| if *name == one { 1 } else { 2 };
-        health.heard(&one, lane, &silent());
-        health.heard(&two, lane, &Ok(()));
+        health.heard(&one, lane, Some(&silent()));
+        health.heard(&two, lane, None);
         assert!(!health.is_answering());
-        health.heard(&one, lane, &Ok(()));
+        health.heard(&one, lane, None);
         assert!(health.is_answering());
     }
 
@@ -268,15 +280,15 @@ mod tests {
         let (health, moved, other) = (health(), Name::new("1").unwrap(), Name::new("2").unwrap());
         let node = Cell::new(1);
         let lane = |name: &Name| if *name == moved { node.get() } else { 2 };
-        health.heard(&moved, lane, &silent());
+        health.heard(&moved, lane, Some(&silent()));
         node.set(3);
-        health.heard(&moved, lane, &silent());
-        health.heard(&other, lane, &Ok(()));
+        health.heard(&moved, lane, Some(&silent()));
+        health.heard(&other, lane, None);
         assert!(
             !health.is_answering(),
             "the new node does not answer either"
         );
-        health.heard(&moved, lane, &Ok(()));
+        health.heard(&moved, lane, None);
         assert!(health.is_answering(), "nobody asks the first node any more");
     }
 
@@ -313,5 +325,24 @@ mod tests {
         assert!(!health.is_answering());
         assert!(health.answered(&two, lane).is_some());
         assert!(health.is_answering());
+    }
+
+    /// Otherwise a client whose renewals all fail would report a store that answers, and one with a lock that fails alone would
+    /// report a store that does not.
+    #[test]
+    fn a_batch_is_no_answer_of_the_store_only_if_all_its_renewals_failed() {
+        let failed = |kind| Renewed::Failed(Error::new(kind));
+        let unavailable = || failed(ErrorKind::Unavailable);
+        let answered = [Renewed::Kept, Renewed::Gone, Renewed::WrongType];
+        for answer in answered {
+            assert!(failure_of_batch(&Ok(vec![unavailable(), answer])).is_none());
+        }
+        assert!(failure_of_batch(&Ok(Vec::new())).is_none());
+        for kind in [ErrorKind::Unavailable, ErrorKind::Refused] {
+            let all = Ok(vec![failed(kind), unavailable()]);
+            assert_eq!(failure_of_batch(&all).map(Error::kind), Some(kind));
+            let whole = Err(Error::new(kind));
+            assert_eq!(failure_of_batch(&whole).map(Error::kind), Some(kind));
+        }
     }
 }

@@ -47,6 +47,7 @@ use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
 use crate::engine::runtime::timers::{Timer, Timers};
 use crate::engine::store_handle::StoreHandle;
+use crate::engine::store_health::failure_of_batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BootInstant, BoxFuture, Renewed};
 use crate::types::{Drift, LostReason};
@@ -336,7 +337,7 @@ impl Steward {
                     });
                 // A batch is for one lane, so its first name stands for all.
                 if let Some(first) = renewals.first() {
-                    store.heard(&first.ticket.name, &of_whole_batch(&result));
+                    store.heard_or(&first.ticket.name, failure_of_batch(&result));
                 }
                 Some(RenewalReplies { sent, ids, result })
             }));
@@ -401,18 +402,6 @@ async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &InFligh
     }
 }
 
-/// The result of a batch as a whole: an error if one of its renewals failed.
-fn of_whole_batch(result: &Result<Vec<Renewed>>) -> Result<()> {
-    let failed = match result {
-        Ok(each) => each.iter().find_map(|renewed| match renewed {
-            Renewed::Failed(error) => Some(error),
-            _ => None,
-        }),
-        Err(error) => Some(error),
-    };
-    failed.map_or(Ok(()), |error| Err(error.retold()))
-}
-
 /// Catches a panic of one request. Otherwise it would end the steward, and all locks of the client would be lost.
 async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
     let result = AssertUnwindSafe(work).catch_unwind().await;
@@ -454,15 +443,5 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(ask_again_after(second * 6, second * 5), second);
         assert_eq!(ask_again_after(second * 60, second * 5), second * 5);
-    }
-
-    /// Otherwise a client whose renewals all fail would report a store that answers.
-    #[test]
-    fn a_batch_with_a_failed_renewal_is_no_answer_of_the_store() {
-        let failed = || Renewed::Failed(Error::new(ErrorKind::Unavailable));
-        assert!(of_whole_batch(&Ok(vec![Renewed::Kept, Renewed::Gone])).is_ok());
-        let error = of_whole_batch(&Ok(vec![Renewed::Kept, failed()])).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(of_whole_batch(&Err(Error::new(ErrorKind::Unavailable))).is_err());
     }
 }
