@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::runtime::background;
 use crate::engine::runtime::event::Flag;
-use crate::engine::runtime::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::engine::runtime::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::store::errors::unsent;
 use crate::store::{Background, BootInstant, BoxFuture, Timers};
@@ -59,6 +59,8 @@ pub(crate) trait MayEnd {
 /// The place of one connection, and the attempt to open it.
 pub(crate) struct ConnectOnce<C> {
     slot: Arc<RwLock<ConnectSlot<C>>>,
+    /// What the last attempt that ended has failed with. A later one that is cut off says nothing of the reason.
+    failed: Arc<Mutex<Option<String>>>,
     /// Set when this is dropped.
     dropped: Arc<Flag>,
 }
@@ -92,6 +94,7 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
     pub(crate) fn new() -> Self {
         Self {
             slot: Arc::new(RwLock::new(ConnectSlot::Empty)),
+            failed: Arc::default(),
             dropped: Arc::default(),
         }
     }
@@ -123,8 +126,17 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
             Some(Some(Err(error))) => Err(told_again(&error)),
             Some(None) | None => {
                 end(&self.slot, &attempt.id, ConnectSlot::Empty);
-                Err(unsent(format_args!("{address}: no connection in time")))
+                Err(self.late(address))
             }
+        }
+    }
+
+    fn late(&self, address: &impl fmt::Display) -> Error {
+        match &*self.failed.lock() {
+            Some(why) => unsent(format_args!(
+                "{address}: no connection in time; the attempt before it failed: {why}"
+            )),
+            None => unsent(format_args!("{address}: no connection in time")),
         }
     }
 
@@ -149,11 +161,13 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
         let (answer, answered) = oneshot::channel();
         let (own, place) = (Arc::clone(&id), Arc::downgrade(&self.slot));
         let (connecting, dropped) = (connect(), Arc::clone(&self.dropped));
+        let failed = Arc::clone(&self.failed);
         runtime.spawn(async move {
             let result = tokio::select! {
                 result = connecting => result.map(Arc::new).map_err(Arc::new),
                 () = dropped.happened() => return,
             };
+            *failed.lock() = result.as_ref().err().map(|error| reason(error));
             settle(&place, &own, &result);
             // An error means that no caller waits any more.
             let _ = answer.send(result);
@@ -203,6 +217,13 @@ impl<C: MayEnd> ConnectSlot<C> {
             _ => None,
         }
     }
+}
+
+/// What the error says beside its kind.
+fn reason(error: &Error) -> String {
+    error
+        .detail()
+        .map_or_else(|| error.to_string(), str::to_owned)
 }
 
 /// The same error, for one of several callers.
@@ -373,6 +394,31 @@ mod tests {
         assert!(world.once.retire(&next) && !world.once.retire(&next));
         world.get().await.unwrap().unwrap();
         assert_eq!(world.attempts(), 4);
+    }
+
+    /// The last error of a wait should say why there is no connection.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_is_cut_off_tells_why_the_one_before_it_failed() {
+        let world = World::new();
+        let late = world.get().await.unwrap().unwrap_err().to_string();
+        assert!(late.ends_with("here: no connection in time"), "{late}");
+        world.refuses.store(true, Ordering::SeqCst);
+        world.may_end.add_permits(2);
+        world.get().await.unwrap().unwrap_err();
+        settled().await;
+        let error = world.get().await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let words = "here: no connection in time; the attempt before it failed: go away";
+        assert!(error.to_string().ends_with(words), "{error}");
+        // A connection has been there since.
+        world.refuses.store(false, Ordering::SeqCst);
+        world.may_end.add_permits(2);
+        settled().await;
+        world.get().await.unwrap().unwrap();
+        settled().await;
+        world.once.close();
+        let late = world.get().await.unwrap().unwrap_err().to_string();
+        assert!(late.ends_with("here: no connection in time"), "{late}");
     }
 
     #[tokio::test(start_paused = true)]
