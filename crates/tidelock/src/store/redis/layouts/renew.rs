@@ -248,6 +248,8 @@ mod tests {
         assert!(!may_split(&unanswered("no answer within 1s")));
         assert!(!may_split(&unexpected(&Reply::Nil)));
         assert!(!may_split(&unsent("no connection")));
+        let busy = unsent("the key changed during every try");
+        assert!(may_split(&busy.replied(ReplyScope::Request)));
         assert!(may_split(&Error::new(ErrorKind::Refused)), "a policy");
     }
 

@@ -328,6 +328,21 @@ fn is_spent(last: &CommandResult) -> bool {
 mod tests {
     use super::*;
 
+    /// Otherwise one busy key would cost all locks of a batch their leases.
+    #[test]
+    fn a_transaction_for_several_locks_may_be_split() {
+        let run = |name| {
+            let words = PlainLockWords {
+                name,
+                ..PlainLockWords::default()
+            };
+            TableRun::new(&super::super::without_lua::RENEW, words)
+        };
+        assert!(!run("a").may_split());
+        assert!(!TableRuns(vec![run("a")]).may_split());
+        assert!(TableRuns(vec![run("a"), run("b")]).may_split());
+    }
+
     #[test]
     fn a_counter_is_moved_only_where_a_token_follows() {
         let looked = |text: &str| Ok(Reply::Text(text.into()));
