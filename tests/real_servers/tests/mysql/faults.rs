@@ -237,6 +237,87 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     Ok(())
 }
 
+/// A foreign transaction keeps the rows of more locks than the steward has connections. The others are younger, so they come
+/// last.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_that_are_kept_delay_no_other_lock() -> Result<()> {
+    let server = MariaDb::start()?;
+    let a = tidelock::Client::builder().lease(Duration::from_secs(6));
+    let a = a.response_timeout(Duration::from_millis(2500));
+    let a = a.connect(&server.url()).await?;
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for n in 0..12 {
+        kept.push(a.lock(&format!("kept:{n}")).acquire().await?);
+    }
+    for n in 0..20 {
+        others.push(a.lock(&format!("other:{n}")).acquire().await?);
+    }
+    let mut session = server
+        .client()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let mut stdin = session.stdin.take().context("a pipe")?;
+    writeln!(
+        stdin,
+        "START TRANSACTION; SELECT * FROM tidelock_locks FORCE INDEX (PRIMARY) WHERE id IN ({}) FOR UPDATE;",
+        (0..12)
+            .map(|n| format!("UNHEX(SHA2('kept:{n}', 256))"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    )?;
+    stdin.flush()?;
+    for guard in &kept {
+        soon("the loss of those that are kept", guard.lost()).await;
+    }
+    // A second lease, in which the others must be renewed again.
+    sleep(Duration::from_secs(6)).await;
+    let lost: Vec<_> = others.iter().filter(|guard| !guard.is_held()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    drop(stdin);
+    session.wait()?;
+    for other in others {
+        other.release().await?;
+    }
+    Ok(())
+}
+
+/// Locks whose rows are kept for a moment are not lost, and a lock whose row is deleted meanwhile is.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_free_again_are_renewed() -> Result<()> {
+    let server = MariaDb::start()?;
+    let a = tidelock::Client::builder().lease(Duration::from_secs(6));
+    let a = a.response_timeout(Duration::from_millis(2500));
+    let a = a.connect(&server.url()).await?;
+    let mut held = Vec::new();
+    for n in 0..12 {
+        held.push(a.lock(&format!("kept:{n}")).acquire().await?);
+    }
+    let deleted = a.lock("deleted").acquire().await?;
+    let mut session = server
+        .client()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let mut stdin = session.stdin.take().context("a pipe")?;
+    writeln!(
+        stdin,
+        "START TRANSACTION; SELECT * FROM tidelock_locks FOR UPDATE; \
+         DELETE FROM tidelock_locks WHERE name = 'deleted'; SELECT SLEEP(4); COMMIT;"
+    )?;
+    stdin.flush()?;
+    soon("the loss of the one", deleted.lost()).await;
+    sleep(Duration::from_secs(6)).await;
+    let lost: Vec<_> = held.iter().filter(|guard| !guard.is_held()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    drop(stdin);
+    session.wait()?;
+    for guard in held {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
 /// After a failover the address leads to another server. The old one still answers on the connections that are open, but
 /// takes no changes.
 #[tokio::test(flavor = "multi_thread")]

@@ -95,6 +95,10 @@ impl Pool {
         self.0.timers.now() + self.0.limit
     }
 
+    pub(crate) async fn pause(&self, time: Duration) {
+        self.0.timers.after(time).await;
+    }
+
     /// Sends statements, and returns the rows of the last one.
     pub(crate) async fn ask(
         &self,

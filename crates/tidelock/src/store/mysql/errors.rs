@@ -129,12 +129,20 @@ const LOGS_STATEMENTS: u16 = 1665;
 /// Errors of a server that takes no changes. The last one is that of a node without its cluster.
 const TAKES_NO_CHANGES: [u16; 4] = [1290, 1792, 1836, 1047];
 
+/// The text for a row that another transaction has locked.
+const KEPT: &str = "another transaction keeps the lock's row; nothing was changed";
+
+/// The error of a renewal that has passed over the row of its lock.
+pub(crate) fn kept() -> Error {
+    unsent(KEPT)
+}
+
 #[rustfmt::skip] // a table, with one row a line
 fn meaning(code: u16) -> (ErrorKind, &'static str) {
     use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, Unsupported, WrongType};
 
     match code {
-        1205 | 1213 | 3572 | 1020 => (Unavailable, "another transaction keeps the lock's row; nothing was changed"),
+        1205 | 1213 | 3572 | 1020 => (Unavailable, KEPT),
         1040 | 1203 | 1226 => (Unavailable, "the server takes no more connections"),
         1290 | 1792 | 1836 => (Unavailable, "the server takes no changes; it may be a replica"),
         1021 | 1037 | 1038 | 1041 | 1114 => (Unavailable, "the server has no room left; nothing was acquired"),

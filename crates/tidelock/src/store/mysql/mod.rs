@@ -17,25 +17,23 @@ mod fair_sql;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
+mod kept_rows;
 mod marks;
 mod pollers;
 mod queue;
 mod queue_sql;
 mod queued_tickets;
 mod raw_connection;
+mod renewals;
 mod schema;
 mod side_sql;
 mod sides;
 mod sql;
 mod sweeps;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
-use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Mode, Snapshot};
 use crate::store::fair_waiters::FairWaiters;
@@ -43,9 +41,10 @@ use crate::store::mysql::address::Address;
 use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
+use crate::store::mysql::kept_rows::KeptRows;
 use crate::store::mysql::queue::MysqlQueue;
 use crate::store::mysql::queued_tickets::QueuedTickets;
-use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::raw_connection::{TextRow, number};
 use crate::store::mysql::sweeps::MysqlTables;
 use crate::store::sweeper::Sweeper;
 use crate::store::{
@@ -60,8 +59,6 @@ const FRONT: usize = 8;
 const BACK: usize = 3;
 /// Bounds the connections on which the client looks at the queues of fair and read-write locks.
 const LOOKS: usize = 2;
-/// How long locks are renewed one by one after a batch was held up.
-const APART: Duration = Duration::from_secs(60);
 
 /// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -112,7 +109,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             sweeper: Arc::clone(&sweeper),
             queued: Arc::clone(&queued),
             lease: env.lease,
-            apart: Mutex::default(),
+            kept_rows: KeptRows::default(),
         })
     };
     Ok(Store::new(face(front), face(back)))
@@ -137,8 +134,7 @@ struct Mysql {
     lease: Duration,
     /// The statement of an SQL fence.
     fence: String,
-    /// Until when locks are renewed one by one.
-    apart: Mutex<Option<BootInstant>>,
+    kept_rows: KeptRows,
 }
 
 impl Mysql {
@@ -183,67 +179,6 @@ impl Mysql {
         }
         schema::ready(&self.pool, self.pool.deadline()).await?;
         Err(errors::unsent("another process is creating the tables"))
-    }
-
-    /// Renews the batch in one statement. If a foreign transaction blocks one row, we renew each lock by itself, and
-    /// do so from the start for a while. Otherwise the other locks would wait for that row in every round.
-    async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let deadline = self.pool.deadline();
-        if batch.len() == 1 || !self.renews_apart() {
-            let failure = match self.renew_together(batch, deadline).await {
-                Err(failure) if batch.len() > 1 => failure,
-                answer => return answer.map_err(RequestError::error),
-            };
-            // After any failure: a blocked row can also show up as a timeout.
-            *self.apart() = Some(self.pool.now() + APART);
-            if !failure.is_kept_waiting() {
-                return Err(failure.error());
-            }
-        }
-        let each = batch.iter().map(async |one| {
-            let alone = self.renew_together(std::slice::from_ref(one), deadline);
-            match alone.await {
-                Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
-                Err(outcome) => Renewed::Failed(outcome.error()),
-            }
-        });
-        Ok(join_all(each).await)
-    }
-
-    fn renews_apart(&self) -> bool {
-        let now = self.pool.now();
-        self.apart().is_some_and(|until| now < until)
-    }
-
-    fn apart(&self) -> MutexGuard<'_, Option<BootInstant>> {
-        self.apart.lock()
-    }
-
-    async fn renew_together(
-        &self,
-        batch: &[Renewal],
-        deadline: BootInstant,
-    ) -> Result<Vec<Renewed>, RequestError> {
-        let (sides, others): (Vec<&Renewal>, Vec<&Renewal>) = batch
-            .iter()
-            .partition(|one| one.ticket.kind.is_read_write());
-        let mut rows = self.renew_sides(&sides, deadline).await?;
-        if !others.is_empty() {
-            let text = sql::renew(&others);
-            rows.extend(self.ask_until(deadline, text, Liveness::default()).await?);
-        }
-        let owners = rows.iter().map(|row| text(row, 0));
-        let kept: HashSet<String> = owners
-            .collect::<Result<_>>()
-            .map_err(RequestError::Classified)?;
-        let answer = |one: &Renewal| {
-            if kept.contains(one.ticket.owner.text()) {
-                Renewed::Kept
-            } else {
-                Renewed::Gone
-            }
-        };
-        Ok(batch.iter().map(answer).collect())
     }
 
     /// The number of changed rows.
@@ -336,7 +271,7 @@ impl Backend for Mysql {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        Box::pin(self.renew(batch))
+        Box::pin(self.renew_batch(batch))
     }
 
     fn lane(&self, _name: &Name) -> u64 {

@@ -275,6 +275,21 @@ pub(crate) fn renew(batch: &[&Renewal]) -> String {
     )
 }
 
+/// Answers: the names of the locks whose rows nobody keeps at this moment.
+pub(crate) fn free_rows(batch: &[&Renewal]) -> String {
+    format!("{} FOR UPDATE SKIP LOCKED", rows(batch))
+}
+
+/// Answers: the names of the locks that have rows, whoever keeps these.
+pub(crate) fn rows(batch: &[&Renewal]) -> String {
+    let ids = batch.iter().map(|one| id(&one.ticket.name));
+    let ids: Vec<String> = ids.collect();
+    format!(
+        "SELECT name FROM tidelock_locks FORCE INDEX (PRIMARY) WHERE id IN ({})",
+        ids.join(", ")
+    )
+}
+
 /// A statement for the user's own transaction. It fails unless the token is the newest, and it blocks newer grants
 /// until the transaction ends. It locks an index entry that grants change, but renewals and releases do not.
 ///
