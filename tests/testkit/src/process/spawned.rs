@@ -171,11 +171,13 @@ impl Spawned {
     fn drain(&mut self) {
         let asked = self.ask.write_all(b"?").is_ok();
         let mut limit = if asked { super::PATIENCE } else { LINGER };
+        let end = Instant::now() + super::PATIENCE;
         loop {
-            match self.heard.recv_timeout(limit) {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.heard.recv_timeout(limit.min(left)) {
                 Ok(Heard::Line(line)) => self.seen.push(line),
                 Ok(Heard::Empty) => limit = LINGER,
-                // The output has ended, or a grandchild keeps it open without end.
+                // The output has ended, or a grandchild keeps it open or writes without end.
                 Err(_) => return,
             }
         }
