@@ -135,7 +135,7 @@ impl StoreHealth {
     }
 }
 
-/// The error of a batch as a whole: `None` if one of its renewals was answered, because the store answers then.
+/// The error of a batch as a whole. `None` if the store has answered for one of its locks: the others fail alone.
 pub(crate) fn failure_of_batch(result: &Result<Vec<Renewed>>) -> Option<&Error> {
     let each = match result {
         Ok(each) => each,
@@ -144,8 +144,8 @@ pub(crate) fn failure_of_batch(result: &Result<Vec<Renewed>>) -> Option<&Error> 
     let mut first = None;
     for renewed in each {
         match renewed {
-            Renewed::Failed(error) => first = first.or(Some(error)),
-            Renewed::Kept | Renewed::Gone | Renewed::WrongType => return None,
+            Renewed::Failed(error) if is_silence(error) => first = first.or(Some(error)),
+            _ => return None,
         }
     }
     first
@@ -338,11 +338,10 @@ mod tests {
             assert!(failure_of_batch(&Ok(vec![unavailable(), answer])).is_none());
         }
         assert!(failure_of_batch(&Ok(Vec::new())).is_none());
-        for kind in [ErrorKind::Unavailable, ErrorKind::Refused] {
-            let all = Ok(vec![failed(kind), unavailable()]);
-            assert_eq!(failure_of_batch(&all).map(Error::kind), Some(kind));
-            let whole = Err(Error::new(kind));
-            assert_eq!(failure_of_batch(&whole).map(Error::kind), Some(kind));
-        }
+        let refused = || failed(ErrorKind::Refused);
+        assert!(failure_of_batch(&Ok(vec![refused(), unavailable()])).is_none());
+        assert!(failure_of_batch(&Ok(vec![unavailable(), refused()])).is_none());
+        assert!(failure_of_batch(&Ok(vec![unavailable(), unavailable()])).is_some());
+        assert!(failure_of_batch(&Err(Error::new(ErrorKind::Unavailable))).is_some());
     }
 }
