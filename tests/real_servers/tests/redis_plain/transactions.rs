@@ -151,3 +151,22 @@ async fn nothing_is_written_if_transactions_are_forbidden() -> Result<()> {
     }
     Ok(())
 }
+
+/// The first attempt leaves the connection inside a transaction, which would make the error of the second one strange.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_attempt_is_refused_if_transactions_may_not_be_executed() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy).await?;
+    server.admin(&["ACL", "SETUSER", "app", "-exec"])?;
+    for _ in 0..3 {
+        let refused = client.lock("stock").try_acquire().await;
+        let error = refused.expect_err("without EXEC");
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains("exec"), "{error}");
+    }
+    assert_eq!(proxy.count("SET"), 0);
+    server.admin(&["ACL", "SETUSER", "app", "+exec"])?;
+    client.lock("stock").acquire().await?.release().await?;
+    Ok(())
+}

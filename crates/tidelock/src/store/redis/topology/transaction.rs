@@ -154,6 +154,10 @@ impl<T: Transaction> TransactionRun<T> {
             Err(RequestError::Server(server_error)) => return Err(server_error.error()),
         };
         let (preparations, seen) = seen.split_at(3);
+        if preparations[0].is_ok() && preparations[1].is_err() {
+            // MULTI was allowed and EXEC was not, so the connection is still inside the transaction.
+            connection.retire(&conn);
+        }
         for preparation in preparations {
             if let Err(server_error) = preparation {
                 // Nothing was written, also if we do not know the error: a proxy or a single node of a cluster refuses to watch

@@ -115,6 +115,11 @@ impl ServerError {
                 ErrorKind::Refused,
                 "give the user the rights that `tidelock doctor` lists",
             ),
+            // The user may begin a transaction, and not execute it.
+            "EXECABORT" if self.text.contains("because of: NOPERM") => (
+                ErrorKind::Refused,
+                "give the user the rights that `tidelock doctor` lists",
+            ),
             // A node of a cluster, or a proxy in front of several servers. It has run nothing.
             "CROSSSLOT" => (
                 ErrorKind::Refused,
