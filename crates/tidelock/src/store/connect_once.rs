@@ -132,12 +132,15 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
     }
 
     fn late(&self, address: &impl fmt::Display) -> Error {
-        match &*self.failed.lock() {
-            Some(why) => unsent(format_args!(
-                "{address}: no connection in time; the attempt before it failed: {why}"
-            )),
-            None => unsent(format_args!("{address}: no connection in time")),
-        }
+        let before = self.failed.lock().clone().unwrap_or_default();
+        let why = if before.is_empty() {
+            ""
+        } else {
+            "; the attempt before it failed: "
+        };
+        unsent(format_args!(
+            "{address}: no connection in time{why}{before}"
+        ))
     }
 
     /// Joins the attempt in progress, or starts one.
@@ -167,7 +170,8 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
                 result = connecting => result.map(Arc::new).map_err(Arc::new),
                 () = dropped.happened() => return,
             };
-            *failed.lock() = result.as_ref().err().map(|error| reason(error));
+            let why = |error: &Arc<Error>| error.detail().unwrap_or_default().to_owned();
+            *failed.lock() = result.as_ref().err().map(why);
             settle(&place, &own, &result);
             // An error means that no caller waits any more.
             let _ = answer.send(result);
@@ -217,13 +221,6 @@ impl<C: MayEnd> ConnectSlot<C> {
             _ => None,
         }
     }
-}
-
-/// What the error says beside its kind.
-fn reason(error: &Error) -> String {
-    error
-        .detail()
-        .map_or_else(|| error.to_string(), str::to_owned)
 }
 
 /// The same error, for one of several callers.
@@ -405,7 +402,6 @@ mod tests {
         world.refuses.store(true, Ordering::SeqCst);
         world.may_end.add_permits(2);
         world.get().await.unwrap().unwrap_err();
-        settled().await;
         let error = world.get().await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let words = "here: no connection in time; the attempt before it failed: go away";
@@ -413,9 +409,7 @@ mod tests {
         // A connection has been there since.
         world.refuses.store(false, Ordering::SeqCst);
         world.may_end.add_permits(2);
-        settled().await;
         world.get().await.unwrap().unwrap();
-        settled().await;
         world.once.close();
         let late = world.get().await.unwrap().unwrap_err().to_string();
         assert!(late.ends_with("here: no connection in time"), "{late}");
