@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
-use tidelock::{AcquireOptions, ErrorKind};
+use tidelock::{AcquireOptions, ErrorKind, LostReason};
 use tokio::time::sleep;
 
 use super::{LEASE, client, soon};
@@ -242,15 +242,19 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_rows_that_are_kept_delay_no_other_lock() -> Result<()> {
     let server = MariaDb::start()?;
-    let a = tidelock::Client::builder().lease(Duration::from_secs(6));
-    let a = a.response_timeout(Duration::from_millis(2500));
+    // As by default, the response timeout is shorter than an eighth of the lease.
+    let lease = Duration::from_secs(10);
+    let a = tidelock::Client::builder().lease(lease);
+    let a = a.response_timeout(Duration::from_millis(1200));
     let a = a.connect(&server.url()).await?;
-    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    let (mut kept, mut others, mut sides) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..12 {
         kept.push(a.lock(&format!("kept:{n}")).acquire().await?);
     }
     for n in 0..20 {
         others.push(a.lock(&format!("other:{n}")).acquire().await?);
+        let side = a.read_write_lock(&format!("side:{n}"));
+        sides.push(side.read().acquire().await?);
     }
     let mut session = server
         .client()
@@ -271,12 +275,14 @@ async fn many_rows_that_are_kept_delay_no_other_lock() -> Result<()> {
         soon("the loss of those that are kept", guard.lost()).await;
     }
     // A second lease, in which the others must be renewed again.
-    sleep(Duration::from_secs(6)).await;
-    let lost: Vec<_> = others.iter().filter(|guard| !guard.is_held()).collect();
-    assert!(lost.is_empty(), "{lost:?}");
+    sleep(lease).await;
+    for guards in [&others, &sides] {
+        let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
     drop(stdin);
     session.wait()?;
-    for other in others {
+    for other in others.into_iter().chain(sides) {
         other.release().await?;
     }
     Ok(())
@@ -306,7 +312,8 @@ async fn rows_that_are_free_again_are_renewed() -> Result<()> {
          DELETE FROM tidelock_locks WHERE name = 'deleted'; SELECT SLEEP(4); COMMIT;"
     )?;
     stdin.flush()?;
-    soon("the loss of the one", deleted.lost()).await;
+    let lost = soon("the loss of the one", deleted.lost()).await;
+    assert_eq!(lost, LostReason::Taken);
     sleep(Duration::from_secs(6)).await;
     let lost: Vec<_> = held.iter().filter(|guard| !guard.is_held()).collect();
     assert!(lost.is_empty(), "{lost:?}");

@@ -133,7 +133,7 @@ const TAKES_NO_CHANGES: [u16; 4] = [1290, 1792, 1836, 1047];
 const KEPT: &str = "another transaction keeps the lock's row; nothing was changed";
 
 /// The error of a renewal that has passed over the row of its lock.
-pub(crate) fn kept() -> Error {
+pub(crate) fn kept_row() -> Error {
     unsent(KEPT)
 }
 

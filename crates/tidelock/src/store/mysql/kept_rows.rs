@@ -3,22 +3,32 @@
 use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
+use crate::engine::runtime::sync::atomic::{AtomicUsize, Ordering};
 use crate::store::BootInstant;
 
-/// How long batches expect kept rows after one has held up a batch.
+/// How long batches expect kept rows after the last sign of one.
 const EXPECTED: Duration = Duration::from_secs(60);
 
 /// Until when batches expect kept rows.
 #[derive(Debug, Default)]
-pub(crate) struct KeptRows(Mutex<Option<BootInstant>>);
+pub(crate) struct KeptRows {
+    until: Mutex<Option<BootInstant>>,
+    turn: AtomicUsize,
+}
 
 impl KeptRows {
-    /// A kept row has held up a batch.
+    /// A batch has failed, or has found a kept row.
     pub(crate) fn seen(&self, now: BootInstant) {
-        *self.0.lock() = Some(now + EXPECTED);
+        *self.until.lock() = Some(now + EXPECTED);
     }
 
     pub(crate) fn are_expected(&self, now: BootInstant) -> bool {
-        self.0.lock().is_some_and(|until| now < until)
+        self.until.lock().is_some_and(|until| now < until)
+    }
+
+    /// Which of so many locks waits for its row: another one each time.
+    pub(crate) fn turn_of(&self, count: usize) -> usize {
+        let turn = self.turn.fetch_add(1, Ordering::SeqCst);
+        turn.checked_rem(count).unwrap_or(0)
     }
 }

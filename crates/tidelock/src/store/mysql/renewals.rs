@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::error::{Error, Result};
 use crate::store::mysql::Mysql;
-use crate::store::mysql::errors::{RequestError, kept};
+use crate::store::mysql::connection::Statements;
+use crate::store::mysql::errors::{RequestError, kept_row};
 use crate::store::mysql::raw_connection::{TextRow, text};
 use crate::store::mysql::sql;
 use crate::store::{BootInstant, Liveness, Renewal, Renewed};
@@ -17,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The part of the shortest lease for which a batch looks at kept rows. The engine sends a renewal without a reply again after
 /// a sixth.
 const PATIENCE: u32 = 8;
+
+/// The locks of a batch, and what is known of their renewals.
+type BatchAnswers<'a> = Vec<(&'a Renewal, Option<Renewed>)>;
 
 impl Mysql {
     /// Renews the batch in one statement. One row that somebody keeps would hold up all of it, in every round. So for a while
@@ -36,49 +40,90 @@ impl Mysql {
                 return Err(failure.error());
             }
         }
-        Ok(self.renew_around_kept_rows(all, deadline).await)
+        Ok(self.renew_around_kept_rows(&all, deadline).await)
     }
 
-    /// Renews the locks whose rows are free, and looks at the others again until some time has passed. They never wait for a row:
-    /// many kept rows would take up all connections, and locks with free rows would be lost.
+    /// Renews the locks whose rows are free. The others do not wait for their rows, except one: many that wait would take up all
+    /// connections, and locks with free rows would be lost. We look at them again until some time has passed.
     async fn renew_around_kept_rows(
         &self,
-        batch: Vec<&Renewal>,
+        batch: &[&Renewal],
         deadline: BootInstant,
     ) -> Vec<Renewed> {
-        let shortest = batch.iter().map(|one| one.lease).min();
-        let until = self.pool.now() + shortest.unwrap_or_default() / PATIENCE;
-        let until = until.min(deadline);
-        let mut answers: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
-        loop {
-            let left = answers
-                .iter()
-                .zip(0..)
-                .filter(|(answer, _)| answer.is_none());
-            let left: Vec<usize> = left.map(|(_, at)| at).collect();
-            let asked: Vec<&Renewal> = left
-                .iter()
-                .filter_map(|at| batch.get(*at).copied())
-                .collect();
-            let is_late = self.pool.now() >= until;
-            let kept_names = match self.kept_names(&asked, deadline).await {
-                Ok(names) => names,
-                Err(error) => return or_failed(answers, &error),
-            };
-            let is_kept = |one: &Renewal| kept_names.contains(one.ticket.name.as_str());
-            let free = left.iter().zip(&asked).filter(|(_, one)| !is_kept(one));
-            let (places, free): (Vec<usize>, Vec<&Renewal>) = free.unzip();
-            let renewed = self.renew_free(&free, deadline).await;
-            for (at, renewed) in places.into_iter().zip(renewed) {
-                if let Some(answer) = answers.get_mut(at) {
-                    *answer = Some(renewed);
-                }
-            }
-            if is_late || kept_names.is_empty() {
-                return or_failed(answers, &kept());
-            }
-            self.pool.pause(PAUSE).await;
+        let begun = self.pool.now();
+        let shortest = batch.iter().map(|one| one.lease).min().unwrap_or_default();
+        // The last look, and the renewal after it, need the rest of the time.
+        let patience = (shortest / PATIENCE).min(deadline.since(begun) / 2);
+        let mut answers: BatchAnswers = batch.iter().map(|one| (*one, None)).collect();
+        let mut kept = match self.renew_free(&mut answers, None, deadline).await {
+            Ok(kept) => kept,
+            Err(error) => return or_failed(answers, &error),
+        };
+        if kept.is_empty() {
+            return or_failed(answers, &kept_row());
         }
+        self.kept_rows.seen(self.pool.now());
+        // A row that many clients want is never free when we look, but a request that waits has its turn.
+        let waits = kept.swap_remove(self.kept_rows.turn_of(kept.len()));
+        let in_line: Vec<&Renewal> = batch.get(waits).copied().into_iter().collect();
+        let looks = self.look_again(&mut answers, kept, begun + patience, deadline);
+        let (in_line, error) = join(self.renew_each(&in_line, deadline), looks).await;
+        if let (Some((_, answer)), Some(renewed)) =
+            (answers.get_mut(waits), in_line.into_iter().next())
+        {
+            *answer = Some(renewed);
+        }
+        or_failed(answers, &error)
+    }
+
+    /// Looks at kept rows until they are free or the time is over. Returns the error for those that are still kept.
+    async fn look_again(
+        &self,
+        answers: &mut BatchAnswers<'_>,
+        mut kept: Vec<usize>,
+        until: BootInstant,
+        deadline: BootInstant,
+    ) -> Error {
+        while !kept.is_empty() && self.pool.now() < until {
+            self.pool.pause(PAUSE).await;
+            kept = match self.renew_free(answers, Some(&kept), deadline).await {
+                Ok(kept) => kept,
+                Err(error) => return error,
+            };
+        }
+        kept_row()
+    }
+
+    /// Renews those whose rows are free, of these places or of all. Returns the places of the others.
+    async fn renew_free(
+        &self,
+        answers: &mut BatchAnswers<'_>,
+        places: Option<&[usize]>,
+        deadline: BootInstant,
+    ) -> Result<Vec<usize>> {
+        let is_asked = |at: &usize| places.is_none_or(|places| places.contains(at));
+        let asked: Vec<&Renewal> = answers
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| is_asked(at))
+            .map(|(_, (one, _))| *one)
+            .collect();
+        let names = self.kept_names(&asked, deadline).await?;
+        let is_kept = |one: &&Renewal| names.contains(one.ticket.name.as_str());
+        let free: Vec<&Renewal> = asked.into_iter().filter(|one| !is_kept(one)).collect();
+        let mut renewed = self.renew_parts(&free, deadline).await.into_iter();
+        let mut kept = Vec::new();
+        for (at, (one, answer)) in answers.iter_mut().enumerate() {
+            if !is_asked(&at) {
+                continue;
+            }
+            if is_kept(one) {
+                kept.push(at);
+            } else {
+                *answer = renewed.next();
+            }
+        }
+        Ok(kept)
     }
 
     /// The locks whose rows somebody keeps now. A row that is missing is not kept.
@@ -87,45 +132,71 @@ impl Mysql {
         asked: &[&Renewal],
         deadline: BootInstant,
     ) -> Result<HashSet<String>> {
-        let free = self.names(sql::free_rows(asked), deadline).await?;
+        let free = self.names(sql::free_rows(asked).into(), deadline).await?;
         if asked
             .iter()
             .all(|one| free.contains(one.ticket.name.as_str()))
         {
             return Ok(HashSet::new());
         }
-        let mut there = self.names(sql::rows(asked), deadline).await?;
+        // In a transaction, so that a proxy does not send it to a replica, which may be behind.
+        let rows = Statements::Transaction(sql::rows(asked));
+        let mut there = self.names(rows, deadline).await?;
         there.retain(|name| !free.contains(name));
         Ok(there)
     }
 
-    async fn names(&self, query: String, deadline: BootInstant) -> Result<HashSet<String>> {
+    async fn names(&self, query: Statements, deadline: BootInstant) -> Result<HashSet<String>> {
         let rows = self.ask_until(deadline, query, Liveness::default()).await;
         let rows = rows.map_err(RequestError::error)?;
         rows.iter().map(|row| text(row, 0)).collect()
     }
 
-    /// Renews locks whose rows were free a moment ago. If one of them, or the row of a side, is kept now, each lock has its own
-    /// request.
-    async fn renew_free(&self, free: &[&Renewal], deadline: BootInstant) -> Vec<Renewed> {
-        match self.renew_together(free, deadline).await {
+    /// Renews locks whose rows were free a moment ago. Sides have more rows, of which we do not know whether they are kept, so
+    /// they hold up no other locks.
+    async fn renew_parts(&self, free: &[&Renewal], deadline: BootInstant) -> Vec<Renewed> {
+        let is_side = |one: &&&Renewal| one.ticket.kind.is_read_write();
+        let (sides, others): (Vec<&Renewal>, Vec<&Renewal>) =
+            free.iter().partition(|one| is_side(one));
+        let mut others = self.renew_part(&others, deadline).await.into_iter();
+        let mut sides = self.renew_part(&sides, deadline).await.into_iter();
+        let answer = |one| {
+            if is_side(&one) {
+                sides.next()
+            } else {
+                others.next()
+            }
+        };
+        free.iter().filter_map(answer).collect()
+    }
+
+    /// If one of the rows is kept now, each lock has its own request.
+    async fn renew_part(&self, part: &[&Renewal], deadline: BootInstant) -> Vec<Renewed> {
+        if part.is_empty() {
+            return Vec::new();
+        }
+        match self.renew_together(part, deadline).await {
             Ok(renewed) => renewed,
-            Err(failure) if failure.is_kept_waiting() && free.len() > 1 => {
-                let each = free.iter().map(async |one| {
-                    let alone = [*one];
-                    match self.renew_together(&alone, deadline).await {
-                        Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
-                        Err(failure) => Renewed::Failed(failure.error()),
-                    }
-                });
-                join_all(each).await
+            Err(failure) if failure.is_kept_waiting() && part.len() > 1 => {
+                self.renew_each(part, deadline).await
             }
             Err(failure) => {
                 let error = failure.error();
                 let failed = || Renewed::Failed(error.retold());
-                free.iter().map(|_| failed()).collect()
+                part.iter().map(|_| failed()).collect()
             }
         }
+    }
+
+    async fn renew_each(&self, part: &[&Renewal], deadline: BootInstant) -> Vec<Renewed> {
+        let each = part.iter().map(async |one| {
+            let alone = [*one];
+            match self.renew_together(&alone, deadline).await {
+                Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
+                Err(failure) => Renewed::Failed(failure.error()),
+            }
+        });
+        join_all(each).await
     }
 
     async fn renew_together(
@@ -157,10 +228,10 @@ impl Mysql {
 }
 
 /// The answers; those that are missing are failures with this error.
-fn or_failed(answers: Vec<Option<Renewed>>, error: &Error) -> Vec<Renewed> {
+fn or_failed(answers: BatchAnswers<'_>, error: &Error) -> Vec<Renewed> {
     let failed = || Renewed::Failed(error.retold());
     let answers = answers.into_iter();
     answers
-        .map(|answer| answer.unwrap_or_else(failed))
+        .map(|(_, answer)| answer.unwrap_or_else(failed))
         .collect()
 }
