@@ -44,7 +44,7 @@ fn leaves_in_time(url: &str, freeze: impl FnOnce() -> Result<()>) -> Result<()> 
     ensure!(code == Some(3), "{code:?}: {:?}", run.seen());
     ensure!(is_in_time(took), "{took:?}: {:?}", run.seen());
     let told = run.seen().iter().any(|line| line.contains("lease ends"));
-    ensure!(told, "{:?}", run.seen());
+    ensure!(told, "{took:?}: {:?}", run.seen());
     Ok(())
 }
 
