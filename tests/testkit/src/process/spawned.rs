@@ -82,7 +82,7 @@ impl Spawned {
                 self.seen.push(line.clone());
                 Ok(line)
             }
-            // We are asked for the rest of the output only in `drain`, which waits for this answer.
+            // The answer to a question of `drain`, which had stopped waiting for it.
             Ok(Heard::Empty) => self.next_line(timeout),
             Err(RecvTimeoutError::Timeout) => bail!(
                 "no line within {timeout:?}; so far:\n{}",
