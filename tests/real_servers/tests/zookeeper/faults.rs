@@ -425,3 +425,30 @@ async fn t59_the_end_of_a_session_is_told_when_the_server_says_so() {
     // The client has a session at the new server.
     free(&world.far, "till").await;
 }
+
+/// Clients close while a release has no reply. The server may have deleted the node or not, so no release may claim that the lock
+/// is free. Several at once: which of the two is over first differs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_a_close_interrupts_is_not_confirmed() {
+    let server = ZooKeeperServer::start().unwrap();
+    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(1000));
+    let builder = builder.publish_process_info(false);
+    let mut held = Vec::new();
+    for n in 0..40 {
+        let client = builder.clone().connect(&server.url()).await.unwrap();
+        let guard = client.lock(&format!("till:{n}")).acquire().await.unwrap();
+        held.push((client, guard));
+    }
+    server.freeze().unwrap();
+    let mut releases = tokio::task::JoinSet::new();
+    for (client, guard) in held {
+        releases.spawn(async move {
+            let release = guard.release();
+            tokio::join!(release, client.close(std::time::Duration::ZERO)).0
+        });
+    }
+    while let Some(told) = soon("the releases", releases.join_next()).await {
+        let told = told.unwrap();
+        assert!(told.is_err(), "{told:?}");
+    }
+}

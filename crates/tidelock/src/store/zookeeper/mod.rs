@@ -49,6 +49,7 @@ mod watch_list;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -112,6 +113,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             .map(|n| connection(env.lease / (1 << n)))
             .collect(),
         registry: NodeRegistry::default(),
+        closed: AtomicBool::new(false),
         sightings: DelaySightings::default(),
         queues: QueueReader::new(env.timers.clone(), env.background.clone()),
         signals: WakeChannels::new(env.timers.clone(), |_| {}),
@@ -199,6 +201,7 @@ impl Backend for ZooKeeper {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
+            self.0.closed.store(true, Ordering::SeqCst);
             self.0.registry.clear();
             // We close the sessions in parallel. In sequence, a mute server would cost one response timeout per
             // session.

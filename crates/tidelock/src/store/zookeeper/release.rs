@@ -1,8 +1,11 @@
 //! Deletes the node of a ticket: release, withdraw.
 
+use std::sync::atomic::Ordering;
+
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
+use crate::store::errors::unanswered;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::{NodePlace, QueueNode};
 use crate::store::zookeeper::shared::Shared;
@@ -13,6 +16,11 @@ use crate::store::{BootInstant, Released, Ticket};
 pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
     let now = shared.timers.now();
     let Some(left) = shared.registry.leave(ticket, now, withdrawn) else {
+        // A close has forgotten the node, and the server may not have deleted it. The release is repeated if its first request
+        // had no reply, and then "not held" would be a success.
+        if shared.closed.load(Ordering::SeqCst) {
+            return Err(unanswered("the client is closing"));
+        }
         return Ok(Released::NotHeld);
     };
     let deadline = shared.connection.deadline();

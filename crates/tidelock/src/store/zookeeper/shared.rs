@@ -1,6 +1,7 @@
 //! The state that all operations of an open store share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::runtime::sync::Mutex;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) short: Vec<Arc<Connection>>,
     /// Which node each ticket has.
     pub(crate) registry: NodeRegistry,
+    /// Set before a close forgets the nodes.
+    pub(crate) closed: AtomicBool,
     pub(crate) sightings: DelaySightings,
     pub(crate) queues: QueueReader,
     /// One channel per ticket, so that a watch wakes only its own waiter.
