@@ -271,6 +271,48 @@ async fn a_force_release_is_in_doubt_if_the_session_of_the_holder_does_not_end()
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
 }
 
+/// Clients close while a release has no reply. A server process that does not run keeps the lock although the client has left, so
+/// no release may claim that the lock is free. Several at once: which of the two is over first differs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_a_close_interrupts_is_not_confirmed() {
+    let server = server();
+    let watcher = client(&url(&server)).await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let client = client(&url(&server)).await;
+        let guard = client.lock(&format!("till:{n}")).acquire().await.unwrap();
+        held.push((client, guard));
+    }
+    let pids = server.query(&format!(
+        "SELECT string_agg(pid::text, ' ') FROM ({}) AS held",
+        HOLDERS.replace("count(*)", "pid")
+    ));
+    let pids = pids.unwrap();
+    let pids = pids.split(' ').map(|pid| pid.parse::<u32>().unwrap());
+    let pids = pids.collect::<Vec<_>>();
+    assert_eq!(pids.len(), held.len());
+    for pid in &pids {
+        testkit::process::freeze(*pid).unwrap();
+    }
+    let mut releases = tokio::task::JoinSet::new();
+    for (client, guard) in held {
+        releases.spawn(async move {
+            let release = guard.release();
+            tokio::join!(release, client.close(Duration::ZERO)).0
+        });
+    }
+    while let Some(told) = soon("the releases", releases.join_next()).await {
+        let told = told.unwrap();
+        assert!(told.is_err(), "{told:?}");
+    }
+    let refused = watcher.lock("till:0").try_acquire().await.unwrap();
+    assert!(refused.is_none(), "the server has still the lock");
+    for pid in &pids {
+        testkit::process::thaw(*pid).unwrap();
+    }
+    until(&server, HOLDERS, "0").await;
+}
+
 /// An attempt may fail after the server has taken the lock, as by a timeout of the statement. The end of its transaction
 /// releases no lock of the session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

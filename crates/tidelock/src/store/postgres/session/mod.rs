@@ -19,6 +19,7 @@ mod verbs;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::shared::Shared;
 use crate::engine::runtime::sync::Mutex;
@@ -53,6 +54,7 @@ pub(crate) async fn open(connection: Connection, env: &Env) -> Result<Store> {
         span: probe::span(env.lease),
         limit: env.response_timeout,
         session: Mutex::default(),
+        closed: AtomicBool::new(false),
         opening: tokio::sync::Mutex::default(),
         withdrawn: Mutex::default(),
         notify: Arc::default(),
@@ -109,6 +111,7 @@ impl Backend for Sessions {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.closed.store(true, Ordering::SeqCst);
         if let Some(session) = self.0.slot().take() {
             session.leave();
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) limit: Duration,
     /// The current session. Replaced after it has ended.
     pub(crate) session: Mutex<Option<Arc<Session>>>,
+    /// Set before the close takes the session.
+    pub(crate) closed: AtomicBool,
     /// Held while a session opens. Other requests wait for the result instead of opening sessions of their own.
     pub(crate) opening: tokio::sync::Mutex<()>,
     /// Withdrawn owners, and when they were withdrawn. Their late requests take no effect.

@@ -1,6 +1,7 @@
 //! Acquire, renew, release and force release. All but [`renew`] run to their end even if the caller leaves.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -169,19 +170,24 @@ pub(crate) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec
 /// Releases the lock that the ticket has, or may have.
 pub(crate) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
     let deadline = shared.deadline();
-    let Some(session) = shared.current() else {
-        return Ok(Released::NotHeld); // the server has freed it with its session
-    };
-    let Some(key) = session.known_key(ticket.name.as_str()) else {
-        return Ok(Released::NotHeld);
-    };
-    let is_meant = |state: &ServerLockState| state.is_of(&ticket.owner);
-    let was_held = give_back(shared, &session, key, is_meant, deadline).await?;
-    Ok(if was_held {
-        Released::Freed
-    } else {
-        Released::NotHeld
-    })
+    let mut was_held = false;
+    let session = shared.current();
+    let key = session
+        .as_ref()
+        .and_then(|it| it.known_key(ticket.name.as_str()));
+    if let Some((session, key)) = session.as_ref().zip(key) {
+        let is_meant = |state: &ServerLockState| state.is_of(&ticket.owner);
+        was_held = give_back(shared, session, key, is_meant, deadline).await?;
+    }
+    if was_held {
+        return Ok(Released::Freed);
+    }
+    // The server frees a lock with its session. But if the client has ended the session itself, by a close, the server may
+    // not know it yet. The release is repeated if its first request had no reply, and then "not held" would be a success.
+    if shared.closed.load(Ordering::SeqCst) {
+        return Err(unanswered("the client is closing"));
+    }
+    Ok(Released::NotHeld)
 }
 
 /// Releases a lock if `is_meant` accepts its state. Returns whether it was held.
