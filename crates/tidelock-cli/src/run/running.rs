@@ -207,8 +207,7 @@ impl Running {
             Step::Wait => false,
             Step::Term => {
                 self.ended_for_loss = true;
-                // Only while the command lives. Once it is dead and reaped, the kernel may reuse the group's number.
-                if let Some(group) = self.group.filter(|_| self.over_by.is_none()) {
+                if let Some(group) = self.living_group() {
                     group.ask_to_end();
                 }
                 say(format!(
@@ -218,8 +217,20 @@ impl Running {
                 ));
                 false
             }
-            Step::Kill => true,
+            Step::Kill => {
+                // We kill the group before we wait for the supervisor to die. Otherwise a supervisor that the kernel
+                // ends slowly, because the machine is busy or a disk does not answer, would cost the rest of the lease.
+                if let Some(group) = self.living_group() {
+                    group.kill();
+                }
+                true
+            }
         }
+    }
+
+    /// The group while the command lives. Once it is dead and reaped, the kernel may reuse the group's number.
+    fn living_group(&self) -> Option<Group> {
+        self.group.filter(|_| self.over_by.is_none())
     }
 
     fn hand_on(&mut self, number: i32) {

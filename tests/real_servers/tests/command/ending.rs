@@ -45,13 +45,23 @@ impl Job {
         })
     }
 
-    /// Returns when both processes have ended, and fails if that takes longer than a lease.
+    /// Returns when both processes have ended, and fails if that takes longer than a lease. The failure tells how late
+    /// it was, and how long this thread itself has waited for a processor.
     fn ends(&self) -> Result<()> {
         let begun = Instant::now();
+        let (mut seen, mut longest) = (begun, Duration::ZERO);
         while self.command.iter().any(|pid| is_alive(*pid)) {
-            ensure!(begun.elapsed() < LEASE, "alive after {LEASE:?}");
+            ensure!(begun.elapsed() < 2 * LEASE, "alive after {:?}", 2 * LEASE);
             std::thread::sleep(Duration::from_millis(2));
+            longest = longest.max(seen.elapsed());
+            seen = Instant::now();
         }
+        let took = begun.elapsed();
+        ensure!(
+            took < LEASE,
+            "alive after {LEASE:?}: ended after {took:?}; this thread has slept for up to {longest:?} instead of 2 ms: {:?}",
+            self.run.seen()
+        );
         Ok(())
     }
 }
