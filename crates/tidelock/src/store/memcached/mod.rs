@@ -24,7 +24,6 @@ mod wire;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -81,7 +80,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         })
     });
     // Slightly longer than the timeout of the connect itself. So the connect fails first, and its error says more.
-    let deadline = front.connection.deadline() + Duration::from_millis(50);
+    let deadline = front.connection.deadline() + env.response_timeout / 8;
     front
         .connection
         .ask_one(Command::line("mn"), None, deadline)

@@ -101,7 +101,7 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
 
 /// A little longer than the connect itself may take, because its error message is more precise than a timeout.
 fn patience(env: &Env) -> Duration {
-    env.response_timeout + Duration::from_millis(50)
+    env.response_timeout + env.response_timeout / 8
 }
 
 fn endpoint(finder: ServerFinder, entry: EndpointLogin, env: &Env) -> Arc<Endpoint> {

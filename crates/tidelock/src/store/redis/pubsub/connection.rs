@@ -37,7 +37,8 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
     while registry.goes_on(&session) {
         let (push_handler, own) = (Arc::clone(&registry), Arc::clone(&session));
         let push_handler = Arc::new(move |push| push_handler.on_push(&own, push));
-        match session.endpoint.enter(Some(push_handler)).await {
+        let end = session.endpoint.deadline();
+        match session.endpoint.enter(Some(push_handler), end).await {
             Ok(conn) => {
                 let opened = registry.timers().now();
                 let is_lost = serve(&registry, &session, Arc::new(conn)).await.is_lost();

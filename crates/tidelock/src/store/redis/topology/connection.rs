@@ -60,7 +60,10 @@ impl Connection {
         } = &*self.0;
         let enter = || {
             let endpoint = Arc::clone(endpoint);
-            async move { endpoint.enter(None).await }
+            // Counted from here, and not from when the attempt begins to run: on a busy machine it would end after the caller,
+            // who would not learn why there is no connection.
+            let end = endpoint.deadline();
+            async move { endpoint.enter(None, end).await }
         };
         once.connect(&endpoint.timers, deadline, home, endpoint, enter)
             .await
@@ -115,7 +118,7 @@ impl Connection {
     }
 
     pub(crate) fn deadline(&self) -> BootInstant {
-        self.0.endpoint.timers.now() + self.0.endpoint.limit
+        self.0.endpoint.deadline()
     }
 
     /// Sends one request and returns the reply, or an error at the deadline.
@@ -196,6 +199,7 @@ impl fmt::Debug for Connection {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::runtime::Handle;
 
@@ -286,6 +290,29 @@ mod tests {
         drop(connection);
         hung_up(peer).await;
         assert_eq!(tasks(), before);
+    }
+
+    /// The attempt runs on the runtime of its caller, which is busy when it should begin. The server accepts and stays silent.
+    #[tokio::test]
+    async fn an_attempt_that_begins_late_still_tells_its_caller_why_it_failed() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let address = HostAddress::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: mute.local_addr().unwrap().port(),
+            tls: false,
+        };
+        let (finder, limit) = (ServerFinder::Fixed(address), Duration::from_secs(2));
+        let endpoint = Endpoint::new(finder, EndpointLogin::default(), timers, limit);
+        let connection = Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller);
+        let deadline = connection.deadline() + limit / 4;
+        let mut get = std::pin::pin!(connection.get(deadline));
+        assert!(get.as_mut().now_or_never().is_none());
+        std::thread::sleep(limit / 2);
+        let error = get.await.unwrap_err().to_string();
+        assert!(error.contains("no connection within 2s"), "{error}");
     }
 
     /// The server accepts and stays silent. Dropping the client also stops the thread that drives the timers.

@@ -198,9 +198,17 @@ impl Endpoint {
         }
     }
 
-    /// Connects within the limit, on the current runtime. With `pushes`, the connection is for subscriptions.
-    pub(crate) async fn enter(&self, pushes: Option<PushHandler>) -> Result<LiveConnection> {
-        let end = self.timers.now() + self.limit;
+    /// The end of an attempt to connect, or of a request, that starts now.
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.timers.now() + self.limit
+    }
+
+    /// Connects before the deadline, on the current runtime. With `pushes`, the connection is for subscriptions.
+    pub(crate) async fn enter(
+        &self,
+        pushes: Option<PushHandler>,
+        end: BootInstant,
+    ) -> Result<LiveConnection> {
         let address = match &self.finder {
             ServerFinder::Fixed(address) => address,
             ServerFinder::Primary(primary) => {
@@ -419,7 +427,7 @@ mod tests {
         let limit = Duration::from_millis(300);
         let endpoint = Endpoint::new(ServerFinder::Fixed(address), entry, timers, limit);
         let steward = background.run(async move {
-            assert!(endpoint.enter(None).await.is_err());
+            assert!(endpoint.enter(None, endpoint.deadline()).await.is_err());
             std::thread::current().id()
         });
         let steward = steward.await.unwrap();
