@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
@@ -41,6 +40,9 @@ const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// After this many queries, we also query for further sentinels of the service.
 const LEARN_EVERY: u32 = 20;
+
+/// How often we do so in a row if no sentinel answers in time: those that it knows may be needed soon.
+const LEARN_TRIES: u32 = 4;
 
 /// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
 const OTHERS: Duration = Duration::from_millis(100);
@@ -118,12 +120,15 @@ impl Sentinel {
         self.known.add(new, now);
     }
 
-    /// Queries the sentinels for the others of the service: those of the URL may all be gone one day.
-    async fn learn(&self) {
+    /// Queries the sentinels for the others of the service: those of the URL may all be gone one day. `false`: none has
+    /// answered.
+    async fn learn(&self) -> bool {
         let request = Request::new("SENTINEL")
             .arg("SENTINELS")
             .arg(&self.who.service);
-        for (asked, said) in self.ask_each(self.known.all(), &request).await {
+        let replies = self.ask_each(self.known.all(), &request).await;
+        let has_learned = !replies.is_empty();
+        for (asked, said) in replies {
             for other in said.list().unwrap_or_default().iter().map(fields) {
                 let host = other.get("ip").map(|&host| host.to_owned());
                 let port = other.get("port").and_then(|port| port.parse().ok());
@@ -133,9 +138,10 @@ impl Sentinel {
                 }
             }
         }
+        has_learned
     }
 
-    /// Sends a request to sentinels, and returns the replies that come soon.
+    /// Sends a request to sentinels, and returns the replies that come soon after the first one.
     ///
     /// We ask all at once. One after the other, a silent one would use up the time, and the connections to those behind
     /// it would be dropped although they work.
@@ -144,12 +150,21 @@ impl Sentinel {
         sentinels: Vec<Arc<KnownSentinel>>,
         request: &Request,
     ) -> Vec<(Arc<KnownSentinel>, Reply)> {
-        let end = self.timers.now() + OTHERS;
+        // A caller that looks for the primary has half of the limit behind it, and needs time to connect.
+        let limit = self.timers.now() + self.limit / 4;
         let each = sentinels.into_iter().map(|sentinel| async move {
-            let reply = sentinel.connection.ask(request, end).await.ok()?;
+            let reply = sentinel.connection.ask(request, limit).await.ok()?;
             Some((sentinel, reply))
         });
-        join_all(each).await.into_iter().flatten().collect()
+        let mut asked: FuturesUnordered<_> = each.collect();
+        let (mut end, mut replies) = (limit, Vec::new());
+        while let Some(Some(answered)) = self.timers.until(end, asked.next()).await {
+            if let Some(reply) = answered {
+                replies.push(reply);
+                end = end.min(self.timers.now() + OTHERS);
+            }
+        }
+        replies
     }
 
     /// Queries one sentinel. `None`: it does not know the service.
@@ -340,12 +355,16 @@ impl PrimaryFinder for Sentinel {
 /// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
 /// to the old one.
 pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, timers: Timers) {
+    let mut has_learned = false;
     for round in 0_u32.. {
         let refresh = {
             let Some((sentinel, endpoint)) = sentinel.upgrade().zip(endpoint.upgrade()) else {
                 return;
             };
-            match sentinel.find().await {
+            let found = sentinel.find().await;
+            let turn = round % LEARN_EVERY;
+            let learns = turn == 0 || turn < LEARN_TRIES && !has_learned && found.is_ok();
+            match found {
                 Ok(address) if sentinel.note(&address) => {
                     tracing::info!(primary = %Escaped(&address), service = %Escaped(&sentinel.who.service), "the sentinels report another primary");
                     endpoint.leave();
@@ -353,8 +372,8 @@ pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, t
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "cannot query the sentinels"),
             }
-            if round % LEARN_EVERY == 0 {
-                sentinel.learn().await;
+            if learns {
+                has_learned = sentinel.learn().await;
             }
             if sentinel.closed.load(Ordering::SeqCst) {
                 // We close again: this round may have reconnected after the first `close`.
