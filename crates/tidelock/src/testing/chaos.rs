@@ -25,8 +25,6 @@ pub struct Chaos {
     faults: Faults,
     timers: Timers,
     background: Background,
-    /// The number of late requests that have not arrived.
-    on_their_way: Arc<watch::Sender<usize>>,
 }
 
 /// Counts a late request until it has arrived, or its task has ended.
@@ -52,14 +50,12 @@ impl Chaos {
         reason = "the two faces share what is given"
     )]
     pub fn wrap(store: Store, env: &Env, faults: Faults, plug: Plug) -> Store {
-        let on_their_way = Arc::new(watch::Sender::new(0));
         let wrapped = store.map(&|inner| {
             Arc::new(Self {
                 inner,
                 faults: faults.clone(),
                 timers: env.timers.clone(),
                 background: env.background.clone(),
-                on_their_way: Arc::clone(&on_their_way),
             })
         });
         plug.wrap(wrapped)
@@ -95,7 +91,7 @@ impl Chaos {
                 Fate::Late(before, later) => {
                     self.pause(before).await;
                     let delay = self.timers.after(later);
-                    let on_its_way = OnItsWay::new(&self.on_their_way);
+                    let on_its_way = OnItsWay::new(&self.faults.on_their_way);
                     // The late request runs in the background, because the caller's task may end first.
                     self.background.spawn(async move {
                         delay.await;
@@ -333,8 +329,9 @@ impl Operate for Chaos {
         seen: Option<&'a Snapshot>,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            // The late attempt of a holder would give it the lock again. It would not learn of any loss then.
-            let mut on_their_way = self.on_their_way.subscribe();
+            // The late attempt of a holder, which is often another client, would give it the lock again. It would not learn of
+            // any loss then.
+            let mut on_their_way = self.faults.on_their_way.subscribe();
             // The sender lives as long as `self`.
             drop(on_their_way.wait_for(|count| *count == 0).await);
             self.slowly(self.inner.force_release(name, seen)).await

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::engine::runtime::sync::Mutex;
 use crate::store::Ticket;
 
@@ -26,6 +28,8 @@ pub struct Faults {
     pub pends: u8,
     /// The number of stores that share the rates.
     stores: u8,
+    /// The number of late requests that have not arrived, of all clients with these faults.
+    pub(super) on_their_way: Arc<watch::Sender<usize>>,
 }
 
 /// A client and a lock name. Faults in a row are counted per pair.
@@ -95,6 +99,7 @@ impl Faults {
             delay: Duration::from_millis(4),
             pends: 0,
             stores: 1,
+            on_their_way: Arc::new(watch::Sender::new(0)),
         }
     }
 
