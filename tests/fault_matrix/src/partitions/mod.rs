@@ -18,7 +18,7 @@ use testkit::hosts::Network;
 
 use crate::check::{Breach, Promise};
 use crate::shared::lock;
-use crate::stage::{self, Outcome, Story};
+use crate::stage::{self, Outcome, Run, Story};
 use crate::worker::{Library, Lie};
 use crate::world::{Spread, Topology, World};
 
@@ -224,13 +224,20 @@ fn attempt(
     results: &Mutex<Results>,
 ) -> Result<Outcome> {
     let topology = scenario.topology;
+    let cold = open.is_none();
     let net = match open {
         Some(net) => net,
         None => open.insert(Spread::start(topology)?),
     };
     let version = net.version()?;
     lock(results).versions.entry(topology).or_insert(version);
-    let mut outcome = stage::play(net, topology.store(), &scenario.story, scenario.seed, LEASE)?;
+    let run = Run {
+        story: &scenario.story,
+        faults: std::slice::from_ref(&scenario.story),
+        holders: 0,
+        cold,
+    };
+    let mut outcome = stage::play_run(net, topology.store(), &run, scenario.seed, LEASE)?;
     let both = outcome.seen.longest_overlap;
     let longest = match scenario.story.name {
         WITH_FOLLOWER => Duration::MAX,

@@ -22,7 +22,7 @@ a lease of 2 s (while the network is parted, for two to three leases), or always
 moment the network is parted for one to three leases. Then it is whole again, and every process must get its locks within 30 s.
 The checkers of [the fault matrix](faults.md) judge the histories. One check here does not ask the guards: a process to which nobody can
 confirm a lock does not act on one for longer than a lease. While only one client is cut off or has vanished, the others must get a free lock
-as quickly as without the partition.
+as quickly as without the partition. Servers that have just started may answer late until every process has had its locks once.
 
 *Leader* is the primary under Sentinel, the primary of the longest lock's shard in the Cluster, two of the five servers of RedLock,
 the leader of etcd and of ZooKeeper. *Follower* is a replica, under Sentinel together with a sentinel; of RedLock a third server.

@@ -14,7 +14,7 @@ use super::{Outcome, Stage, Story};
 use crate::acquisition::Histories;
 use crate::check::{self, Breach, Promise};
 use crate::crew::{Crew, Unserved};
-use crate::notes::Notes;
+use crate::notes::{Notes, Outage, Span};
 use crate::partitions::Seen;
 use crate::store::Store;
 use crate::worker::{Library, Plan};
@@ -28,6 +28,8 @@ pub(crate) struct Run<'a> {
     pub(crate) faults: &'a [Story],
     /// The number of tasks per process that each hold a lock for some leases, besides the usual tasks.
     pub(crate) holders: u32,
+    /// The servers have just started. Their first answers may come late, because a JVM compiles while it serves.
+    pub(crate) cold: bool,
 }
 
 /// Runs the story once.
@@ -39,18 +41,13 @@ pub(crate) fn play(
     lease: Duration,
 ) -> Result<Outcome> {
     let faults = std::slice::from_ref(story);
-    let holders = 0;
-    play_run(
-        world,
-        store,
-        &Run {
-            story,
-            faults,
-            holders,
-        },
-        seed,
-        lease,
-    )
+    let run = Run {
+        story,
+        faults,
+        holders: 0,
+        cold: false,
+    };
+    play_run(world, store, &run, seed, lease)
 }
 
 /// Runs some faults, one after the other, with the same processes.
@@ -128,9 +125,15 @@ pub(crate) fn play_run(
 /// Runs the faults, waits for recovery after each, stops the processes and looks for leaks.
 fn perform(stage: &mut Stage, run: &Run, found: &mut Vec<Breach>) -> Result<()> {
     let recovery = stage.recovery();
+    let from = boot_time();
     let mut so_far = Failovers::now(stage)?;
     let served = stage.crew.until_served(Duration::ZERO, recovery);
     let mut well = in_time(served, found)?;
+    if run.cold {
+        let to = boot_time();
+        let when = Span { from, to };
+        stage.notes.outages.push(Outage { when, mute: false });
+    }
     so_far = so_far.note(stage)?;
     let files = open_files(stage);
     for fault in run.faults {

@@ -202,6 +202,7 @@ fn attempt(
         story: &round.all,
         faults: &round.faults,
         holders: HOLDERS,
+        cold: false,
     };
     stage::play_run(
         &**world,
