@@ -11,6 +11,7 @@ mod flames;
 mod full;
 mod fuzz;
 mod house;
+mod idle;
 mod miri;
 mod mutants;
 mod page;

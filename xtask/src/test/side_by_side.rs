@@ -11,19 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::Tally;
+use crate::idle;
 use crate::programs::{self, Program};
 use crate::sh::lines_within;
 
 /// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
 /// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core.
-const BUSY: [(&str, &str); 7] = [
-    ("interop", "4"),
-    ("postgres", "6"),
-    ("zookeeper", "6"),
-    ("mysql", "6"),
-    ("command", "6"),
-    ("fleet", "6"),
-    ("names", "6"),
+const BUSY: [(&str, usize); 7] = [
+    ("interop", 4),
+    ("postgres", 6),
+    ("zookeeper", 6),
+    ("mysql", 6),
+    ("command", 6),
+    ("fleet", 6),
+    ("names", 6),
 ];
 
 /// The longest of the others. They start first, so that no long one is left at the end.
@@ -31,7 +32,11 @@ const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
 
 /// How many tests of another program run at once. Together with a busy one there are about as many as in a program that runs alone; with
 /// more, a test on a slow machine would wait longer for a core than its leases last.
-const AT_ONCE: &str = "8";
+const AT_ONCE: usize = 8;
+
+/// If less of the processors is idle before the first program starts, others use the machine, and half as many tests run at once. That
+/// takes hardly longer, because no core is idle then. With all of them a test would wait for a core until its leases end.
+const ENOUGH_IDLE: f64 = 0.6;
 
 /// Bounds the run of one program.
 const LONGEST: Duration = Duration::from_secs(20 * 60);
@@ -73,13 +78,18 @@ pub(super) fn run(
     ensure!(!built.is_empty(), "no program of tests was built");
     built.sort_by_key(|program| place(&program.target));
     let waiting = Mutex::new(VecDeque::from(built));
+    let share = if idle::part() < ENOUGH_IDLE { 2 } else { 1 };
+    if share > 1 {
+        println!("-- other programs use this machine: half as many tests at once");
+    }
     let tally = Mutex::new(tally);
     let failed = Mutex::new(Vec::new());
     let worker = |front: bool| -> Result<()> {
         while let Some(program) = next(&waiting, front) {
             let mut command = program.command();
             prepare(&mut command);
-            command.env("RUST_TEST_THREADS", at_once(&program.target));
+            let at_once = at_once(&program.target) / share;
+            command.env("RUST_TEST_THREADS", at_once.to_string());
             command.args(rest);
             let one = run_one(program, command)?;
             let mut tally = locked(&tally);
@@ -108,7 +118,7 @@ fn busy(target: &str) -> Option<usize> {
     BUSY.iter().position(|(name, _)| *name == target)
 }
 
-fn at_once(target: &str) -> &'static str {
+fn at_once(target: &str) -> usize {
     busy(target).map_or(AT_ONCE, |place| BUSY[place].1)
 }
 
