@@ -98,6 +98,29 @@ async fn many_locks_are_renewed_in_few_transactions() -> Result<()> {
     Ok(())
 }
 
+/// Nobody knows whether a batch of renewals without a reply has taken effect, so it is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_without_a_reply_are_repeated() -> Result<()> {
+    let server = server()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = with_lease(&proxy, SHORT).await?;
+    let mut held = Vec::new();
+    for n in 0..10 {
+        held.push(client.lock(&format!("many:{n}")).acquire().await?);
+    }
+    // The first EXEC ends an empty transaction.
+    let executed = proxy.on(When::command("EXEC", "").skip(1), Then::CutReply);
+    within(SHORT, "the renewals", executed.fired()).await?;
+    // Two for each third of a lease, for more than a lease.
+    let later = proxy.on(When::command("EXEC", "").skip(8), Then::HoldReply);
+    within(SHORT * 3, "the renewals after them", later.fired()).await?;
+    later.release();
+    for guard in held {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
 /// The server refuses a transaction if the user may not use one of its keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forbidden_lock_costs_no_other_its_lease() -> Result<()> {
@@ -168,5 +191,24 @@ async fn each_attempt_is_refused_if_transactions_may_not_be_executed() -> Result
     assert_eq!(proxy.count("SET"), 0);
     server.admin(&["ACL", "SETUSER", "app", "+exec"])?;
     client.lock("stock").acquire().await?.release().await?;
+    Ok(())
+}
+
+/// A proxy or a renamed command: the server does not know EXEC, and leaves the connection inside a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_attempt_fails_alike_if_the_server_does_not_know_exec() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
+        .args(["--rename-command", "EXEC", ""])
+        .start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy).await?;
+    for _ in 0..3 {
+        let failed = client.lock("stock").try_acquire().await;
+        let error = failed.expect_err("without EXEC");
+        assert!(!error.outcome_unknown(), "{error}");
+        assert!(error.to_string().contains("'EXEC'"), "{error}");
+    }
+    assert_eq!(proxy.count("SET"), 0);
     Ok(())
 }
