@@ -164,8 +164,9 @@ fn wait_and_go(many: usize) -> Result<(f64, f64)> {
 fn t74_processes_that_wait_sleep_until_it_is_their_turn() -> Result<()> {
     let (core, rate) = wait_and_go(200)?;
     ensure!(core < 0.05, "{core:.3} of a core while they wait");
-    // The bound is low because other tests run at the same time.
-    ensure!(rate > 10.0, "{rate:.1} turns a second");
+    // The lease is 30 s. A turn that nobody hands on begins when a lease ends, or when a waiter looks by itself.
+    let longest = 30.0 / 100.0;
+    ensure!(1.0 / rate < longest, "{:.2} s a turn", 1.0 / rate);
     Ok(())
 }
 
