@@ -16,8 +16,9 @@ use crate::programs::{self, Program};
 use crate::sh::lines_within;
 
 /// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
-/// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core.
-const BUSY: [(&str, usize); 7] = [
+/// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core. In `shares` two JVMs and two
+/// other processes want the same lock, and a JVM that waits for a core gets less than its share.
+const BUSY: [(&str, usize); 8] = [
     ("interop", 4),
     ("postgres", 6),
     ("zookeeper", 6),
@@ -25,6 +26,7 @@ const BUSY: [(&str, usize); 7] = [
     ("command", 6),
     ("fleet", 6),
     ("names", 6),
+    ("shares", 6),
 ];
 
 /// The longest of the others. They start first, so that no long one is left at the end.
