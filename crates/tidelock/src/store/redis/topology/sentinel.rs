@@ -28,7 +28,7 @@ use crate::store::redis::topology::endpoint::{
 };
 use crate::store::redis::topology::sentinel::group::SentinelGroup;
 use crate::store::redis::topology::sentinel::known::{KnownSentinel, KnownSentinels};
-use crate::store::redis::topology::sentinel::replies::fields;
+use crate::store::redis::topology::sentinel::replies::{explain, fields};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -385,21 +385,6 @@ pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, t
         timers.after(QUERY_INTERVAL / 20).await;
         timers.limit(QUERY_INTERVAL, refresh.notified()).await;
     }
-}
-
-fn explain(address: &HostAddress, error: &Error) -> Error {
-    let detail = error.detail().unwrap_or_default();
-    let advice = if detail.contains("unknown command") {
-        "it is no sentinel; the port may be the server's own: "
-    } else if error.kind() == ErrorKind::Refused {
-        "sentinels have users of their own, sentinel_user and sentinel_password: "
-    } else {
-        ""
-    };
-    let address = address.to_string();
-    let detail = detail.strip_prefix(&address).unwrap_or(detail);
-    let detail = detail.trim_start_matches([':', ' ']);
-    Error::new(error.kind()).because(format!("{address}: {advice}{detail}"))
 }
 
 impl fmt::Display for Sentinel {

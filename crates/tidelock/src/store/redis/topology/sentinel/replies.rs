@@ -1,7 +1,9 @@
-//! The replies of sentinels: lists of alternating names and values.
+//! The replies of sentinels: lists of alternating names and values, and errors.
 
 use std::collections::HashMap;
 
+use crate::error::{Error, ErrorKind};
+use crate::store::redis::address::HostAddress;
 use crate::store::redis::wire::reply::Reply;
 
 /// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
@@ -23,4 +25,20 @@ pub(super) fn fields(reply: &Reply) -> HashMap<&str, &str> {
     pairs
         .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
         .collect()
+}
+
+/// The error of a sentinel, with its address and advice.
+pub(super) fn explain(address: &HostAddress, error: &Error) -> Error {
+    let detail = error.detail().unwrap_or_default();
+    let advice = if detail.contains("unknown command") {
+        "it is no sentinel; the port may be the server's own: "
+    } else if error.kind() == ErrorKind::Refused {
+        "sentinels have users of their own, sentinel_user and sentinel_password: "
+    } else {
+        ""
+    };
+    let address = address.to_string();
+    let detail = detail.strip_prefix(&address).unwrap_or(detail);
+    let detail = detail.trim_start_matches([':', ' ']);
+    Error::new(error.kind()).because(format!("{address}: {advice}{detail}"))
 }
