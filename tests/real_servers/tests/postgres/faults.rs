@@ -533,6 +533,31 @@ async fn leaves_no_session(server: &PostgresServer, builder: ClientBuilder, url:
     guard.release().await.unwrap();
 }
 
+/// Nobody has the lock, but another transaction keeps its row. If that is only for a moment, a try must not take it for a holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_asks_again_while_a_row_is_kept() {
+    let server = server();
+    let client = client(&server.url()).await;
+    let lock = client.lock("stock");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let mut config = tokio_postgres::Config::new();
+    config.host_path(server.dir()).port(server.port());
+    config.user("postgres").dbname("postgres");
+    let (mut session, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = session.transaction().await.unwrap();
+    let row = "SELECT 1 FROM tidelock_locks FOR UPDATE";
+    transaction.batch_execute(row).await.unwrap();
+    let begun = std::time::Instant::now();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    // The server waits for 40 ms each time.
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_millis(160), "{waited:?}");
+    transaction.rollback().await.unwrap();
+    let guard = lock.try_acquire().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_were_given_up_leave_no_session() {
     let server = server();

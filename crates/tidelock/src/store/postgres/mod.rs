@@ -76,6 +76,9 @@ use crate::store::{
     Renewed, Store, Ticket, certain, ready,
 };
 
+/// How often a caller that does not wait asks while another transaction locks the row. Each time the server waits for it for 40 ms.
+const ROW_TRIES: u32 = 5;
+
 /// The polling interval of a waiter that has no wake.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -191,12 +194,19 @@ impl Postgres {
         } else {
             None
         };
-        let row = match self.send_attempt(ask, deadline).await {
-            // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
-            Err(failure) if failure.is_row_taken() => {
-                return Ok(self.refused(ask, wake, Some(POLL)));
+        let mut tries = 0;
+        let row = loop {
+            match self.send_attempt(ask, deadline).await {
+                // Another transaction locks the row, with a fence or briefly: the attempt changed nothing. If it is brief, nobody
+                // may have the lock, and a caller that does not wait would be told that somebody has it.
+                Err(failure) if failure.is_row_taken() => {
+                    tries += 1;
+                    if !ask.patience.is_zero() || tries == ROW_TRIES {
+                        return Ok(self.refused(ask, wake, Some(POLL)));
+                    }
+                }
+                row => break row.map_err(RequestError::error)?,
             }
-            row => row.map_err(RequestError::error)?,
         };
         // No row: another attempt inserted it after this statement took its snapshot, so another owner has the lock.
         let Some(row) = row else {
