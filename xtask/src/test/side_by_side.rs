@@ -36,8 +36,8 @@ const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
 /// more, a test on a slow machine would wait longer for a core than its leases last.
 const AT_ONCE: usize = 8;
 
-/// If less of the processors is idle before the first program starts, others use the machine, and half as many tests run at once. That
-/// takes hardly longer, because no core is idle then. With all of them a test would wait for a core until its leases end.
+/// If less of the processors is idle before the first program starts, others use the machine. Then half as many tests run at once, and the
+/// promises have leases that are twice as long. Otherwise a test would wait for a core until its leases end.
 const ENOUGH_IDLE: f64 = 0.6;
 
 /// Bounds the run of one program.
@@ -82,7 +82,9 @@ pub(super) fn run(
     let waiting = Mutex::new(VecDeque::from(built));
     let share = if idle::part() < ENOUGH_IDLE { 2 } else { 1 };
     if share > 1 {
-        println!("-- other programs use this machine: half as many tests at once");
+        println!(
+            "-- other programs use this machine: half as many tests at once, with leases twice as long"
+        );
     }
     let tally = Mutex::new(tally);
     let failed = Mutex::new(Vec::new());
@@ -92,6 +94,7 @@ pub(super) fn run(
             prepare(&mut command);
             let at_once = at_once(&program.target) / share;
             command.env("RUST_TEST_THREADS", at_once.to_string());
+            command.env("TIDELOCK_LEASE_FACTOR", share.to_string());
             command.args(rest);
             let one = run_one(program, command)?;
             let mut tally = locked(&tally);
