@@ -156,15 +156,26 @@ impl Sentinel {
             let reply = sentinel.connection.ask(request, limit).await.ok()?;
             Some((sentinel, reply))
         });
-        let mut asked: FuturesUnordered<_> = each.collect();
-        let (mut end, mut replies) = (limit, Vec::new());
-        while let Some(Some(answered)) = self.timers.until(end, asked.next()).await {
-            if let Some(reply) = answered {
-                replies.push(reply);
+        let replies = self.soon(limit, each, Option::is_some).await;
+        replies.into_iter().flatten().collect()
+    }
+
+    /// What these futures return before the limit, and soon after the first result that is a `reply`.
+    async fn soon<T>(
+        &self,
+        limit: BootInstant,
+        each: impl Iterator<Item = impl Future<Output = T>>,
+        reply: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        let mut pending: FuturesUnordered<_> = each.collect();
+        let (mut end, mut results) = (limit, Vec::new());
+        while let Some(Some(result)) = self.timers.until(end, pending.next()).await {
+            if reply(&result) {
                 end = end.min(self.timers.now() + OTHERS);
             }
+            results.push(result);
         }
-        replies
+        results
     }
 
     /// Queries one sentinel. `None`: it does not know the service.
@@ -285,23 +296,20 @@ impl PrimaryFinder for Sentinel {
             let each = known
                 .iter()
                 .map(|sentinel| async move { (sentinel, self.ask(sentinel, limit).await) });
-            let mut asked: FuturesUnordered<_> = each.collect();
+            let is_reply = |(_, said): &(_, Result<Option<_>>)| matches!(said, Ok(Some(_)));
             let (mut best, mut troubles, mut unaware) = (None, Vec::new(), 0);
             let (mut answered, mut group) = (Vec::new(), SentinelGroup::default());
-            let mut end = limit;
-            while let Some(Some((sentinel, said))) = self.timers.until(end, asked.next()).await {
+            for (sentinel, said) in self.soon(limit, each, is_reply).await {
                 match said {
                     Ok(Some((word, reported))) => {
                         answered.push(Arc::clone(sentinel));
                         group = group.larger(reported);
                         best = best.max(Some(word));
-                        end = end.min(self.timers.now() + OTHERS);
                     }
                     Ok(None) => unaware += 1,
                     Err(error) => troubles.push(error),
                 }
             }
-            drop(asked);
             let Some(best) = best else {
                 return Err(match unaware {
                     0 => self.unreachable(&troubles),
