@@ -232,10 +232,8 @@ fn attempt(
     let version = net.version()?;
     lock(results).versions.entry(topology).or_insert(version);
     let run = Run {
-        story: &scenario.story,
-        faults: std::slice::from_ref(&scenario.story),
-        holders: 0,
         cold,
+        ..Run::of(&scenario.story)
     };
     let mut outcome = stage::play_run(net, topology.store(), &run, scenario.seed, LEASE)?;
     let both = outcome.seen.longest_overlap;

@@ -32,6 +32,18 @@ pub(crate) struct Run<'a> {
     pub(crate) cold: bool,
 }
 
+impl<'a> Run<'a> {
+    /// One story, which is the only fault.
+    pub(crate) fn of(story: &'a Story) -> Self {
+        Self {
+            story,
+            faults: std::slice::from_ref(story),
+            holders: 0,
+            cold: false,
+        }
+    }
+}
+
 /// Runs the story once.
 pub(crate) fn play(
     world: &dyn World,
@@ -40,14 +52,7 @@ pub(crate) fn play(
     seed: u64,
     lease: Duration,
 ) -> Result<Outcome> {
-    let faults = std::slice::from_ref(story);
-    let run = Run {
-        story,
-        faults,
-        holders: 0,
-        cold: false,
-    };
-    play_run(world, store, &run, seed, lease)
+    play_run(world, store, &Run::of(story), seed, lease)
 }
 
 /// Runs some faults, one after the other, with the same processes.

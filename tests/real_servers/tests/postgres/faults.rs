@@ -540,11 +540,7 @@ async fn a_try_asks_again_while_a_row_is_kept() {
     let client = client(&server.url()).await;
     let lock = client.lock("stock");
     lock.acquire().await.unwrap().release().await.unwrap();
-    let mut config = tokio_postgres::Config::new();
-    config.host_path(server.dir()).port(server.port());
-    config.user("postgres").dbname("postgres");
-    let (mut session, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut session = session(&server.url()).await;
     let transaction = session.transaction().await.unwrap();
     let row = "SELECT 1 FROM tidelock_locks FOR UPDATE";
     transaction.batch_execute(row).await.unwrap();
