@@ -5,8 +5,17 @@ use std::time::Duration;
 /// How long we look. Less would be no more than a few ticks of the kernel's counters.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The part of all processors that was idle in the last second, which this waits for. 1 where the system does not tell.
-pub(crate) fn part() -> f64 {
+/// How often we look. What ends soon, such as the last writes of a build, says nothing about the time after it.
+const LOOKS: u32 = 20;
+
+/// Whether at least this part of all processors is idle, in one of the seconds that this waits for. True where the system does
+/// not tell.
+pub(crate) fn is_idle(enough: f64) -> bool {
+    (0..LOOKS).any(|_| part() >= enough)
+}
+
+/// The part that is idle in the next second.
+fn part() -> f64 {
     let before = Ticks::now();
     std::thread::sleep(LOOK);
     before

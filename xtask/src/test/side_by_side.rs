@@ -36,7 +36,7 @@ const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
 /// more, a test on a slow machine would wait longer for a core than its leases last.
 const AT_ONCE: usize = 8;
 
-/// If less of the processors is idle before the first program starts, others use the machine. Then half as many tests run at once, and the
+/// If less of the processors is idle in the seconds before the first program starts, others use the machine. Then half as many tests run at once, and the
 /// promises have leases that are twice as long. Otherwise a test would wait for a core until its leases end.
 const ENOUGH_IDLE: f64 = 0.6;
 
@@ -80,7 +80,7 @@ pub(super) fn run(
     ensure!(!built.is_empty(), "no program of tests was built");
     built.sort_by_key(|program| place(&program.target));
     let waiting = Mutex::new(VecDeque::from(built));
-    let share = if idle::part() < ENOUGH_IDLE { 2 } else { 1 };
+    let share = if idle::is_idle(ENOUGH_IDLE) { 1 } else { 2 };
     if share > 1 {
         println!(
             "-- other programs use this machine: half as many tests at once, with leases twice as long"
