@@ -37,6 +37,7 @@ mod prepared;
 mod queue_sql;
 mod queued;
 mod renewals;
+mod row_retry;
 mod schema;
 pub(crate) mod session;
 mod side_sql;
@@ -66,6 +67,7 @@ use crate::store::postgres::permit_table::PermitLocks;
 use crate::store::postgres::prepared::Value;
 use crate::store::postgres::queue_sql::QueueSql;
 use crate::store::postgres::queued::{PostgresQueue, QueuedLocks};
+use crate::store::postgres::row_retry::RowRetry;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::sweeps::PostgresTables;
 use crate::store::postgres::wake::NotifyListener;
@@ -75,9 +77,6 @@ use crate::store::{
     Capabilities, ClientId, Env, Extensions, LockKind, Name, Operate, Page, Released, Renewal,
     Renewed, Store, Ticket, certain, ready,
 };
-
-/// How often a caller that does not wait asks while another transaction locks the row. Each time the server waits for it for 40 ms.
-const ROW_TRIES: u32 = 5;
 
 /// The polling interval of a waiter that has no wake.
 const POLL: Duration = Duration::from_millis(50);
@@ -194,14 +193,13 @@ impl Postgres {
         } else {
             None
         };
-        let mut tries = 0;
+        let timers = self.connection.timers();
+        let mut retry = RowRetry::new(ask, timers.now(), self.connection.limit());
         let row = loop {
             match self.send_attempt(ask, deadline).await {
-                // Another transaction locks the row, with a fence or briefly: the attempt changed nothing. If it is brief, nobody
-                // may have the lock, and a caller that does not wait would be told that somebody has it.
+                // Another transaction locks the row: the attempt changed nothing.
                 Err(failure) if failure.is_row_taken() => {
-                    tries += 1;
-                    if !ask.patience.is_zero() || tries == ROW_TRIES {
+                    if !retry.once_more(timers.now()) {
                         return Ok(self.refused(ask, wake, Some(POLL)));
                     }
                 }

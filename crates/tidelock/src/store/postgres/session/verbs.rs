@@ -182,8 +182,8 @@ pub(crate) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
     if was_held {
         return Ok(Released::Freed);
     }
-    // The server frees a lock with its session. But if the client has ended the session itself, by a close, the server may
-    // not know it yet. The release is repeated if its first request had no reply, and then "not held" would be a success.
+    // The server frees a lock with its session. But if the client has ended the session by a close, the server may not
+    // know it yet. The release is repeated if its first request had no reply, and then "not held" would be a success.
     if shared.closed.load(Ordering::SeqCst) {
         return Err(unanswered("the client is closing"));
     }
