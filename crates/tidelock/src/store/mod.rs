@@ -213,6 +213,16 @@ impl Env {
     }
 }
 
+#[cfg(any(feature = "redis", feature = "memcached"))]
+impl Env {
+    /// How much longer a first connect waits than the connect itself may take. So the connect fails first, and its error says
+    /// more than a timeout. A busy machine lets a task wait for some milliseconds, so short timeouts get more than their share.
+    pub(crate) fn connect_slack(&self) -> Duration {
+        const LEAST: Duration = Duration::from_millis(50);
+        (self.response_timeout / 8).max(LEAST)
+    }
+}
+
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Env")

@@ -206,6 +206,29 @@ async fn t33_a_slow_sentinel_names_the_others() -> Result<()> {
     Ok(())
 }
 
+/// T33, with a connection to a sentinel that leads nowhere, while another sentinel answers. It is not kept until TCP gives it
+/// up: the other one may be gone before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_a_silent_sentinel_is_connected_to_again() -> Result<()> {
+    let sentinels = Sentinels::start()?;
+    let [silent, named, ..] = sentinels.sentinels() else {
+        anyhow::bail!("no sentinels");
+    };
+    let silent = Proxy::start(silent.addr())?;
+    let hosts = format!("{},{}", silent.addr(), named.addr());
+    let url = format!("redis+sentinel://{hosts}/{}", sentinels.service());
+    let client = builder(LEASE).connect(&url).await?;
+    let asked = silent.until(|proxy| proxy.count("SENTINEL") > 0);
+    within(SOON, "both are asked", asked).await?;
+    silent.set_both(Mode::Drop);
+    let before = silent.accepted();
+    // Each twentieth of the queries, which come twice a second, looks for silent ones.
+    let again = silent.until(|proxy| proxy.accepted() > before);
+    within(SOON * 3, "it is connected to again", again).await?;
+    client.close(Duration::ZERO).await;
+    Ok(())
+}
+
 /// T33, with a URL that names two sentinels, the first of which is frozen. The client learns of the third one from the
 /// second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

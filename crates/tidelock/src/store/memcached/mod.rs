@@ -79,8 +79,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             background: env.background.clone(),
         })
     });
-    // Slightly longer than the timeout of the connect itself. So the connect fails first, and its error says more.
-    let deadline = front.connection.deadline() + env.response_timeout / 8;
+    let deadline = front.connection.deadline() + env.connect_slack();
     front
         .connection
         .ask_one(Command::line("mn"), None, deadline)

@@ -99,9 +99,9 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
     }
 }
 
-/// A little longer than the connect itself may take, because its error message is more precise than a timeout.
+/// How long a first connect waits.
 fn patience(env: &Env) -> Duration {
-    env.response_timeout + env.response_timeout / 8
+    env.response_timeout + env.connect_slack()
 }
 
 fn endpoint(finder: ServerFinder, entry: EndpointLogin, env: &Env) -> Arc<Endpoint> {

@@ -41,7 +41,7 @@ const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 /// After this many queries, we also query for further sentinels of the service.
 const LEARN_EVERY: u32 = 20;
 
-/// How often we do so in a row if no sentinel answers in time: those that it knows may be needed soon.
+/// How many queries in a row may ask for them if none is answered in time: the sentinels that the others know may be needed soon.
 const LEARN_TRIES: u32 = 4;
 
 /// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
@@ -123,6 +123,7 @@ impl Sentinel {
     /// Queries the sentinels for the others of the service: those of the URL may all be gone one day. `false`: none has
     /// answered.
     async fn learn(&self) -> bool {
+        self.known.let_silent_go(self.timers.now(), self.limit);
         let request = Request::new("SENTINEL")
             .arg("SENTINELS")
             .arg(&self.who.service);
@@ -363,15 +364,18 @@ impl PrimaryFinder for Sentinel {
 /// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
 /// to the old one.
 pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, timers: Timers) {
-    let mut has_learned = false;
+    let mut tries = 0;
     for round in 0_u32.. {
         let refresh = {
             let Some((sentinel, endpoint)) = sentinel.upgrade().zip(endpoint.upgrade()) else {
                 return;
             };
             let found = sentinel.find().await;
-            let turn = round % LEARN_EVERY;
-            let learns = turn == 0 || turn < LEARN_TRIES && !has_learned && found.is_ok();
+            if round % LEARN_EVERY == 0 {
+                tries = LEARN_TRIES;
+            }
+            // Sentinels of which none answers would keep us from the next query.
+            let learns = tries > 0 && found.is_ok();
             match found {
                 Ok(address) if sentinel.note(&address) => {
                     tracing::info!(primary = %Escaped(&address), service = %Escaped(&sentinel.who.service), "the sentinels report another primary");
@@ -381,7 +385,8 @@ pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, t
                 Err(error) => tracing::debug!(%error, "cannot query the sentinels"),
             }
             if learns {
-                has_learned = sentinel.learn().await;
+                let has_learned = sentinel.learn().await;
+                tries = if has_learned { 0 } else { tries - 1 };
             }
             if sentinel.closed.load(Ordering::SeqCst) {
                 // We close again: this round may have reconnected after the first `close`.

@@ -58,6 +58,16 @@ impl KnownSentinels {
         self.0.read().clone()
     }
 
+    /// Closes the connections to those that have been silent for so long. The next query connects again.
+    ///
+    /// While others answer, nobody waits for a silent one for long. Its connection may lead nowhere, for as long as TCP repeats a
+    /// packet, and would keep all requests that were sent on it.
+    pub(super) fn let_silent_go(&self, now: BootInstant, limit: Duration) {
+        let all = self.all();
+        let silent = all.iter().filter(|one| one.silent_for(now) > limit);
+        silent.for_each(|one| one.connection.close());
+    }
+
     pub(super) fn has(&self, address: &HostAddress) -> bool {
         self.0.read().iter().any(|one| one.address == *address)
     }
