@@ -218,6 +218,13 @@ impl Running {
                 false
             }
             Step::Kill => {
+                // From here on the supervisor reaps nothing any more, so a command that has not ended yet keeps the number of
+                // its group. Otherwise another program could get that number, and be killed.
+                let _ = self.supervisor.kill();
+                while let Some(heard @ (Event::News(_) | Event::CommandIsDead)) = self.events.now()
+                {
+                    self.take(heard);
+                }
                 // We kill the group before we wait for the supervisor to die. Otherwise a supervisor that the kernel
                 // ends slowly, because the machine is busy or a disk does not answer, would cost the rest of the lease.
                 if let Some(group) = self.living_group() {
