@@ -329,8 +329,8 @@ impl Operate for Chaos {
         seen: Option<&'a Snapshot>,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            // The late attempt of a holder, which is often another client, would give it the lock again. It would not learn of
-            // any loss then.
+            // An attempt of the holder that is still on its way, and the holder is often another client, would give the lock back
+            // to it. It would not learn of any loss then.
             let mut on_their_way = self.faults.on_their_way.subscribe();
             // The sender lives as long as `self`.
             drop(on_their_way.wait_for(|count| *count == 0).await);

@@ -4,6 +4,7 @@ mod bounds;
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -418,7 +419,12 @@ const LEASE: Duration = Duration::from_millis(900);
 /// How many times longer the leases are than their fixtures say.
 fn factor() -> u32 {
     let given = std::env::var("TIDELOCK_LEASE_FACTOR").ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
+    given.map_or(1, |text| {
+        let factor = text.parse::<NonZeroU32>();
+        factor
+            .expect("TIDELOCK_LEASE_FACTOR is a whole number above 0")
+            .get()
+    })
 }
 
 /// Returns a unique name.

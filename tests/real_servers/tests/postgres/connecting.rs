@@ -6,10 +6,12 @@ use real_servers::connecting::is_waited_for;
 use testkit::servers::PostgresServer;
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
-use super::{LEASE, server};
+use super::{lease, server};
 
 fn builder() -> ClientBuilder {
-    Client::builder().lease(LEASE).response_timeout(LEASE / 4)
+    Client::builder()
+        .lease(lease())
+        .response_timeout(lease() / 4)
 }
 
 /// Opens connections until the server refuses more.

@@ -10,7 +10,7 @@ use tidelock::{
 };
 use tokio_postgres::NoTls;
 
-use super::{LEASE, client, server, soon, until};
+use super::{client, lease, server, soon, until};
 
 const OTHERS: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidelock'";
@@ -30,7 +30,7 @@ async fn t56_terminated_backends_lose_no_lock() {
     .await;
     for _ in 0..4 {
         server.query(OTHERS).unwrap();
-        tokio::time::sleep(LEASE / 3).await;
+        tokio::time::sleep(lease() / 3).await;
     }
     assert!(guard.is_held(), "renewed over new connections");
     server.query(OTHERS).unwrap();
@@ -52,13 +52,13 @@ async fn t30_a_password_that_was_changed_is_asked_for_again() {
     let password = Arc::new(Mutex::new("old"));
     let known = Arc::clone(&password);
     let now = move || Credentials::new("app", *known.lock().unwrap());
-    let builder = Client::builder().lease(LEASE).credentials_from(now);
+    let builder = Client::builder().lease(lease()).credentials_from(now);
     let a = builder.connect(&server.url()).await.unwrap();
     let guard = a.lock("till").acquire().await.unwrap();
     *password.lock().unwrap() = "new";
     server.query("ALTER ROLE app PASSWORD 'new'").unwrap();
     server.query(OTHERS).unwrap();
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     assert!(guard.is_held(), "renewed with the new password");
     guard.release().await.unwrap();
     *password.lock().unwrap() = "wrong";
@@ -92,7 +92,7 @@ async fn t56_no_transaction_is_left_open() {
     for _ in 0..20 {
         let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock' AND state LIKE 'idle in%'";
         assert_eq!(server.query(open).unwrap(), "0");
-        tokio::time::sleep(LEASE / 20).await;
+        tokio::time::sleep(lease() / 20).await;
     }
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -114,7 +114,7 @@ async fn t56_a_restarted_server_keeps_what_was_granted() {
     )
     .await;
     server.restart().unwrap();
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     assert!(guard.is_held(), "its row was on the disk");
     assert!(!waiting.is_finished());
     let token = guard.token();
@@ -161,12 +161,14 @@ async fn t56_behind_a_transaction_pooler_waiters_ask() {
     }
     // The hold lasts longer than a lease, and each renewal can use a different connection.
     let guard = a.lock("till").acquire().await.unwrap();
-    tokio::time::sleep(LEASE * 3 / 2).await;
+    tokio::time::sleep(lease() * 3 / 2).await;
     assert!(guard.is_held());
     // A wait that ends blames the server if a request has been without an answer for a quarter of the response timeout.
-    let c = Client::builder().lease(LEASE).response_timeout(LEASE * 2);
+    let c = Client::builder()
+        .lease(lease())
+        .response_timeout(lease() * 2);
     let c = c.connect(&url).await.unwrap();
-    let wait = AcquireOptions::new().wait(LEASE / 3);
+    let wait = AcquireOptions::new().wait(lease() / 3);
     let error = c.lock("till").acquire_with(wait).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     guard.release().await.unwrap();
@@ -188,9 +190,9 @@ async fn a_release_wakes_the_next_waiter_without_a_lease_in_between() {
             "t",
         )
         .await;
-        tokio::time::sleep(LEASE / 20).await;
+        tokio::time::sleep(lease() / 20).await;
         guard.release().await.unwrap();
-        let next = tokio::time::timeout(LEASE / 3, waiting).await;
+        let next = tokio::time::timeout(lease() / 3, waiting).await;
         next.expect("woken")
             .unwrap()
             .unwrap()
@@ -207,8 +209,8 @@ async fn a_waiter_is_woken_although_its_listening_connection_went_silent() {
     let proxy = Proxy::start_opaque(server.addr()).unwrap();
     // The lease is so long that the end of the holder's lease does not wake the waiter within this test.
     let patient = async |url: String| {
-        let builder = Client::builder().lease(LEASE * 100);
-        let builder = builder.response_timeout(LEASE / 2);
+        let builder = Client::builder().lease(lease() * 100);
+        let builder = builder.response_timeout(lease() / 2);
         let builder = builder.publish_process_info(false);
         builder.connect(&url).await.unwrap()
     };
@@ -224,7 +226,7 @@ async fn a_waiter_is_woken_although_its_listening_connection_went_silent() {
     let lock = waiter.lock("till");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     // Long enough for its attempts, but not for the next check of the connection.
-    tokio::time::sleep(LEASE / 6).await;
+    tokio::time::sleep(lease() / 6).await;
     for way in [Way::ToServer, Way::ToClient] {
         proxy.set_connection(listens, way, Mode::Drop).unwrap();
     }
@@ -240,8 +242,8 @@ async fn a_waiter_is_woken_by_the_server_that_its_address_leads_to_now() {
     let (first, second) = (server(), server());
     // So long that the end of the holder's lease does not wake the waiter within this test.
     let patient = async |url: String| {
-        let builder = Client::builder().lease(LEASE * 100);
-        let builder = builder.response_timeout(LEASE / 2);
+        let builder = Client::builder().lease(lease() * 100);
+        let builder = builder.response_timeout(lease() / 2);
         let builder = builder.publish_process_info(false);
         builder.connect(&url).await.unwrap()
     };
@@ -284,7 +286,7 @@ async fn calls_that_were_dropped_on_a_silent_connection_do_not_hold_up_the_next_
     }
     // As many as are in flight on one connection at most.
     for _ in 0..16 {
-        let dropped = tokio::time::timeout(LEASE / 100, lock.inspect()).await;
+        let dropped = tokio::time::timeout(lease() / 100, lock.inspect()).await;
         dropped.expect_err("nobody answers");
     }
     let again = async {
@@ -311,7 +313,7 @@ async fn calls_that_are_not_polled_hold_up_no_other_call() {
         kept.push(call);
     }
     // Two response timeouts.
-    let other = tokio::time::timeout(LEASE * 2 / 3, a.lock("other").acquire());
+    let other = tokio::time::timeout(lease() * 2 / 3, a.lock("other").acquire());
     let guard = other.await.expect("it waits for a slot").unwrap();
     guard.release().await.unwrap();
     drop(kept);
@@ -328,17 +330,17 @@ async fn extensions_that_are_not_polled_hold_up_no_renewal() {
         "SELECT count(*) >= 2 FROM pg_stat_activity WHERE query LIKE 'WITH ours AS MATERIALIZED%'";
     soon("the connection of the renewals", async {
         while server.query(renewing).unwrap() != "t" {
-            guard.extend(LEASE).await.unwrap();
+            guard.extend(lease()).await.unwrap();
         }
     })
     .await;
     let mut kept = Vec::new();
     for _ in 0..16 {
-        let mut extension = Box::pin(guard.extend(LEASE));
+        let mut extension = Box::pin(guard.extend(lease()));
         drop(futures_util::poll!(extension.as_mut()));
         kept.push(extension);
     }
-    let lost = tokio::time::timeout(LEASE * 2, guard.lost()).await;
+    let lost = tokio::time::timeout(lease() * 2, guard.lost()).await;
     lost.expect_err("it is not renewed");
     assert!(guard.is_held());
     drop(kept);
@@ -390,7 +392,7 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() {
         assert_eq!(reason, LostReason::Expired);
     }
     // Others have been renewed since, and go on.
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     assert_held(&others);
     transaction.rollback().await.unwrap();
     let next = soon("the row", a.lock("plain:kept").acquire()).await;
@@ -422,12 +424,12 @@ async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
             while !session.is_closed() {
                 let transaction = session.transaction().await.unwrap();
                 transaction.batch_execute(row).await.unwrap();
-                tokio::time::sleep(LEASE / 300).await;
+                tokio::time::sleep(lease() / 300).await;
                 transaction.commit().await.unwrap();
             }
         });
     }
-    tokio::time::sleep(LEASE * 2).await;
+    tokio::time::sleep(lease() * 2).await;
     assert_held(&held);
     busy.shutdown().await;
     for guard in held {
@@ -441,7 +443,7 @@ async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
 async fn waits_for_rows_that_are_kept_cost_no_other_lock() {
     const NAMES: usize = 20;
     let server = server();
-    let patient = Client::builder().lease(LEASE * 100);
+    let patient = Client::builder().lease(lease() * 100);
     let a = patient.connect(&server.url()).await.unwrap();
     let b = client(&server.url()).await;
     let names = || (0..NAMES).map(|n| format!("stock:{n}"));
@@ -463,7 +465,7 @@ async fn waits_for_rows_that_are_kept_cost_no_other_lock() {
     let rows = "SELECT 1 FROM tidelock_locks WHERE name LIKE 'stock:%' FOR UPDATE";
     let rows = transaction.query(rows, &[]).await.unwrap();
     assert_eq!(rows.len(), NAMES);
-    tokio::time::sleep(LEASE * 3).await;
+    tokio::time::sleep(lease() * 3).await;
     assert_held(&held);
     transaction.rollback().await.unwrap();
     for guard in taken {
@@ -492,7 +494,7 @@ async fn kept_details_of_a_process_that_has_ended_hold_up_no_connect() {
     let transaction = session.transaction().await.unwrap();
     let row = "SELECT 1 FROM tidelock_locks_clients WHERE client = 'kept' FOR UPDATE";
     assert_eq!(transaction.query(row, &[]).await.unwrap().len(), 1);
-    let b = tokio::time::timeout(LEASE / 2, client(&server.url())).await;
+    let b = tokio::time::timeout(lease() / 2, client(&server.url())).await;
     let b = b.expect("connected");
     let guard = b.lock("till").acquire().await.unwrap();
     guard.release().await.unwrap();
@@ -506,9 +508,9 @@ async fn kept_details_of_a_process_that_has_ended_hold_up_no_connect() {
 /// The server logs clients in and answers them, but a row is kept, and each request for it is given up with its
 /// connection.
 async fn leaves_no_session(server: &PostgresServer, builder: ClientBuilder, url: &str) {
-    let builder = builder.lease(LEASE * 100).publish_process_info(false);
-    let short = builder.clone().response_timeout(LEASE / 6);
-    let short = short.connect_within(LEASE * 4);
+    let builder = builder.lease(lease() * 100).publish_process_info(false);
+    let short = builder.clone().response_timeout(lease() / 6);
+    let short = short.connect_within(lease() * 4);
     let holder = builder.connect(url).await.unwrap();
     let operator = short.connect(url).await.unwrap().lock("stock");
     let guard = holder.lock("stock").acquire().await.unwrap();
@@ -578,7 +580,7 @@ async fn connections_that_were_given_up_leave_no_session_over_tls() {
 async fn connections_that_were_given_up_with_nothing_in_flight_end_at_once() {
     let server = server();
     // Longer than this test waits.
-    let builder = Client::builder().response_timeout(LEASE * 100);
+    let builder = Client::builder().response_timeout(lease() * 100);
     let builder = builder.publish_process_info(false);
     let a = builder.connect(&server.url()).await.unwrap();
     for setting in [

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidelock::{AcquireOptions, Client, ErrorKind, SqlFence};
 use tokio_postgres::NoTls;
 
-use super::{LEASE, client, server, soon};
+use super::{client, lease, server, soon};
 
 async fn session(url: &str) -> tokio_postgres::Client {
     let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -67,7 +67,9 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     let server = server();
     let a = client(&server.url()).await;
     // A wait that ends blames the server if a request has been without an answer for a quarter of the response timeout.
-    let b = Client::builder().lease(LEASE).response_timeout(LEASE * 2);
+    let b = Client::builder()
+        .lease(lease())
+        .response_timeout(lease() * 2);
     let b = b.connect(&server.url()).await.unwrap();
     let mut session = session(&server.url()).await;
     let guard = a.lock("stock:a").fenced().acquire().await.unwrap();
@@ -77,10 +79,10 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
         .execute(&fence.statement, &[&fence.name, &fence.token])
         .await
         .unwrap();
-    tokio::time::sleep(LEASE * 3 / 2).await;
+    tokio::time::sleep(lease() * 3 / 2).await;
     assert!(guard.is_held(), "it is renewed under the fence");
     guard.release().await.unwrap();
-    let short = AcquireOptions::new().wait(LEASE / 3);
+    let short = AcquireOptions::new().wait(lease() / 3);
     let refused = b.lock("stock:a").acquire_with(short).await;
     assert!(refused.unwrap_err().is_timeout());
     transaction.commit().await.unwrap();
@@ -104,7 +106,7 @@ async fn a_waiter_for_a_held_lock_does_not_wait_for_its_fence() {
         .unwrap();
     let lock = b.lock("stock:a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(LEASE / 2).await;
+    tokio::time::sleep(lease() / 2).await;
     let log = server.log();
     assert!(!log.contains("lock timeout"), "{log}");
     assert!(guard.is_held() && !waiting.is_finished());

@@ -28,14 +28,17 @@ use std::time::Duration;
 
 use testkit::servers::PostgresServer;
 use tidelock::Client;
+use tidelock::testing::Fixture;
 
-/// A short lease, but longer than a restart of the server.
-const LEASE: Duration = Duration::from_secs(3);
+/// A short lease, but longer than a restart of the server. As those of the promises, it is longer on a busy machine.
+fn lease() -> Duration {
+    Fixture::memory().lease_of(Duration::from_secs(3)).lease()
+}
 
 async fn client(url: &str) -> Client {
     Client::builder()
-        .lease(LEASE)
-        .response_timeout(LEASE / 3)
+        .lease(lease())
+        .response_timeout(lease() / 3)
         .connect(url)
         .await
         .unwrap()
@@ -58,7 +61,7 @@ fn server() -> PostgresServer {
 }
 
 async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LEASE * 4, event)
+    tokio::time::timeout(lease() * 4, event)
         .await
         .unwrap_or_else(|_| panic!("in vain: {what}"))
 }

@@ -3,7 +3,7 @@
 use testkit::servers::PostgresServer;
 use tidelock::{Client, Finding, Severity};
 
-use super::{LEASE, server, soon, until};
+use super::{lease, server, soon, until};
 
 /// The functions of a server whose queue is as full as a table says. A full queue has eight gigabytes. A real one refuses
 /// the transaction at its commit, and this one at the call.
@@ -23,8 +23,10 @@ fn fill(server: &PostgresServer, used: u8) {
 
 /// The lease is so long that no waiter asks again by itself within this test.
 async fn patient(server: &PostgresServer) -> Client {
-    let builder = Client::builder().lease(LEASE * 100);
-    let builder = builder.response_timeout(LEASE).publish_process_info(false);
+    let builder = Client::builder().lease(lease() * 100);
+    let builder = builder
+        .response_timeout(lease())
+        .publish_process_info(false);
     builder.connect(&server.url()).await.unwrap()
 }
 
@@ -83,7 +85,7 @@ async fn a_full_queue_of_notifications_undoes_no_release() {
     fill(&server, 0);
     soon("room in the queue", async {
         while wakes(&b).await.severity != Severity::Good {
-            tokio::time::sleep(LEASE / 100).await;
+            tokio::time::sleep(lease() / 100).await;
         }
     })
     .await;
@@ -113,7 +115,7 @@ async fn a_connection_that_listens_stays_until_the_queue_has_room() {
     fill(&server, 0);
     soon("room in the queue", async {
         while wakes(&b).await.severity != Severity::Good {
-            tokio::time::sleep(LEASE / 100).await;
+            tokio::time::sleep(lease() / 100).await;
         }
     })
     .await;

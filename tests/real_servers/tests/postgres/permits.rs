@@ -8,7 +8,7 @@ use tidelock::{Client, ErrorKind, Permits, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_postgres::NoTls;
 
-use super::{LEASE, client, grants, server, until};
+use super::{client, grants, lease, server, until};
 
 const NAME: &str = "render";
 const WAITING: &str = "SELECT count(*) FROM tidelock_locks_permits WHERE NOT held";
@@ -53,18 +53,18 @@ async fn a_release_gives_permits_to_the_waiters_in_the_order_of_their_arrival() 
     let held = "SELECT string_agg(permits::text, ' ' ORDER BY place) FROM tidelock_locks_permits WHERE held";
     assert_eq!(server.query(held).unwrap(), "4");
     proxy.set_both(Mode::Pass);
-    let big = within(LEASE, big).await;
+    let big = within(lease(), big).await;
     assert!(!small.is_finished() && !last.is_finished());
     proxy.set_both(Mode::Hold);
     assert!(near.force_release().await.unwrap());
     assert_eq!(server.query(held).unwrap(), "1 2");
     proxy.set_both(Mode::Pass);
     drop(big);
-    within(LEASE, small).await.release().await.unwrap();
-    within(LEASE, last).await.release().await.unwrap();
+    within(lease(), small).await.release().await.unwrap();
+    within(lease(), last).await.release().await.unwrap();
     assert!(!too_many.is_finished());
     near.add_permits(2).await.unwrap();
-    let all = within(LEASE, too_many).await;
+    let all = within(lease(), too_many).await;
     assert_eq!(all.count(), 6);
     let seen = near.inspect().await.unwrap();
     assert_eq!(seen.permits.unwrap().available, 0);
@@ -193,8 +193,8 @@ async fn a_permit_has_one_holder_whatever_the_default_isolation_is() {
     for level in ["repeatable read", "serializable"] {
         server.query(&format!("{default} = '{level}'")).unwrap();
         let patient = || {
-            let builder = Client::builder().lease(LEASE * 10);
-            let builder = builder.response_timeout(LEASE * 3);
+            let builder = Client::builder().lease(lease() * 10);
+            let builder = builder.response_timeout(lease() * 3);
             builder.publish_process_info(false).connect(&url)
         };
         let clients = [patient().await.unwrap(), patient().await.unwrap()];

@@ -8,13 +8,13 @@ use testkit::servers::{Pgbouncer, PostgresServer};
 use tidelock::Client;
 use tokio_postgres::NoTls;
 
-use crate::{LEASE, server};
+use crate::{lease, server};
 
 /// A client that sends nothing by itself.
 async fn quiet(url: &str) -> Result<Client> {
     let builder = Client::builder()
         .publish_process_info(false)
-        .response_timeout(LEASE);
+        .response_timeout(lease());
     Ok(builder.connect(url).await?)
 }
 

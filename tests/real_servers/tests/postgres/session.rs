@@ -6,7 +6,7 @@ use testkit::proxy::{Mode, Proxy};
 use testkit::servers::{Pgbouncer, PostgresServer};
 use tidelock::{Client, ErrorKind, LostReason, Severity};
 
-use super::{LEASE, client, server, soon, until};
+use super::{client, lease, server, soon, until};
 
 /// The number of sessions that hold an advisory lock.
 const HOLDERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
@@ -16,11 +16,11 @@ fn url(server: &PostgresServer) -> String {
 }
 
 mod promises {
-    use std::sync::LazyLock;
+    use std::sync::{Arc, LazyLock};
 
     use tidelock::testing::Fixture;
 
-    use super::{Duration, PostgresServer, server, url};
+    use super::{Duration, HOLDERS, PostgresServer, server, url};
 
     static SERVER: LazyLock<PostgresServer> = LazyLock::new(server);
 
@@ -41,6 +41,23 @@ mod promises {
 
     mod threads {
         tidelock::conformance!(hashed blocking: super::fixture().blocking());
+    }
+
+    /// A server of its own, in which no advisory lock may stay behind.
+    fn fresh() -> Fixture {
+        let server = Arc::new(server());
+        let check = Arc::clone(&server);
+        Fixture::url(url(&server))
+            .lease_of(Duration::from_secs(3))
+            .keeping(server)
+            .checked_by(move || {
+                let holders = check.query(HOLDERS).unwrap();
+                (holders != "0").then(|| format!("{holders} advisory locks"))
+            })
+    }
+
+    mod every_await {
+        tidelock::conformance_at_every_await!(super::fresh());
     }
 }
 
@@ -125,7 +142,7 @@ async fn a_holder_that_is_cut_off_is_told_before_another_gets_it() {
         let next = lock.acquire().await;
         (next, Instant::now())
     });
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     assert!(guard.is_held() && !waiting.is_finished());
     proxy.set_both(Mode::Hold);
     let reason = soon("the loss", guard.lost()).await;

@@ -6,7 +6,7 @@ use testkit::servers::PostgresServer;
 use tidelock::once::Slot;
 use tidelock::{Client, ErrorKind, LostReason};
 
-use super::{LEASE, client, grants, server, soon, until};
+use super::{client, grants, lease, server, soon, until};
 
 /// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
@@ -250,7 +250,7 @@ async fn a_waiter_for_a_side_leaves_nothing_although_another_table_is_missing() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_table_is_made_by_a_user_who_does_not_own_the_fence() {
     let server = server();
-    client(&server.url()).await.close(LEASE).await;
+    client(&server.url()).await.close(lease()).await;
     let rights = format!("{}; GRANT CREATE ON SCHEMA public TO clerk", grants(None));
     server.query(&super::clerk(&rights)).unwrap();
     let clerk = client(&server.url().replace("postgres@", "clerk@")).await;
@@ -351,10 +351,10 @@ const ROWS: &str = "SELECT count(*) FROM tidelock_locks";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rows_of_many_old_names_are_all_deleted() {
     let server = server();
-    client(&server.url()).await.close(LEASE).await;
+    client(&server.url()).await.close(lease()).await;
     insert_old_names(&server);
     // The first renewal, which opens another connection, comes after the end of this test.
-    let quiet = Client::builder().lease(LEASE * 100);
+    let quiet = Client::builder().lease(lease() * 100);
     let quiet = quiet.publish_process_info(false);
     let a = quiet.connect(&server.url()).await.unwrap();
     let guard = a.lock("young").acquire().await.unwrap();
@@ -369,7 +369,7 @@ async fn the_rows_of_many_old_names_are_all_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_client_at_a_time_deletes_old_rows() {
     let server = server();
-    client(&server.url()).await.close(LEASE).await;
+    client(&server.url()).await.close(lease()).await;
     insert_old_names(&server);
     let (other, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
         .await
@@ -392,7 +392,7 @@ async fn one_client_at_a_time_deletes_old_rows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tables_of_an_earlier_tidelock_have_no_users() {
     let server = server();
-    client(&server.url()).await.close(LEASE).await;
+    client(&server.url()).await.close(lease()).await;
     server
         .query("ALTER TABLE tidelock_locks_clients DROP COLUMN os_user")
         .unwrap();
