@@ -3,6 +3,7 @@
 
 mod connecting;
 mod costs;
+mod every_await;
 mod faults;
 mod login;
 mod server_run;

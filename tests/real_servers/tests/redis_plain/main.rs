@@ -5,6 +5,7 @@
 mod costs;
 mod counters;
 mod events;
+mod every_await;
 mod foreign;
 mod owners;
 mod rights;
@@ -12,7 +13,7 @@ mod shares;
 mod transactions;
 mod wire;
 
-use testkit::servers::RedisServer;
+use testkit::servers::{RedisBuilder, RedisServer};
 use tidelock::testing::Fixture;
 
 /// A separate server for each promise.
@@ -41,18 +42,19 @@ mod with_events {
     tidelock::conformance!(super::telling());
 }
 
-/// A user without permission to run Lua scripts.
+/// The user of [`without_scripts`], as a URL names it.
+const USER: &str = "app:secret@";
+
+/// A server with a user without permission to run Lua scripts.
+fn without_scripts() -> RedisBuilder {
+    RedisServer::builder().acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
+}
+
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn unscripted() -> Fixture {
-    let server = RedisServer::builder()
-        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
-        .start()
-        .expect("a server starts");
-    Fixture::url(format!(
-        "redis://app:secret@127.0.0.1:{}?locks=plain",
-        server.port()
-    ))
-    .keeping(server)
+    let server = without_scripts().start().expect("a server starts");
+    let url = format!("redis://{USER}127.0.0.1:{}?locks=plain", server.port());
+    Fixture::url(url).keeping(server)
 }
 
 mod without_scripts {

@@ -31,6 +31,9 @@ pub struct MemcachedServer {
     login: Mutex<Option<Login>>,
 }
 
+/// The answer to the question for a list, while the server makes another one.
+const BUSY: &str = "BUSY currently processing crawler request\r\n";
+
 impl MemcachedServer {
     /// Starts a server with 16 MiB.
     ///
@@ -102,11 +105,35 @@ impl MemcachedServer {
         self.run()
     }
 
+    /// The keys of all items, as the server writes them: percent-encoded.
+    ///
+    /// # Errors
+    /// Fails when the server does not answer.
+    pub fn keys(&self) -> Result<Vec<String>> {
+        // The server makes one list at a time, and reads nothing that was sent together with the question for one.
+        let list = wait::until("a list of the items", START, || {
+            let list = self.talk("lru_crawler metadump all\r\n", &["END\r\n", BUSY])?;
+            ensure!(!list.ends_with(BUSY), "it makes another list");
+            Ok(list)
+        })?;
+        let keys = list.lines().filter_map(|line| line.strip_prefix("key="));
+        Ok(keys
+            .filter_map(|line| line.split(' ').next())
+            .map(str::to_owned)
+            .collect())
+    }
+
     /// Sends raw commands on a new connection, followed by `mn`, and returns everything up to the reply to `mn`.
     ///
     /// # Errors
     /// Fails when the server does not answer.
     pub fn admin(&self, commands: &str) -> Result<String> {
+        let said = self.talk(&format!("{commands}\r\nmn\r\n"), &["MN\r\n"])?;
+        Ok(said.trim_end_matches("MN\r\n").to_owned())
+    }
+
+    /// Sends this on a new connection, and returns what comes, up to one of these ends.
+    fn talk(&self, commands: &str, ends: &[&str]) -> Result<String> {
         let mut stream = TcpStream::connect(self.addr())?;
         stream.set_read_timeout(Some(START))?;
         let login = self.login.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,14 +144,13 @@ impl MemcachedServer {
             stream.read_exact(&mut stored)?;
             ensure!(stored == *b"STORED\r\n", "the login is not taken");
         }
-        stream.write_all(format!("{commands}\r\nmn\r\n").as_bytes())?;
+        stream.write_all(commands.as_bytes())?;
         let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
-        while !said.ends_with(b"MN\r\n") {
+        while !ends.iter().any(|end| said.ends_with(end.as_bytes())) {
             let count = stream.read(&mut bytes)?;
             ensure!(count > 0, "it ended the connection");
             said.extend_from_slice(&bytes[..count]);
         }
-        said.truncate(said.len() - b"MN\r\n".len());
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
