@@ -182,7 +182,11 @@ impl Votes {
             });
         }
         let failed = std::mem::take(&mut self.failed);
-        let kind = kind_of(failed.iter().map(|(_, error)| error));
+        // An error that no retry can fix ends the wait, unless the other servers are a majority once all of them answer.
+        let lasting = failed.iter().filter(|(_, error)| !error.is_retryable());
+        let may_pass = lasting.count() + set.needed() <= set.members.len();
+        let errors = failed.iter().map(|(_, error)| error);
+        let kind = kind_of(errors.filter(|error| error.is_retryable() || !may_pass));
         Some(of_parts(set, kind, failed))
     }
 
@@ -293,7 +297,8 @@ fn by_age(
         // The server does not tell its uptime. We warn once and count the vote; otherwise every lock would be
         // refused.
         Ok(None) | Err(_) => {
-            if member.is_news() && member.store.front.capabilities().shared {
+            let capabilities = member.store.front.capabilities();
+            if member.is_news() && capabilities.shared && !capabilities.durable {
                 tracing::warn!(server = %Escaped(&member.label), "the server does not report its uptime (INFO); after a restart it may vote although it has forgotten a lock");
             }
             Vote::Granted(bond)

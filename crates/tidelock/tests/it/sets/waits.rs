@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidelock::store::{
@@ -271,6 +271,69 @@ async fn a_server_that_fails_does_not_end_a_wait_between_split_votes() {
         }
         lock.acquire().await.unwrap().release().await.unwrap();
     }
+}
+
+/// Fails so many attempts with that error, and counts them.
+#[derive(Debug, Clone)]
+struct Recovering(ErrorKind, Arc<AtomicU32>);
+
+impl Twist for Recovering {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a AttemptRequest,
+    ) -> BoxFuture<'a, AttemptReply> {
+        let left = &self.1;
+        let fails = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        });
+        match fails {
+            Ok(_) => ready(Error::new(self.0).into()),
+            Err(_) => inner.attempt(ask),
+        }
+    }
+}
+
+/// One server refuses everybody, as after a change of its password, and another one is away for a moment. The others are a
+/// majority as soon as that one is back.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_does_not_end_a_wait_for_one_that_comes_back() {
+    use ErrorKind::{Refused, Unavailable};
+    for servers in [3, 5] {
+        let mut clients = Vec::new();
+        for server in 1..=servers {
+            let (kind, times) = match server {
+                1 => (Refused, u32::MAX),
+                _ if server > servers / 2 + 1 => (Unavailable, 3),
+                _ => (Unavailable, 0),
+            };
+            let twist = Recovering(kind, Arc::new(AtomicU32::new(times)));
+            let fixture = Fixture::memory().simulated().lease_of(LEASE);
+            let fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, twist.clone()));
+            let settings = fixture.builder().response_timeout(Duration::from_secs(1));
+            clients.push(fixture.client(settings).await);
+        }
+        let lock = RedLock::new(clients).unwrap().lock("x");
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// As many servers refuse everybody as rule out a majority of the others.
+#[tokio::test(start_paused = true)]
+async fn servers_that_refuse_end_a_wait_that_nothing_can_help() {
+    let mut clients = Vec::new();
+    for kind in [
+        ErrorKind::Refused,
+        ErrorKind::Refused,
+        ErrorKind::Unavailable,
+    ] {
+        let fixture = Fixture::memory().simulated().lease_of(LEASE);
+        let fixture = fixture.wrapped(move |_, store| Twisted::wrap(store, Failing(kind)));
+        clients.push(fixture.client(fixture.builder()).await);
+    }
+    let lock = RedLock::new(clients).unwrap().lock("x");
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
 }
 
 /// Answers no attempt.
