@@ -366,7 +366,7 @@ impl Guard {
         // We read the clock before the request. The lease in the store starts later, so we never claim more time than
         // it has.
         let sent = steward.timers.now();
-        let batch = [hold.granted().renewal(lease)];
+        let batch = [hold.status.renewal(lease, sent, &steward.drift)];
         let store = hold.context.store();
         let asked = async {
             let answers = store.front().renew(&batch).await;

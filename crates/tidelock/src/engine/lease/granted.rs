@@ -24,7 +24,7 @@ impl GrantedTicket {
     }
 
     /// A renewal for that lease.
-    pub(crate) fn renewal(&self, lease: Duration) -> Renewal {
+    pub(super) fn renewal(&self, lease: Duration) -> Renewal {
         Renewal {
             ticket: self.ticket.clone(),
             lease,

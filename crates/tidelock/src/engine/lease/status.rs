@@ -31,7 +31,7 @@ use crate::engine::runtime::clock::Clock;
 use crate::engine::runtime::event::Event;
 use crate::error::{Error, ErrorKind};
 use crate::state::HoldState;
-use crate::store::{Bond, BootInstant, Ticket};
+use crate::store::{Bond, BootInstant, Renewal, Ticket};
 use crate::types::{Drift, FencingToken, LostReason};
 
 const HELD: u8 = 0;
@@ -153,6 +153,13 @@ impl HoldStatus {
             Some((bond, drift)) => lease.min(bond.until(drift)),
             None => lease,
         }
+    }
+
+    /// A renewal for that lease, or for the rest of what is proved. A store does not shorten a lease, but a member of a set that has
+    /// forgotten the lock gets a new one. With a shorter lease than the others, it would free the lock before the proof ends.
+    pub(crate) fn renewal(&self, lease: Duration, now: BootInstant, drift: &Drift) -> Renewal {
+        let proved = BootInstant(self.valid_until.load(Ordering::SeqCst)).since(now);
+        self.granted.renewal(lease.max(drift.lease_for(proved)))
     }
 
     /// Extends the proof. An older reply that arrives late changes nothing.

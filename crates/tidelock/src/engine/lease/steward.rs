@@ -321,7 +321,8 @@ impl Steward {
         calls: &mut FuturesUnordered<BoxFuture<'static, Option<RenewalReplies>>>,
     ) {
         let sent = self.timers.now();
-        for batch in table.take_due(sent, |lease| ask_again_after(lease, self.response_timeout)) {
+        let again = |lease| ask_again_after(lease, self.response_timeout);
+        for batch in table.take_due(sent, again, &self.drift) {
             let Batch {
                 store,
                 ids,

@@ -337,6 +337,7 @@ impl LeaseTable {
         &self,
         now: BootInstant,
         again: impl Fn(Duration) -> Duration,
+        drift: &Drift,
     ) -> Vec<Batch> {
         let mut inner = self.lock();
         let (mut due, mut over) = (Batches::default(), Vec::new());
@@ -356,13 +357,13 @@ impl LeaseTable {
                 over.push((LostReason::MaxHold, inner.forget(id)));
             } else if now >= entry.renew_at {
                 soon.get_or_insert(now + entry.granted().lease / 9);
-                inner.send(id, now, &again, &mut due);
+                inner.send(id, now, (&again, drift), &mut due);
             } else {
                 inner.change(id, |_| {}); // the proof was extended since: only move the entry in `order`
             }
         }
         if let Some(soon) = soon {
-            inner.fill(now, soon, &again, &mut due);
+            inner.fill(now, soon, (&again, drift), &mut due);
         }
         let empty = inner.entries.is_empty();
         // After the lock is released: see the lock order above.
@@ -422,7 +423,7 @@ impl LeaseTableState {
         &mut self,
         now: BootInstant,
         soon: BootInstant,
-        again: &impl Fn(Duration) -> Duration,
+        (again, drift): (&impl Fn(Duration) -> Duration, &Drift),
         due: &mut Batches,
     ) {
         let (mut from, mut in_vain) = ((now, u64::MAX), 0);
@@ -439,7 +440,7 @@ impl LeaseTableState {
                     && due.have_room_for(&entry.store, &entry.granted().ticket.name)
             };
             if self.entries.get(&id).is_some_and(|(_, entry)| joins(entry)) {
-                self.send(id, now, again, due);
+                self.send(id, now, (again, drift), due);
             } else {
                 in_vain += 1;
             }
@@ -451,13 +452,13 @@ impl LeaseTableState {
         &mut self,
         id: u64,
         now: BootInstant,
-        again: &impl Fn(Duration) -> Duration,
+        (again, drift): (&impl Fn(Duration) -> Duration, &Drift),
         to: &mut Batches,
     ) {
         self.change(id, |entry| {
             entry.renew_at = now + again(entry.granted().lease);
             entry.asked = true;
-            let renewal = entry.granted().renewal(entry.granted().lease);
+            let renewal = entry.status.renewal(entry.granted().lease, now, drift);
             to.add(&entry.store, id, renewal);
         });
     }

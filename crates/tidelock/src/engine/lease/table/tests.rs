@@ -75,14 +75,14 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     confirmed.store((begun + second * 5).0, Ordering::SeqCst);
     assert!(
         table
-            .take_due(begun + second * 10, |lease| lease)
+            .take_due(begun + second * 10, |lease| lease, &EXACT)
             .is_empty()
     );
     assert_eq!(table.next_check(begun + second * 10), begun + second * 15);
     assert_eq!(status.signal(), None);
     assert!(
         table
-            .take_due(begun + second * 15, |lease| lease)
+            .take_due(begun + second * 15, |lease| lease, &EXACT)
             .is_empty()
     );
     assert_eq!(status.signal(), Some(LostReason::Expired));
@@ -139,7 +139,7 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
             }
             table.renewed(ids, |entry| entry.proved(sent, &EXACT));
         }
-        let batches = table.take_due(now, |_| again);
+        let batches = table.take_due(now, |_| again, &EXACT);
         assert!(batches.len() <= 1, "{} in one moment", batches.len());
         for batch in batches {
             let asked = on_their_way.iter().flat_map(|(_, ids)| ids);
@@ -181,7 +181,7 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     for number in 1..=500 {
         insert(&home, begun + Duration::from_millis(number));
     }
-    let sent = table.take_due(begun, |_| LEASE / 10);
+    let sent = table.take_due(begun, |_| LEASE / 10, &EXACT);
     let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
     assert_eq!(sent, [[alone]]);
 }
@@ -202,7 +202,7 @@ fn a_batch_with_room_takes_only_what_is_nearly_due() {
     let near = LEASE / 9;
     let taken = [begun, begun + near / 2].map(insert);
     insert(begun + near * 2);
-    let sent = table.take_due(begun, |_| LEASE / 10);
+    let sent = table.take_due(begun, |_| LEASE / 10, &EXACT);
     let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
     assert_eq!(sent, [taken]);
 }
@@ -229,7 +229,7 @@ fn a_batch_with_room_looks_past_a_hundred_entries_at_most() {
             insert(number, true);
         }
         insert(in_flight + 1, false);
-        let batches = table.take_due(begun, |_| LEASE / 10);
+        let batches = table.take_due(begun, |_| LEASE / 10, &EXACT);
         let renewals = batches.iter().map(|batch| batch.ids.len());
         assert_eq!(renewals.sum::<usize>(), sent, "behind {in_flight}");
     }
