@@ -154,6 +154,8 @@ fn writer() -> Option<&'static SyncSender<Said>> {
     let start = || {
         let (tell, told) = sync_channel(UNREAD);
         let write = move || {
+            #[cfg(unix)]
+            crate::run::signals::go_on_in_background();
             for said in told {
                 match said {
                     Said::Text(text) => drop(std::io::stderr().write_all(&text)),

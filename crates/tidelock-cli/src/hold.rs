@@ -82,6 +82,11 @@ async fn keep(held: Held, signals: &mut Interrupts) -> Outcome<(ExitCode, Option
     let token = token.map(|token| format!(" {token}"));
     let held = format!("held {}{}", guard.name(), token.unwrap_or_default());
     let is_left = other_end::is_gone(&std::io::stdin());
+    // A caller that reads "held" begins its work, and looks for the loss at its end.
+    if !guard.is_held() {
+        let reason = guard.lost().await;
+        return Err(lost(guard.name(), reason));
+    }
     // If nobody reads stdout, nobody knows that the lock is held: the error drops the guard.
     print_line(&Escaped(&held))?;
     let is_person = std::io::stdin().is_terminal();
@@ -230,15 +235,14 @@ fn wait_for(input: &StdinLock<'_>) {
     std::thread::sleep(AGAIN);
 }
 
-/// Whether the read failed because another job has the terminal at present. A terminal that has hung up has no such job.
+/// Whether the read failed because another job had the terminal. It may have given it to this one since. A terminal that has hung
+/// up has no such job.
 #[cfg(unix)]
 fn is_in_background(error: &std::io::Error, input: &StdinLock<'_>) -> bool {
     use rustix::io::Errno;
-    use rustix::process::getpgrp;
     use rustix::termios::tcgetpgrp;
 
-    error.raw_os_error() == Some(Errno::IO.raw_os_error())
-        && tcgetpgrp(input).is_ok_and(|front| front != getpgrp())
+    error.raw_os_error() == Some(Errno::IO.raw_os_error()) && tcgetpgrp(input).is_ok()
 }
 
 #[cfg(not(unix))]

@@ -55,6 +55,8 @@ impl Line {
         }
         let (text, texts) = channel::<String>();
         let draw = move || {
+            #[cfg(unix)]
+            crate::run::signals::go_on_in_background();
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
                 bar.set_style(style);

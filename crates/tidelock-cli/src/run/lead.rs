@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidelock::Guard;
 use tidelock::election::{Election, Leadership};
 
 use super::running::Running;
 use super::signals::Signals;
-use super::wrapper::{OUTAGE, explain_delay, leave, program_of};
+use super::wrapper::{OUTAGE, ToRelease, explain_delay, leave, program_of};
 use super::{boot, group};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
@@ -50,15 +49,15 @@ async fn terms(
     election: &Election,
     job: &LeadArgs,
     signals: &mut Signals,
-) -> Outcome<(u8, Option<Guard>)> {
+) -> Outcome<(u8, Option<ToRelease>)> {
     loop {
         let leadership = tokio::select! {
             won = campaign(election) => won?,
             number = signals.deadly() => return Ok((by_signal(number), None)),
             never = group::reap_orphans() => match never {},
         };
-        if let Some((code, guard)) = one_term(store, leadership, job, signals).await? {
-            return Ok((code, Some(guard)));
+        if let Some((code, left)) = one_term(store, leadership, job, signals).await? {
+            return Ok((code, Some(left)));
         }
     }
 }
@@ -80,7 +79,7 @@ async fn one_term(
     leadership: Leadership,
     job: &LeadArgs,
     signals: &mut Signals,
-) -> Outcome<Option<(u8, Guard)>> {
+) -> Outcome<Option<(u8, ToRelease)>> {
     let held = Held {
         guard: leadership.guard().reenter().into(),
         token: Some(leadership.token()),
@@ -98,5 +97,5 @@ async fn one_term(
     }
     // The candidate is not listed any more. The guard that is left releases the lock.
     drop(leadership);
-    Ok(Some((over.code, held.guard)))
+    Ok(Some((over.code, ToRelease::after(&over, held.guard))))
 }

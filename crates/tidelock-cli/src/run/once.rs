@@ -88,7 +88,7 @@ async fn run(attempt: OnceAttempt, job: &OnceArgs, signals: &mut Signals) -> Out
             };
         }
     };
-    let Over { code, for_loss } = running.until_it_ends(&held.guard, signals).await;
+    let Over { code, for_loss, .. } = running.until_it_ends(&held.guard, signals).await;
     drop(held);
     let mark = async {
         match code {

@@ -31,6 +31,8 @@ pub(crate) struct Over {
     pub(crate) code: u8,
     /// The command was terminated because the lock was lost, or could be proved no longer.
     pub(crate) for_loss: bool,
+    /// A loss was reported, or the command was terminated before it was certain.
+    pub(crate) is_told: bool,
 }
 
 /// The command, its supervisor, and their known state.
@@ -133,8 +135,13 @@ impl Running {
         let collected = self.end_from_here(guard, signals).await;
         // Only now: the last messages of the supervisor may tell that it has ended the command.
         let for_loss = self.ended_for_loss;
+        let is_told = self.lost || for_loss;
         let code = self.finish(collected);
-        Over { code, for_loss }
+        Over {
+            code,
+            for_loss,
+            is_told,
+        }
     }
 
     /// What an earlier command has left behind may start processes and leave them to this one, which adopts orphans.
@@ -159,8 +166,9 @@ impl Running {
         self.lost = true;
         self.ended_for_loss |= !self.merciful;
         self.plan.over(boot::now());
-        say(format!("{}: lost: {reason}", self.name));
+        // First: a message to a terminal may take its time.
         link::tell(&self.link, News::Lost);
+        say(format!("{}: lost: {reason}", self.name));
     }
 
     fn take(&mut self, heard: Event) {
@@ -298,7 +306,8 @@ impl Running {
         let ended = self.ended.or(collected);
         // A killed command could not restore the terminal's settings.
         let in_order = matches!(ended, Some(News::Exited(_))) && !self.ended_for_loss;
-        self.terminal.take_back(!in_order);
+        let group = self.group.map(|group| group.leader());
+        self.terminal.take_back(group, !in_order);
         if self.ended_for_loss {
             return exit::LOST;
         }

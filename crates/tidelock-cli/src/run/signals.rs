@@ -5,7 +5,8 @@ use std::pin::Pin;
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::boot;
+use super::{boot, terminal};
+use crate::exit::say;
 
 /// The signals that are forwarded to the command.
 const FORWARDED: [Number; 9] = [
@@ -48,7 +49,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored, except CHLD: then
-    /// the kernel would reap the command, and nobody would learn its exit code.
+    /// the kernel would reap the command, and nobody would learn its exit code. (The standard library gives PIPE its default action
+    /// in each process that it starts.)
     pub(crate) fn catch() -> std::io::Result<Self> {
         let mut caught = Vec::new();
         for number in FORWARDED.map(|signal| signal as i32) {
@@ -95,10 +97,15 @@ impl Signals {
         self.ended_by
     }
 
-    /// Waits for the next signal that terminates a process by default. For the time before the command runs.
+    /// Waits for the next signal that terminates a process by default. For the time when no command runs.
     pub(crate) async fn deadly(&mut self) -> i32 {
         loop {
             let number = self.next().await;
+            if number == Number::SIGTSTP as i32 && terminal::is_in_front() {
+                // Ctrl-Z has stopped the rest of a pipeline, and the shell would wait for this process.
+                terminal::continue_ours();
+                say("not stopped: a stopped process would keep the lock");
+            }
             if DEADLY.iter().any(|deadly| *deadly as i32 == number) {
                 return number;
             }
@@ -113,7 +120,7 @@ pub(crate) fn hear_nothing() {
     let _ = deaf().thread_block();
 }
 
-/// Undoes [`hear_nothing`], which child processes inherit, and [`may_set_foreground`].
+/// Undoes [`hear_nothing`], which child processes inherit, and what [`terminal::give_to`] blocks.
 pub(crate) fn hear_again() {
     let _ = deaf().thread_unblock();
 }
@@ -125,14 +132,8 @@ fn deaf() -> SigSet {
 }
 
 /// Lets this thread, and the threads it starts, use the terminal in the background: a read fails, and a write succeeds.
-/// Otherwise SIGTTIN or SIGTTOU would stop the whole process, and it could not renew its lock. Child processes inherit this.
+/// Otherwise SIGTTIN, or SIGTTOU after `stty tostop`, would stop the whole process, and it could not renew its lock. Child processes inherit this.
 pub(crate) fn go_on_in_background() {
     let of_terminal: SigSet = [Number::SIGTTIN, Number::SIGTTOU].into_iter().collect();
     let _ = of_terminal.thread_block();
-}
-
-/// Lets this thread set the terminal's foreground group from the background. Without it, SIGTTOU would stop the
-/// process.
-pub(crate) fn may_set_foreground() {
-    let _ = SigSet::from(Number::SIGTTOU).thread_block();
 }

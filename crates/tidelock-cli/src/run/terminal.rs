@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::IsTerminal;
 
-use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
+use nix::sys::signal::{SigSet, Signal as Number};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
-
-use super::signals;
 
 /// The controlling terminal of this process, regardless of its standard streams.
 fn open() -> Option<File> {
@@ -21,14 +21,16 @@ pub(crate) fn give_to(group: Pid) {
 }
 
 fn put_in_front(terminal: &File, group: Pid) {
-    signals::may_set_foreground();
+    // From the background, SIGTTOU would stop the process.
+    let _ = SigSet::from(Number::SIGTTOU).thread_block();
     let _ = tcsetpgrp(terminal, group);
 }
 
 /// The wrapper's view of the terminal.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// The terminal's settings before the command could change them.
+    /// The terminal's settings before the command could change them. `None`: it was not ours yet. A shell that reads a line has
+    /// settings of its own.
     before: Option<Termios>,
     /// The command's group is in the foreground.
     given: bool,
@@ -42,7 +44,7 @@ impl Turn {
     /// terminal when it needs it.
     pub(crate) fn at_start() -> Self {
         Self {
-            before: open().and_then(|terminal| tcgetattr(terminal).ok()),
+            before: settings_if_ours(),
             given: all_ours(),
             wanted: false,
         }
@@ -66,6 +68,7 @@ impl Turn {
         }
         let front = open().and_then(|terminal| tcgetpgrp(terminal).ok());
         self.given = front == Some(getpgrp()) || front == Some(group);
+        self.note_settings();
         self.wanted = !self.given;
         if self.given {
             give_to(group);
@@ -80,16 +83,30 @@ impl Turn {
             return false;
         }
         (self.given, self.wanted) = (true, false);
+        self.note_settings();
         give_to(group);
         true
     }
 
-    /// Takes the foreground back when the command has ended. `mend`: restores the terminal's settings, because the
-    /// command could not do it itself; a shell does the same after such a death.
-    pub(crate) fn take_back(&self, mend: bool) {
+    fn note_settings(&mut self) {
+        if self.before.is_none() {
+            self.before = settings_if_ours();
+        }
+    }
+
+    /// Takes the foreground back when the command has ended, unless somebody else has it now: the shell, after `bg`. `mend`:
+    /// restores the terminal's settings, because the command could not do it itself; a shell does the same after such a death.
+    pub(crate) fn take_back(&self, group: Option<Pid>, mend: bool) {
         let Some(terminal) = self.given.then(open).flatten() else {
             return;
         };
+        let is_of_others = |front: &Pid| {
+            let is_alive = test_kill_process_group(*front) != Err(Errno::SRCH);
+            ![Some(getpgrp()), group].contains(&Some(*front)) && is_alive
+        };
+        if tcgetpgrp(&terminal).is_ok_and(|front| is_of_others(&front)) {
+            return;
+        }
         put_in_front(&terminal, getpgrp());
         if let Some(before) = self.before.as_ref().filter(|_| mend) {
             let _ = tcsetattr(terminal, OptionalActions::Now, before);
@@ -104,7 +121,16 @@ fn all_ours() -> bool {
 
 /// Whether this process group is in the foreground of its terminal.
 pub(crate) fn is_in_front() -> bool {
-    open().is_some_and(|terminal| tcgetpgrp(terminal).is_ok_and(|front| front == getpgrp()))
+    in_front().is_some()
+}
+
+/// The terminal, if this process group is in its foreground.
+fn in_front() -> Option<File> {
+    open().filter(|terminal| tcgetpgrp(terminal).is_ok_and(|front| front == getpgrp()))
+}
+
+fn settings_if_ours() -> Option<Termios> {
+    in_front().and_then(|terminal| tcgetattr(terminal).ok())
 }
 
 /// Continues the processes of this process's own group.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tidelock::{Client, ErrorKind, Guard};
 
 use super::orders::Orders;
-use super::running::Running;
+use super::running::{Over, Running};
 use super::signals::Signals;
 use super::{boot, group, supervisor};
 use crate::acquire::{Held, Wanted};
@@ -60,14 +60,14 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
 /// Releases the guard, if there is one, and closes the client. Returns the exit code.
 pub(super) async fn leave(
     client: &Client,
-    done: Outcome<(u8, Option<Guard>)>,
+    done: Outcome<(u8, Option<ToRelease>)>,
     on_lost: OnLost,
 ) -> Outcome {
-    let (result, guard) = match done {
-        Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
+    let (result, left) = match done {
+        Ok((code, left)) => (Ok(ExitCode::from(code)), left),
         Err(failure) => (Err(failure), None),
     };
-    match release(client, guard).await {
+    match release(client, left).await {
         Left::Lost if on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
         _ => result,
     }
@@ -100,7 +100,7 @@ async fn with_lock(
     wanted: &Wanted<'_>,
     job: &JobArgs,
     signals: &mut Signals,
-) -> Outcome<(u8, Option<Guard>)> {
+) -> Outcome<(u8, Option<ToRelease>)> {
     let held = tokio::select! {
         held = wanted.acquire(store, client) => held?,
         number = signals.deadly() => return Ok((by_signal(number), None)),
@@ -108,29 +108,50 @@ async fn with_lock(
     };
     let running = Running::start(&held, &job.child)?;
     let over = running.until_it_ends(&held.guard, signals).await;
-    Ok((over.code, Some(held.guard)))
+    Ok((over.code, Some(ToRelease::after(&over, held.guard))))
+}
+
+/// A guard whose command has ended.
+pub(super) struct ToRelease {
+    guard: Guard,
+    /// See [`Over::is_told`].
+    loss_is_told: bool,
+}
+
+impl ToRelease {
+    pub(super) fn after(over: &Over, guard: Guard) -> Self {
+        Self {
+            guard,
+            loss_is_told: over.is_told,
+        }
+    }
 }
 
 /// The result of the release.
+#[derive(Debug, PartialEq, Eq)]
 enum Left {
     InOrder,
-    /// The lock was lost before, and only the store knew. Another holder may have entered the critical section while
-    /// the command ran.
+    /// The lock was lost before, and nobody was told. Another holder may have entered the critical section while the
+    /// command ran.
     Lost,
 }
 
 /// Releases the guard, if there is one, and closes the client.
-async fn release(client: &Client, guard: Option<Guard>) -> Left {
-    let Some(guard) = guard else {
+async fn release(client: &Client, left: Option<ToRelease>) -> Left {
+    let Some(ToRelease {
+        guard,
+        loss_is_told,
+    }) = left
+    else {
         client.close(Duration::ZERO).await;
         return Left::InOrder;
     };
     let name = guard.name().to_owned();
-    let is_known = !guard.is_held();
     match release_and_close(client, guard).await {
         Some(Ok(())) => Left::InOrder,
-        // A loss that was known before the release has already been reported.
-        Some(Err(error)) if error.kind() == ErrorKind::Lost && is_known => Left::InOrder,
+        // That the guard knows of its loss does not mean that somebody was told: a process that was frozen may hear at the same
+        // moment that the command has ended.
+        Some(Err(error)) if error.kind() == ErrorKind::Lost && loss_is_told => Left::InOrder,
         Some(Err(error)) => {
             say(&error);
             if error.kind() == ErrorKind::Lost {
@@ -199,4 +220,30 @@ pub(super) fn spawn(
 /// Durations above the range of `u64` milliseconds become the largest value.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that was frozen past the end of its lease may see the end of its command first. The loss is known then, and
+    /// nobody was told.
+    #[tokio::test]
+    async fn a_loss_that_nobody_was_told_of_is_told_at_the_release() {
+        for (loss_is_told, left) in [(false, Left::Lost), (true, Left::InOrder)] {
+            let url = format!("memory:a loss that is told {loss_is_told}");
+            let client = Client::connect(&url).await.unwrap();
+            let guard = client.lock("job").acquire().await.unwrap();
+            let other = Client::connect(&url).await.unwrap();
+            assert!(other.lock("job").force_release().await.unwrap());
+            guard.extend(Duration::from_secs(60)).await.unwrap_err();
+            assert!(!guard.is_held(), "the loss is known");
+            let guard = Guard::from(guard);
+            let to_release = ToRelease {
+                guard,
+                loss_is_told,
+            };
+            assert_eq!(release(&client, Some(to_release)).await, left);
+        }
+    }
 }

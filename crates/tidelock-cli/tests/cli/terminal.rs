@@ -123,6 +123,74 @@ fn ctrl_z_stops_no_command_that_writes_elsewhere_and_no_pipeline() {
     }
 }
 
+/// No command runs yet that could get Ctrl-Z instead, and none ever does under `hold`.
+#[test]
+fn ctrl_z_stops_no_pipeline_of_a_process_that_waits_or_holds() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    let flag = bench.path("flag");
+    let until_there = format!("until [ -e {} ]; do sleep 0.05; done", flag.display());
+    let mut holder = bench.run(&[], &format!("echo in; {until_there}"));
+    assert_eq!(holder.line(), "in");
+    shell.write("$tidelock run job -- echo out | cat\n");
+    // It is said after the first connect. The line of the wait is drawn over and over, and does not end.
+    shell.until("tidelock: store: ");
+    shell.write("\x1a");
+    shell.until_containing("tidelock: not stopped");
+    std::fs::write(&flag, "").unwrap();
+    shell.until_containing("out");
+    shell.until("ready");
+    assert_eq!(holder.end().0, Some(0));
+    shell.write("$tidelock hold job | cat\n");
+    shell.until_containing("held job");
+    shell.write("\x1a");
+    shell.until_containing("tidelock: not stopped");
+    shell.write("\x04");
+    shell.until("ready");
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+/// After `stty tostop` the terminal stops a process that writes in the background, and it could not renew.
+#[test]
+fn a_message_to_a_terminal_stops_no_process_in_the_background() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("stty tostop\n");
+    shell.until("ready");
+    shell.write("$tidelock --lease 2s run job -- sh -c 'read l; echo \"got $l\"' &\n");
+    shell.until_containing("tidelock: job: the command waits for the terminal");
+    // Two and a half leases.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
+    shell.write("fg\n");
+    shell.write("one\n");
+    shell.until("got one");
+    shell.until("ready");
+}
+
+/// The shell has the terminal while its job is stopped, and keeps it after `bg`.
+#[test]
+fn a_run_in_the_background_does_not_take_the_terminal_from_the_shell() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    let flag = bench.path("flag");
+    let script = format!(
+        "echo pid $$; until [ -e {} ]; do sleep 0.05; done",
+        flag.display()
+    );
+    shell.write(&format!("$tidelock run job -- sh -c '{script}'\n"));
+    let pid = shell.until("pid ")[4..].parse().unwrap();
+    let wrapper = Process(pid).parent().parent();
+    wrapper.signal(rustix::process::Signal::STOP);
+    shell.until("ready");
+    shell.write("bg\n");
+    shell.until("ready");
+    std::fs::write(&flag, "").unwrap();
+    wrapper.await_end();
+    shell.write("echo the shell reads $((1 + 1))\n");
+    shell.until("the shell reads 2");
+}
+
 /// A read in the background would stop the process, which then could not renew.
 #[test]
 fn a_hold_in_the_background_keeps_its_lock_until_it_is_brought_forward_and_ended() {
