@@ -1,11 +1,15 @@
 //! The primary is killed, is frozen, hands over in a planned failover, or is left behind and still responds.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use real_servers::callers;
@@ -203,6 +207,71 @@ async fn t33_a_slow_sentinel_names_the_others() -> Result<()> {
         eventually(SOON, "it is asked too", || Ok(callers(other)? > 0))?;
     }
     client.close(Duration::ZERO).await;
+    Ok(())
+}
+
+/// Passes on the connection of a client, and counts what it says. Sentinels would tell each other of their primaries, and one
+/// deployment would take over the other.
+async fn forward(
+    mut client: TcpStream,
+    server: SocketAddr,
+    asked: watch::Sender<u32>,
+) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    let (mut said, mut answer) = ([0; 4096], [0; 4096]);
+    let mut is_client = false;
+    loop {
+        tokio::select! {
+            count = client.read(&mut said) => {
+                let said = &said[..count?];
+                is_client |= said.windows(5).any(|word| word == b"HELLO");
+                if said.is_empty() || !is_client {
+                    return Ok(());
+                }
+                asked.send_modify(|asked| *asked += 1);
+                server.write_all(said).await?;
+            }
+            count = server.read(&mut answer) => match count? {
+                0 => return Ok(()),
+                count => client.write_all(&answer[..count]).await?,
+            },
+        }
+    }
+}
+
+/// The address of a sentinel that has gone is given to a sentinel of another deployment, which knows a service of the same name and
+/// has seen more failovers. The client has learned the address, so it asks there, and does not believe the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_sentinel_at_a_known_address_is_not_believed() -> Result<()> {
+    let (sentinels, others) = (
+        Sentinels::start()?,
+        Sentinels::builder().replicas(1).start()?,
+    );
+    let foreign = others.failover()?;
+    let [named, .., gone] = sentinels.sentinels() else {
+        anyhow::bail!("no sentinels");
+    };
+    let url = format!("redis+sentinel://{}/{}", named.addr(), sentinels.service());
+    let client = builder(LEASE).connect(&url).await?;
+    eventually(SOON, "it is asked too", || Ok(callers(gone)? > 0))?;
+    gone.kill()?;
+    let address = TcpListener::bind(gone.addr()).await?;
+    let upstream = others.sentinels()[0].addr();
+    let (asked, mut questions) = watch::channel(0);
+    let forwarder = tokio::spawn(async move {
+        while let Ok((client, _)) = address.accept().await {
+            tokio::spawn(forward(client, upstream, asked.clone()));
+        }
+    });
+    // The handshake, and some queries after it.
+    let often = questions.wait_for(|asked| *asked >= 8);
+    within(SOON, "it is asked there", often).await??;
+    let primary = sentinels.primary()?;
+    arrives(&client, primary, boot_time() + BACK).await?;
+    let strayed: i64 = foreign.query(&["DBSIZE"])?;
+    ensure!(strayed == 0, "it has locked elsewhere");
+    client.close(Duration::ZERO).await;
+    forwarder.abort();
     Ok(())
 }
 

@@ -96,13 +96,14 @@ impl Sentinel {
             newest: AtomicI64::new(0),
         };
         for address in &sentinel.who.addresses {
-            sentinel.add(address.clone());
+            sentinel.add(address.clone(), None);
         }
         sentinel
     }
 
-    fn add(&self, address: HostAddress) {
-        if self.known.has(&address) {
+    /// `id`: the sentinel that others have named at this address.
+    fn add(&self, address: HostAddress, id: Option<&str>) {
+        if self.known.names(&address, id) {
             return;
         }
         let entry = EndpointLogin {
@@ -116,7 +117,7 @@ impl Sentinel {
         let home = ConnectionRuntime::Background(self.background.clone());
         let connection = Connection::new(Arc::new(endpoint), home);
         let (is_named, now) = (self.who.addresses.contains(&address), self.timers.now());
-        let new = KnownSentinel::new(address, connection, is_named, now);
+        let new = KnownSentinel::new(address, connection, is_named, now).with_id(id);
         self.known.add(new, now);
     }
 
@@ -135,7 +136,8 @@ impl Sentinel {
                 let port = other.get("port").and_then(|port| port.parse().ok());
                 if let Some((host, port)) = host.zip(port) {
                     let tls = asked.address.is_tls();
-                    self.add(HostAddress::Tcp { host, port, tls });
+                    let id = other.get("runid").copied();
+                    self.add(HostAddress::Tcp { host, port, tls }, id);
                 }
             }
         }
@@ -188,8 +190,14 @@ impl Sentinel {
         let (address, connection) = (&sentinel.address, &sentinel.connection);
         let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
         let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
-        let (at, more) = tokio::join!(connection.ask(&at, end), connection.ask(&more, end));
+        let (at, more) = (connection.ask(&at, end), connection.ask(&more, end));
+        let (at, more, is_another) = tokio::join!(at, more, sentinel.is_another(end));
         let at = at.map_err(|error| explain(address, &error))?;
+        if is_another {
+            return Err(unsent(format_args!(
+                "{address}: another sentinel than before"
+            )));
+        }
         sentinel.answered(self.timers.now());
         let args: Vec<&str> = at
             .list()

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::runtime::sync::RwLock;
+use crate::engine::runtime::sync::{Mutex, RwLock};
 use crate::store::BootInstant;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::wire::request::Request;
 
 /// The most sentinels we query. It bounds the connections.
 const MAX_SENTINELS: usize = 16;
@@ -21,6 +22,8 @@ pub(super) struct KnownSentinel {
     pub(super) connection: Connection,
     /// The URL names it.
     is_named: bool,
+    /// Its id, as others have told it. `None`: the URL names its address, or they told none.
+    id: Mutex<Option<String>>,
     /// When it answered last, or when we learned of it, in nanoseconds.
     heard: AtomicU64,
 }
@@ -40,8 +43,32 @@ impl KnownSentinel {
             address,
             connection,
             is_named,
+            id: Mutex::default(),
             heard: AtomicU64::new(now.nanos()),
         }
+    }
+
+    pub(super) fn with_id(self, id: Option<&str>) -> Self {
+        self.note_id(id);
+        self
+    }
+
+    fn note_id(&self, id: Option<&str>) {
+        if !self.is_named && id.is_some() {
+            *self.id.lock() = id.map(str::to_owned);
+        }
+    }
+
+    /// Whether another sentinel answers at this address than the one that was named there. Addresses are used again, as in
+    /// Kubernetes, and a sentinel of another deployment may know a service of the same name. We would lock on its servers.
+    /// A sentinel without the command (before Redis 6.2), or one that refuses it, is believed.
+    pub(super) async fn is_another(&self, end: BootInstant) -> bool {
+        let Some(id) = self.id.lock().clone() else {
+            return false;
+        };
+        let request = Request::new("SENTINEL").arg("MYID");
+        let told = self.connection.ask(&request, end).await;
+        told.is_ok_and(|told| told.text().is_some_and(|told| told != id))
     }
 
     pub(super) fn answered(&self, now: BootInstant) {
@@ -68,8 +95,11 @@ impl KnownSentinels {
         silent.for_each(|one| one.connection.close());
     }
 
-    pub(super) fn has(&self, address: &HostAddress) -> bool {
-        self.0.read().iter().any(|one| one.address == *address)
+    /// Whether this sentinel is known. If so, notes its id: the sentinel at that address may be another one by now.
+    pub(super) fn names(&self, address: &HostAddress, id: Option<&str>) -> bool {
+        let known = self.0.read();
+        let known = known.iter().find(|one| one.address == *address);
+        known.inspect(|one| one.note_id(id)).is_some()
     }
 
     /// Adds a sentinel. At the limit it takes the place of the one that has been silent for longest: where sentinels
