@@ -294,6 +294,28 @@ async fn a_waiter_that_was_thrown_out_gets_the_first_place_again() -> Result<()>
     Ok(())
 }
 
+/// Somebody deletes the queue, but not the deadlines, as a hand-over does whose waiters seem dead while their slot migrates. A
+/// waiter with a deadline and without an entry would never be granted the lock.
+#[tokio::test]
+async fn waiters_whose_queue_was_deleted_are_queued_again() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.fair_lock(NAME).acquire().await?;
+    let waiter = wait(&server, &b, 1).await?;
+    let owners = queue(&server)?;
+    server.admin(&["DEL", QUEUE])?;
+    eventually("it has a place again", LEASE / 3, || {
+        Ok(queue(&server)? == owners)
+    })
+    .await?;
+    guard.release().await?;
+    let guard = tokio::time::timeout(LEASE / 3, waiter).await???;
+    guard.release().await?;
+    let left: i64 = server.query(&["EXISTS", QUEUE, "redisson_lock_timeout:{turns}"])?;
+    assert_eq!(left, 0);
+    Ok(())
+}
+
 /// An entry of Redisson without a deadline is never removed by Redisson.
 #[tokio::test]
 async fn entries_of_redisson_whose_time_is_over_block_nobody() -> Result<()> {

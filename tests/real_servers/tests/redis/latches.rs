@@ -174,6 +174,27 @@ async fn numbers_of_others_are_open_or_refused() -> Result<()> {
 }
 
 /// A request that was held up for minutes still finds its answer.
+/// What lets waiters go on needs no memory for long. Only a new latch is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_is_counted_down_on_a_server_whose_memory_is_full() -> Result<()> {
+    let server = RedisServer::start()?;
+    let first = latch(&server, LONG).await?;
+    let wait = waiting(&server, &first).await?;
+    let mut fresh = Vec::new(); // they have no answers to delete
+    for _ in 0..3 {
+        let builder = Client::builder().lease(LONG).publish_process_info(false);
+        let client = builder.connect(&server.url()).await?;
+        fresh.push(client.latch("imported"));
+    }
+    server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+    ensure!(fresh[0].count_down().await? == 1);
+    ensure!(fresh[1].count_down().await? == 0);
+    wait.await??;
+    let refused = tokio::time::timeout(LONG / 10, fresh[2].set_count_if_new(1)).await;
+    ensure!(!matches!(refused, Ok(Ok(_))), "the memory is full");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_to_changes_stay_for_minutes() -> Result<()> {
     let server = RedisServer::start()?;

@@ -11,7 +11,7 @@ if left ~= -2 then
   local mode = redis.call('hget', KEYS[1], 'mode')
   if mode then
     if not sweep(KEYS[1]) then
-      return {3, mode}
+      return {3, string.sub(mode, 1, 64)}
     end
   elseif own then
     -- A repeated request whose reply was lost. It must neither count twice nor shorten the lease. It writes in any
@@ -29,13 +29,13 @@ if left ~= -2 then
     -- Redisson's fair lock publishes only to the head of its queue, and its spin lock never publishes.
     local holder = redis.pcall('hrandfield', KEYS[1])
     if ARGV[3] == 'spins' then
-      return {0, left, type(holder) == 'string' and holder or ''}
+      return {0, left, type(holder) == 'string' and string.sub(holder, 1, 128) or ''}
     end
     if type(holder) == 'string' and string.sub(holder, 15, 15) == '8' then
       return {0, left}
     end
     local head = redis.pcall('lindex', named('redisson_lock_queue:', KEYS[1]), 0)
-    return {0, left, type(head) == 'string' and head or ''}
+    return {0, left, type(head) == 'string' and string.sub(head, 1, 128) or ''}
   end
 end
 local token, more = 0, 0

@@ -37,7 +37,7 @@ if left ~= -2 then
     return {5} -- Redisson would take it for free, and mix its fields into the other lock
   end
   if mode ~= 'read' and mode ~= 'write' or left == -1 then
-    return {3, mode}
+    return {3, string.sub(mode, 1, 64)}
   end
   if sweep(KEYS[1]) then
     left = -2

@@ -16,7 +16,7 @@ if type(own) == 'table' then
 end
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode and not sweep(KEYS[1]) then
-  return {3, mode}
+  return {3, string.sub(mode, 1, 64)}
 end
 local now, takes, place = server_time(), false, nil
 if not own then
@@ -44,6 +44,11 @@ if not own then
     local answer = {0, redis.call('pttl', KEYS[1])}
     if ARGV[3] == 'queues' then
       place = place or redis.pcall('lpos', KEYS[3], ARGV[2])
+      if not place and type(redis.pcall('lpush', KEYS[3], ARGV[2])) == 'number' then
+        -- It has a deadline and no entry: somebody has deleted the queue, or its slot moved while the lock was handed over.
+        -- Nobody would grant it the lock.
+        place = 0
+      end
       if type(place) ~= 'number' or follows_redisson(KEYS[1], place) then
         answer[3] = ''
       end
@@ -74,6 +79,7 @@ if KEYS[7] then
 end
 if takes then
   redis.call('hset', KEYS[1], ARGV[2], 1)
+  redis.call('zrem', KEYS[4], ARGV[2]) -- a deadline without an entry
 else
   redis.call('del', KEYS[6])
 end

@@ -13,8 +13,9 @@ else
 end
 local answer = {redis.call('pttl', KEYS[1]), more and 1 or 0}
 for i = 3, #ARGV do
-  -- Redisson lowers all deadlines with each of its grants, and removes a head whose deadline has passed.
-  if redis.call('zscore', KEYS[3], ARGV[i]) then
+  -- Redisson lowers all deadlines with each of its grants, and removes a head whose deadline has passed. If the queue is empty,
+  -- somebody has deleted it.
+  if length > 0 and redis.call('zscore', KEYS[3], ARGV[i]) then
     redis.call('zadd', KEYS[3], 'XX', 'GT', now + WAIT * (length + 1), ARGV[i])
   else
     answer[#answer + 1] = ARGV[i]

@@ -41,7 +41,7 @@ if mode then
     return {0}
   end
   if mode ~= 'read' and mode ~= 'write' or redis.call('pttl', KEYS[1]) == -1 then
-    return {3, mode}
+    return {3, string.sub(mode, 1, 64)}
   end
   local fields = redis.call('hgetall', KEYS[1])
   for i = 1, #fields, 2 do
