@@ -29,6 +29,12 @@ pub(crate) mod fair_waiters;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod glob;
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    all(unix, any(feature = "etcd", feature = "memcached", feature = "redis"))
+))]
+pub(crate) mod keepalive;
 pub(crate) mod kinds;
 pub(crate) mod lazy;
 mod liveness;

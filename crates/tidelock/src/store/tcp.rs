@@ -34,12 +34,34 @@ async fn first_of(addresses: Vec<SocketAddr>, timers: &Timers) -> io::Result<Tcp
             timers.limit(NEXT_ADDRESS, connecting.next()).await
         };
         match answer {
-            Some(Some(Ok(stream))) => return Ok(stream),
+            Some(Some(Ok(stream))) => {
+                keep_alive(&stream)?;
+                return Ok(stream);
+            }
             Some(Some(Err(error))) => refusal = error,
             Some(None) => return Err(refusal),
             None => {}
         }
     }
+}
+
+/// Sets when TCP asks whether the server is there.
+#[cfg(unix)]
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+
+    use crate::store::keepalive;
+
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, keepalive::IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, keepalive::INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, keepalive::PROBES)?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn keep_alive(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -102,6 +124,19 @@ mod tests {
             let stream = tokio::time::timeout(soon, connecting).await.unwrap();
             assert_eq!(stream.unwrap().peer_addr().unwrap(), good, "{addresses:?}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn tcp_asks_whether_the_other_end_of_a_silent_connection_is_there() {
+        use rustix::net::sockopt;
+
+        let (timers, _stop) = timers();
+        let (_listener, address) = good().await;
+        let stream = first_of(vec![address], &timers).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let idle = sockopt::tcp_keepidle(&stream).unwrap();
+        assert_eq!(idle, crate::store::keepalive::IDLE);
     }
 
     #[tokio::test]

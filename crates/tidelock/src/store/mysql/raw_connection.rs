@@ -13,7 +13,7 @@ use crate::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::{Address, HostAddress};
 use crate::store::mysql::errors::{MysqlError, RequestError, unanswered};
-use crate::store::{TlsFiles, tls};
+use crate::store::{TlsFiles, keepalive, tls};
 
 /// Bounds the packets that we send and accept, in bytes; the server may allow less.
 const PACKET: usize = 16 * 1024 * 1024;
@@ -179,6 +179,7 @@ fn options(address: &Address, login: Option<Credentials>) -> OptsBuilder {
         .stmt_cache_size(0)
         // A matched row counts even if its values did not change, because our conditions rely on the match.
         .client_found_rows(true)
+        .tcp_keepalive(Some(keepalive::IDLE))
         .tcp_nodelay(true);
     match &address.server {
         HostAddress::Tcp { host, port } => options.ip_or_hostname(host.clone()).tcp_port(*port),

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 use crate::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::credentials::given_by;
+use crate::store::keepalive;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::options::{Options, SYNTAX, setting};
 use crate::store::postgres::tls::{Secure, Secured};
@@ -164,6 +165,13 @@ fn config(url: &UrlParts<'_>, options: &Options) -> UrlResult<Config> {
         settings.push_str(&setting("host", &host.host));
         settings.push_str(&setting("port", &host.port.unwrap_or(5432).to_string()));
     }
+    for (name, value) in [
+        ("keepalives_idle", keepalive::IDLE.as_secs()),
+        ("keepalives_interval", keepalive::INTERVAL.as_secs()),
+        ("keepalives_retries", keepalive::PROBES.into()),
+    ] {
+        settings.push_str(&setting(name, &value.to_string()));
+    }
     settings.push_str(&options.driver);
     let config = parse(&settings)?;
     if !options.session_locks || config.get_hosts().len() < 2 {
@@ -270,6 +278,9 @@ mod tests {
         assert_eq!(config.get_dbname(), Some("d b"));
         assert_eq!(config.get_application_name(), Some("it's"));
         assert!(!config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), keepalive::IDLE);
+        let chosen = Address::read("postgres://h/d?keepalives_idle=5").unwrap();
+        assert_eq!(chosen.config.get_keepalives_idle(), Duration::from_secs(5));
         let tcp = |host: &str| Host::Tcp(host.to_owned());
         let hosts = [tcp("a"), tcp("::1"), Host::Unix("/run".into())];
         assert_eq!(config.get_hosts(), hosts);
