@@ -306,7 +306,7 @@ impl Running {
         let ended = self.ended.or(collected);
         // A killed command could not restore the terminal's settings.
         let in_order = matches!(ended, Some(News::Exited(_))) && !self.ended_for_loss;
-        let group = self.group.map(|group| group.leader());
+        let group = self.group.map(Group::leader);
         self.terminal.take_back(group, !in_order);
         if self.ended_for_loss {
             return exit::LOST;

@@ -28,7 +28,7 @@ use crate::store::redis::topology::endpoint::{
 };
 use crate::store::redis::topology::sentinel::group::SentinelGroup;
 use crate::store::redis::topology::sentinel::known::{KnownSentinel, KnownSentinels};
-use crate::store::redis::topology::sentinel::replies::{explain, fields};
+use crate::store::redis::topology::sentinel::replies::{SentinelReply, explain, fields};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -62,17 +62,6 @@ pub(crate) struct Sentinel {
     closed: AtomicBool,
     /// The epoch of the last answer that we trusted.
     newest: AtomicI64,
-}
-
-/// The answer of one sentinel. The larger one wins.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SentinelReply {
-    /// The number of failovers; a sentinel that is cut off has missed the last one.
-    epoch: i64,
-    /// The two queries name different servers: a failover is about to finish.
-    promoted: bool,
-    host: String,
-    port: u16,
 }
 
 impl Sentinel {
@@ -411,28 +400,5 @@ pub(crate) async fn follow(sentinel: Weak<Sentinel>, endpoint: Weak<Endpoint>, t
 impl fmt::Display for Sentinel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.who.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn word(epoch: i64, promoted: bool, port: u16) -> SentinelReply {
-        let host = "h".to_owned();
-        SentinelReply {
-            epoch,
-            promoted,
-            host,
-            port,
-        }
-    }
-
-    #[test]
-    fn the_sentinel_that_has_seen_more_failovers_is_believed() {
-        let stale = word(3, false, 9);
-        let fresh = word(4, false, 1);
-        let about_to = word(3, true, 1);
-        assert!(fresh > stale && about_to > stale && fresh > about_to);
     }
 }

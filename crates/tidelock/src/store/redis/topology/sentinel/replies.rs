@@ -6,6 +6,17 @@ use crate::error::{Error, ErrorKind};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::wire::reply::Reply;
 
+/// The answer of one sentinel. The larger one wins.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SentinelReply {
+    /// The number of failovers; a sentinel that is cut off has missed the last one.
+    pub(super) epoch: i64,
+    /// The two queries name different servers: a failover is about to finish.
+    pub(super) promoted: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
 /// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
 /// one.
 pub(crate) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
@@ -41,4 +52,27 @@ pub(super) fn explain(address: &HostAddress, error: &Error) -> Error {
     let detail = detail.strip_prefix(&address).unwrap_or(detail);
     let detail = detail.trim_start_matches([':', ' ']);
     Error::new(error.kind()).because(format!("{address}: {advice}{detail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(epoch: i64, promoted: bool, port: u16) -> SentinelReply {
+        let host = "h".to_owned();
+        SentinelReply {
+            epoch,
+            promoted,
+            host,
+            port,
+        }
+    }
+
+    #[test]
+    fn the_sentinel_that_has_seen_more_failovers_is_believed() {
+        let stale = word(3, false, 9);
+        let fresh = word(4, false, 1);
+        let about_to = word(3, true, 1);
+        assert!(fresh > stale && about_to > stale && fresh > about_to);
+    }
 }
