@@ -182,11 +182,13 @@ impl Votes {
             });
         }
         let failed = std::mem::take(&mut self.failed);
-        // An error that no retry can fix ends the wait, unless the other servers are a majority once all of them answer.
-        let lasting = failed.iter().filter(|(_, error)| !error.is_retryable());
-        let may_pass = lasting.count() + set.needed() <= set.members.len();
-        let errors = failed.iter().map(|(_, error)| error);
-        let kind = kind_of(errors.filter(|error| error.is_retryable() || !may_pass));
+        // An error that no retry can fix ends the wait, unless the other servers are a majority once all of them answer. A wrong
+        // setup ends it in any case: a second address of a server has no vote at any time.
+        let errors = || failed.iter().map(|(_, error)| error);
+        let lasting = errors().filter(|error| !error.is_retryable());
+        let may_pass = lasting.count() + set.needed() <= set.members.len()
+            && errors().all(|error| error.kind() != ErrorKind::InvalidOptions);
+        let kind = kind_of(errors().filter(|error| error.is_retryable() || !may_pass));
         Some(of_parts(set, kind, failed))
     }
 
