@@ -35,7 +35,8 @@ async fn first_of(addresses: Vec<SocketAddr>, timers: &Timers) -> io::Result<Tcp
         };
         match answer {
             Some(Some(Ok(stream))) => {
-                keep_alive(&stream)?;
+                // A connection without it works as well.
+                let _ = keep_alive(&stream);
                 return Ok(stream);
             }
             Some(Some(Err(error))) => refusal = error,

@@ -21,7 +21,7 @@ end
 left = math.max(left, 0) -- any client may have written a negative number
 if changed == 1 and ARGV[1] ~= 'new' then
   -- A server whose memory is full allows DEL, and lets a script that has written go on. What follows needs no memory for long.
-  redis.call('del', KEYS[2])
+  redis.pcall('del', KEYS[2])
 end
 -- A new latch: if memory is full, the server refuses this first write, and nothing has changed.
 redis.call('set', KEYS[2], changed .. ' ' .. string.format('%.0f', left), 'px', ARGV[5])

@@ -79,7 +79,8 @@ if KEYS[7] then
 end
 if takes then
   redis.call('hset', KEYS[1], ARGV[2], 1)
-  redis.call('zrem', KEYS[4], ARGV[2]) -- a deadline without an entry
+  -- It may have a deadline without an entry. An error here, as of a key whose slot moves, would leave a lock that never expires.
+  redis.pcall('zrem', KEYS[4], ARGV[2])
 else
   redis.call('del', KEYS[6])
 end
