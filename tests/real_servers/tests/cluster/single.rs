@@ -1,6 +1,8 @@
 //! A cluster node given as a single server. It owns only some of the locks, so the client refuses it, however it is
 //! addressed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -10,7 +12,7 @@ use tidelock::redis::Topology;
 use tidelock::{Error, ErrorKind};
 
 use crate::shared;
-use real_servers::{builder, eventually, ms, within};
+use real_servers::{SOON, builder, eventually, insist, ms, within};
 
 /// A lease whose tenth a refusal does not take, even on a busy machine.
 const PATIENT: Duration = Duration::from_secs(30);
@@ -202,9 +204,14 @@ async fn locks_of_several_slots_are_renewed_where_no_request_may_name_two() -> R
     Ok(())
 }
 
-/// Forwards every connection to another address.
-async fn forward(listener: tokio::net::TcpListener, to: std::net::SocketAddr) {
+/// Forwards every connection to another address, and counts them.
+async fn forward(
+    listener: tokio::net::TcpListener,
+    to: std::net::SocketAddr,
+    count: Arc<AtomicUsize>,
+) {
     while let Ok((mut here, _)) = listener.accept().await {
+        count.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             if let Ok(mut there) = tokio::net::TcpStream::connect(to).await {
                 // Either side may close the connection, so we ignore the error.
@@ -214,26 +221,67 @@ async fn forward(listener: tokio::net::TcpListener, to: std::net::SocketAddr) {
     }
 }
 
-/// The reverse: a standalone server has the address of a cluster node. It would accept every request and grant a lock
-/// that a promoted replica grants as well.
-#[tokio::test]
-async fn t70_a_server_in_the_place_of_a_node_grants_nothing() -> Result<()> {
+/// The server gets the address of a node of a cluster, while a client of that cluster lives.
+async fn grants_nothing_in_the_place_of_a_node(stranger: &RedisServer) -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;
     let client = builder(PATIENT).connect(&cluster.url()).await?;
     client.lock("stock").acquire().await?.release().await?;
     let node = cluster.node_of("stock")?;
     node.kill()?;
-    let stranger = RedisServer::start()?;
     let listener = tokio::net::TcpListener::bind(node.addr()).await?;
-    tokio::spawn(forward(listener, stranger.addr())); // ends with the runtime of this test
+    let connections = Arc::new(AtomicUsize::new(0));
+    // It ends with the runtime of this test.
+    tokio::spawn(forward(listener, stranger.addr(), Arc::clone(&connections)));
     let options = tidelock::AcquireOptions::new().wait(ms(1000));
     let granted = client.lock("stock").acquire_with(options).await;
     ensure!(granted.is_err(), "by a server that is no node");
     ensure!(stranger.keys()?.is_empty(), "{:?}", stranger.keys()?);
     let asked: String = stranger.query(&["INFO", "commandstats"])?;
     ensure!(
-        asked.contains("cmdstat_hello"),
+        connections.load(Ordering::SeqCst) > 0 && asked.contains("cmdstat_hello"),
         "it was not asked at all: {asked}"
     );
+    Ok(())
+}
+
+/// The reverse: a standalone server has the address of a cluster node. It would accept every request and grant a lock
+/// that a promoted replica grants as well.
+#[tokio::test]
+async fn t70_a_server_in_the_place_of_a_node_grants_nothing() -> Result<()> {
+    grants_nothing_in_the_place_of_a_node(&RedisServer::start()?).await
+}
+
+/// A node of another cluster accepts the requests for its own slots.
+#[tokio::test]
+async fn t70_a_node_of_another_cluster_in_the_place_of_a_node_grants_nothing() -> Result<()> {
+    let another = Cluster::builder().primaries(1).replicas(0).start()?;
+    grants_nothing_in_the_place_of_a_node(&another.nodes()[0]).await
+}
+
+/// The address of the URL leads to another cluster, and no node that was known answers. A client that moved at once would have
+/// a lock that a holder of the old cluster still has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_another_one_has_replaced_is_left_after_a_lease() -> Result<()> {
+    let lease = ms(6000);
+    let (old, new) = (
+        Cluster::builder().primaries(1).replicas(0).start()?,
+        Cluster::builder().primaries(1).replicas(0).start()?,
+    );
+    let proxy = Proxy::start(old.nodes()[0].addr())?;
+    let url = format!("redis+cluster://{}", proxy.addr());
+    let patient = || builder(lease).response_timeout(lease / 10);
+    let (client, other) = (
+        patient().connect_within(SOON).connect(&url).await?,
+        patient().connect_within(SOON).connect(&url).await?,
+    );
+    let guard = client.lock("stock").acquire().await?;
+    old.nodes()[0].kill()?;
+    proxy.set_upstream(new.nodes()[0].addr());
+    proxy.cut();
+    let again = within(SOON * 3, "the new cluster", insist(other.lock("stock"))).await??;
+    ensure!(!guard.is_held(), "two holders");
+    again.release().await?;
+    client.close(ms(0)).await;
+    other.close(ms(0)).await;
     Ok(())
 }

@@ -78,6 +78,7 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
         credentials: env.credentials.clone(),
         tls: env.tls.clone(),
         in_cluster: matches!(target.way, ServerAddress::Cluster(_)),
+        known_nodes: Arc::default(),
     };
     let db = entry.db;
     match target.way {
@@ -138,6 +139,7 @@ async fn many(
         background,
         timers.clone(),
         env.response_timeout,
+        env.lease.max(env.response_timeout * 10),
     );
     let cluster = Arc::new(cluster);
     cluster.refresh_map().await?;

@@ -3,8 +3,8 @@
 //! The callers' requests, the background requests and the subscriptions share one map. It changes in two ways: a
 //! `MOVED` redirect changes one slot at once, and a periodic refresh replaces the whole map.
 //!
-//! Lock order: the map's lock and the locks of `doubtful_until` and `migrating` are never held together, and no other
-//! lock of this client is taken under them.
+//! Lock order: the map's lock and those of `doubtful_until`, `outage`, `migrating` and the known nodes are never held
+//! together, and no other lock of this client is taken under them.
 
 mod discovery;
 mod migrating;
@@ -12,6 +12,7 @@ pub(crate) mod slot_ranges;
 
 pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -56,6 +57,11 @@ pub(crate) struct Cluster {
     pub(crate) changes: watch::Sender<u64>,
     /// When the map last changed, in nanoseconds of the boot clock.
     changed_at: AtomicU64,
+    /// Since when no node has reported a map. `None`: the last refresh succeeded.
+    outage: Mutex<Option<MapOutage>>,
+    /// How long no node may report a map before the cluster counts as gone. It exceeds the default lease: a lock that is
+    /// held in the cluster has ended by then, or is not held by its client any more.
+    gone_after: Duration,
     /// Counts the refreshes. It rotates the node that we ask first.
     next_node: AtomicUsize,
     /// Notified to refresh the map early, and on close.
@@ -90,12 +96,21 @@ struct SlotMap {
     owners: Vec<u16>,
 }
 
+/// Refreshes of the map that have failed, one after the other.
+#[derive(Clone, Copy)]
+struct MapOutage {
+    since: BootInstant,
+    count: u32,
+}
+
 /// The map as one node reports it.
 struct NodeView {
     epoch: i64,
     /// The node lists itself as a primary.
     of_primary: bool,
     ranges: Vec<SlotRange>,
+    /// The ids of the nodes, if it tells them.
+    ids: Option<HashSet<String>>,
 }
 
 impl Cluster {
@@ -105,6 +120,7 @@ impl Cluster {
         background: Background,
         timers: Timers,
         limit: Duration,
+        gone_after: Duration,
     ) -> Self {
         let now = timers.now();
         Self {
@@ -116,6 +132,8 @@ impl Cluster {
             map: RwLock::default(),
             changes: watch::Sender::default(),
             changed_at: AtomicU64::new(now.0),
+            outage: Mutex::default(),
+            gone_after,
             next_node: AtomicUsize::new(0),
             refresh: Arc::default(),
             doubtful_until: Mutex::default(),
@@ -174,8 +192,12 @@ impl Cluster {
     }
 
     fn node(&self, address: &HostAddress) -> Arc<ClusterNode> {
+        self.node_with(address, self.entry.clone())
+    }
+
+    fn node_with(&self, address: &HostAddress, entry: EndpointLogin) -> Arc<ClusterNode> {
         let finder = ServerFinder::Fixed(address.clone());
-        let (entry, timers) = (self.entry.clone(), self.timers.clone());
+        let timers = self.timers.clone();
         let endpoint = Arc::new(Endpoint::new(finder, entry, timers, self.limit));
         let back = ConnectionRuntime::Background(self.background.clone());
         Arc::new(ClusterNode {
@@ -242,6 +264,8 @@ impl Cluster {
     /// Replaces the map. Closes the connections to nodes that were replaced, also those with requests in flight: a
     /// partitioned node may never reply.
     fn take(&self, view: NodeView) {
+        *self.outage.lock() = None;
+        self.entry.known_nodes.replace(view.ids);
         let mut map = self.map.write();
         let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
@@ -291,6 +315,17 @@ impl Cluster {
         }
     }
 
+    /// Takes the map of another cluster, and ends the connections to the nodes of this one. The new ids are known before those
+    /// connections end; otherwise a request could connect to an old node again, unchecked.
+    fn replace(&self, view: NodeView) {
+        self.entry.known_nodes.replace(view.ids.clone());
+        let map = std::mem::take(&mut *self.map.write());
+        for node in &map.nodes {
+            node.endpoint.leave();
+        }
+        self.take(view);
+    }
+
     /// Gives all slots to one node.
     #[cfg(test)]
     pub(crate) fn give_all_slots(&self, primary: &HostAddress) {
@@ -304,6 +339,7 @@ impl Cluster {
             epoch: 0,
             of_primary: true,
             ranges: vec![range],
+            ids: None,
         });
     }
 
@@ -359,6 +395,7 @@ mod tests {
             epoch,
             of_primary: true,
             ranges: ranges.iter().map(range).collect(),
+            ids: None,
         }
     }
 
@@ -368,7 +405,7 @@ mod tests {
         let timers = Timers::new(Clock::Boot);
         let entry = EndpointLogin::default();
         let limit = Duration::from_secs(1);
-        let cluster = Cluster::new(vec![address(9)], entry, background, timers, limit);
+        let cluster = Cluster::new(vec![address(9)], entry, background, timers, limit, limit);
         let port = |slot| cluster.owner(slot).map(|node| node.address.clone());
         assert_eq!(port(0), None);
 

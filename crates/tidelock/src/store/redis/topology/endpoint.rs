@@ -2,6 +2,7 @@
 //! sentinels name.
 
 mod connections;
+mod node_check;
 mod refusal;
 
 use std::fmt;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use tokio::sync::watch;
 
 use crate::Credentials;
@@ -19,10 +20,11 @@ use crate::store::credentials::given_by;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::attachments::Attachments;
 use crate::store::redis::topology::endpoint::connections::EndpointConnections;
+use crate::store::redis::topology::known_nodes::KnownNodes;
 use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::errors::unsent;
-use crate::store::redis::wire::handshake::{HandshakeLogin, ServerMode};
+use crate::store::redis::wire::handshake::HandshakeLogin;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::stream;
@@ -84,6 +86,8 @@ pub(crate) struct EndpointLogin {
     pub(crate) tls: TlsFiles,
     /// The servers are nodes of a cluster.
     pub(crate) in_cluster: bool,
+    /// Its nodes, as far as they are known.
+    pub(crate) known_nodes: Arc<KnownNodes>,
 }
 
 impl fmt::Display for Endpoint {
@@ -320,7 +324,6 @@ impl Endpoint {
             let conn = LiveConnection::open(stream, &self.login().await?, pushes)
                 .await
                 .map_err(|closed| refusal::of(address, self.entry.db, closed))?;
-            self.check_it_is_a_node(address, &conn).await?;
             self.connects.fetch_add(1, Ordering::SeqCst);
             self.connections(for_commands).note(&conn);
             let looks = async {
@@ -328,9 +331,15 @@ impl Endpoint {
                     conn.read_replication(&self.timers).await;
                 }
             };
-            // We send both before we wait for either: one round trip.
-            join(self.greet(address, &conn), looks).await.0?;
-            Ok(conn)
+            // We send all before we wait for any: one round trip.
+            let is_node = async {
+                if self.entry.in_cluster {
+                    node_check::of(address, &conn, &self.entry.known_nodes).await?;
+                }
+                Ok(())
+            };
+            let (is_node, greeted, ()) = join3(is_node, self.greet(address, &conn), looks).await;
+            is_node.and(greeted).map(|()| conn)
         };
         tokio::select! {
             result = opening => result,
@@ -352,22 +361,6 @@ impl Endpoint {
             password,
             in_cluster: self.entry.in_cluster,
         })
-    }
-
-    /// Checks that the server is still a node of the cluster. Another server may have taken over the address, and a
-    /// standalone server accepts every key: it would grant a lock that the cluster grants to another client. A proxy
-    /// in front of a cluster may also report standalone mode; CLUSTER SLOTS tells the two apart.
-    async fn check_it_is_a_node(&self, address: &HostAddress, conn: &LiveConnection) -> Result<()> {
-        if !self.entry.in_cluster || conn.mode != ServerMode::Standalone {
-            return Ok(());
-        }
-        match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
-            Err(RequestError::Server(server_error)) if server_error.denies_cluster() => {
-                Err(unsent(format_args!("{address}: {server_error}")))
-            }
-            Err(RequestError::Broken(why)) => Err(unsent(format_args!("{address}: {why}"))),
-            Ok(_) | Err(RequestError::Server(_)) => Ok(()),
-        }
     }
 
     /// Sends PING, because a server that needs a password, or is still loading, reports it only in the reply to a

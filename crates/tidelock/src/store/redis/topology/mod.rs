@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
 pub(crate) mod job;
+pub(crate) mod known_nodes;
 pub(crate) mod live_connection;
 pub(crate) mod replication;
 pub(crate) mod router;

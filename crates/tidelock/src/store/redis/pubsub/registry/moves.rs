@@ -351,7 +351,7 @@ mod tests {
         let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(1));
         let signals = WakeChannels::new(timers.clone(), |_| {});
         let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
-        let cluster = Cluster::new(seeds, entry, background.clone(), timers, limit);
+        let cluster = Cluster::new(seeds, entry, background.clone(), timers, limit, limit);
         let cluster = Arc::new(cluster);
         let channel_router = ChannelRouter::Cluster(Arc::clone(&cluster));
         let forms = PublishModes::Auto.forms();

@@ -8,22 +8,29 @@
 //! 3. If all nodes have replied and none was accepted, take the best reply: primaries before replicas, then the highest
 //!    epoch. A replica's epoch means little: a partitioned replica raises its epoch with each election that it starts
 //!    and that no other node takes part in.
+//! 4. A node that knows none of the known nodes is of another cluster, and its map is not accepted. If no node of ours has
+//!    replied for longer than a lease, we start again with the addresses of the URL, as a new client does.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::topology::cluster::{Cluster, NodeView, SlotMap, slot_ranges};
-use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::cluster::{
+    Cluster, ClusterNode, MapOutage, NodeView, SlotMap, slot_ranges,
+};
+use crate::store::redis::topology::endpoint::EndpointLogin;
+use crate::store::redis::topology::known_nodes::{self, KnownNodes};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::{BootInstant, BoxFuture, Timers};
+use crate::types::Escaped;
 
 /// The time between two refreshes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,6 +40,10 @@ const REFRESH_IN_DOUBT: Duration = Duration::from_millis(300);
 
 /// How long we wait for a node before we ask the next one too.
 const NEXT_NODE_AFTER: Duration = Duration::from_millis(50);
+
+/// After so many failed refreshes, and the time for it, the cluster counts as gone. A process that was frozen for long has not
+/// asked often.
+const MIN_FAILURES: u32 = 5;
 
 /// The replies of one refresh, until one is accepted.
 struct ClusterViews {
@@ -95,9 +106,10 @@ impl Cluster {
             drop(map);
             loop {
                 match rest.next() {
-                    Some((address, connection)) => asked.push(async move {
-                        let view = view(&connection, &address, end).await;
-                        view.map_err(|error| explain(&address, &error))
+                    Some(node) => asked.push(async move {
+                        let view = view(&node, end).await;
+                        let view = view.and_then(|view| self.check_it_is_ours(&node, view));
+                        view.map_err(|error| explain(&node.address, &error))
                     }),
                     None if asked.is_empty() => break,
                     None => {}
@@ -115,17 +127,69 @@ impl Cluster {
             }
             match views.best() {
                 Some(view) => self.take(view),
+                None if self.is_gone() && self.start_again().await => {}
                 None => return Err(self.unreachable(troubles)),
             }
             Ok(())
         })
     }
 
+    /// A node may join another cluster while we are connected to it. Then its connections end, also those of callers.
+    fn check_it_is_ours(&self, node: &ClusterNode, view: NodeView) -> Result<NodeView> {
+        if self.entry.known_nodes.are_known_to(view.ids.as_ref()) {
+            return Ok(view);
+        }
+        node.endpoint.leave();
+        Err(unsent(known_nodes::ANOTHER_CLUSTER))
+    }
+
+    /// Counts a refresh that has failed. Returns whether the cluster that was known counts as gone.
+    fn is_gone(&self) -> bool {
+        let now = self.timers.now();
+        let mut outage = self.outage.lock();
+        let MapOutage { since, count } = outage.unwrap_or(MapOutage {
+            since: now,
+            count: 0,
+        });
+        let count = count.saturating_add(1);
+        *outage = Some(MapOutage { since, count });
+        let known = !self.entry.known_nodes.is_empty();
+        known && count > MIN_FAILURES && now.since(since) >= self.gone_after
+    }
+
+    /// Asks the addresses of the URL, whatever cluster is there now, and takes its map. Addresses that a node has told are not
+    /// asked: they may belong to anybody by now. `false`: they lead to different clusters, to ours, or nowhere.
+    async fn start_again(&self) -> bool {
+        let end = self.timers.now() + self.limit / 2;
+        let asked = self.seeds.iter().map(|address| async move {
+            let entry = EndpointLogin {
+                known_nodes: Arc::default(),
+                ..self.entry.clone()
+            };
+            view(&self.node_with(address, entry), end).await.ok()
+        });
+        let mut views = join_all(asked).await.into_iter().flatten();
+        let Some(first) = views.next() else {
+            return false;
+        };
+        let other = KnownNodes::default();
+        other.replace(first.ids.clone());
+        let is_kin = |view: &NodeView| self.entry.known_nodes.are_known_to(view.ids.as_ref());
+        // One that is of our cluster has just come back, and answers the next refresh.
+        let is_other = |view: &NodeView| !is_kin(view) && other.are_known_to(view.ids.as_ref());
+        if !is_other(&first) || !views.all(|view| is_other(&view)) {
+            return false;
+        }
+        tracing::warn!(cluster = %Escaped(self), "no node of this cluster has answered for longer than a lease; the addresses of the URL lead to another cluster, which is used now");
+        self.replace(first);
+        true
+    }
+
     /// The nodes to ask: the primaries, rotated, then their replicas, then the seed addresses.
-    fn candidates(&self) -> Vec<(HostAddress, Connection)> {
+    fn candidates(&self) -> Vec<Arc<ClusterNode>> {
         let map = self.map();
         let first = self.next_node.fetch_add(1, Ordering::Relaxed);
-        let mut found: Vec<(HostAddress, Connection)> = Vec::new();
+        let mut found: Vec<Arc<ClusterNode>> = Vec::new();
         let count = map.nodes.len();
         for node in map
             .nodes
@@ -134,12 +198,12 @@ impl Cluster {
             .skip(first % count.max(1))
             .take(count)
         {
-            found.push((node.address.clone(), node.back.clone()));
+            found.push(Arc::clone(node));
         }
         for address in map.replicas.iter().chain(&self.seeds) {
-            if found.iter().all(|(known, _)| known != address) {
+            if found.iter().all(|known| known.address != *address) {
                 // Its connection closes at the end of this refresh.
-                found.push((address.clone(), self.node(address).back.clone()));
+                found.push(self.node(address));
             }
         }
         found
@@ -194,15 +258,12 @@ pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
     }
 }
 
-async fn view(
-    connection: &Connection,
-    address: &HostAddress,
-    end: BootInstant,
-) -> Result<NodeView> {
+async fn view(node: &ClusterNode, end: BootInstant) -> Result<NodeView> {
     let ask = |what: &str| Request::new("CLUSTER").arg(what);
     let (slots, info) = (ask("SLOTS"), ask("INFO"));
-    let (slots, info) = tokio::join!(connection.ask(&slots, end), connection.ask(&info, end));
-    let ranges = slot_ranges::read(&slots?, address);
+    let (slots, info) = tokio::join!(node.back.ask(&slots, end), node.back.ask(&info, end));
+    let slots = slots?;
+    let ranges = slot_ranges::read(&slots, &node.address);
     if ranges.is_empty() {
         return Err(unsent("it reports no slots"));
     }
@@ -219,8 +280,9 @@ async fn view(
         .unwrap_or_default();
     Ok(NodeView {
         epoch,
-        of_primary: ranges.iter().any(|range| range.primary == *address),
+        of_primary: ranges.iter().any(|range| range.primary == node.address),
         ranges,
+        ids: known_nodes::ids(&slots),
     })
 }
 
@@ -247,6 +309,7 @@ mod tests {
             epoch,
             of_primary,
             ranges: Vec::new(),
+            ids: None,
         }
     }
 
