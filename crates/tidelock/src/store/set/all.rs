@@ -194,3 +194,7 @@ async fn look_for_twin(
     }
     Ok(twin)
 }
+
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests;

@@ -311,6 +311,42 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_in_doubt_that_became_a_hold_is_known() {
+        let (log, mint) = (InDoubtLog::default(), OwnerMint::new());
+        let [granted, doubtful, unknown] = [(); 3].map(|()| ticket(&mint));
+        log.doubt(&granted, 0, PARTS, at(0));
+        log.doubt(&doubtful, 0, PARTS, at(0));
+        log.granted(&granted);
+        log.granted(&unknown);
+        let known = [granted, doubtful, unknown].map(|ticket| log.was_granted(&ticket));
+        assert_eq!(known, [true, false, false]);
+    }
+
+    /// A scan visits every entry, so a scan for each new entry would take quadratic time.
+    #[test]
+    fn the_log_is_scanned_when_it_has_doubled_or_entries_are_old() {
+        let (log, mint) = (InDoubtLog::default(), OwnerMint::new());
+        let add = |count: usize, now: BootInstant| {
+            for _ in 0..count {
+                log.doubt(&ticket(&mint), 0, PARTS, now);
+            }
+            log.lock().purged
+        };
+        let start = at(0) + ENTRY_TTL;
+        assert_eq!(add(64, start), BootInstant(0));
+        let first = add(1, start);
+        assert_eq!(first, start);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(add(63, later), first);
+        assert_eq!(add(1, later), later, "128 are twice as many as before");
+        // They are old now, but nothing has doubled.
+        let end = later + ENTRY_TTL;
+        assert_eq!(add(1, end), end);
+        assert_eq!(log.len(), 1);
+        assert_eq!(add(62, end + Duration::from_secs(1)), end);
+    }
+
+    #[test]
     fn an_entry_stays_until_the_last_renewal_has_ended() {
         let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
         log.begin_renewal(&ticket, PARTS, at(0));

@@ -166,3 +166,42 @@ fn together(set: &Shared, failed: Vec<(usize, Error)>) -> Error {
     let kind = kind_of(failed.iter().map(|(_, error)| error));
     of_parts(set, kind, failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(mode: Mode, owner: &str, expires_in: u64) -> Snapshot {
+        let mut seen = Snapshot::free("stock");
+        seen.expires_in = Some(Duration::from_secs(expires_in));
+        seen.holders = vec![Holder {
+            mode,
+            ..Holder::new(owner, 1)
+        }];
+        seen
+    }
+
+    /// It blocks others until so many of its leases have ended that fewer than enough are left.
+    #[test]
+    fn a_holder_of_too_few_members_is_none() {
+        let seen = [
+            seen(Mode::Write, "a", 5),
+            seen(Mode::Write, "a", 3),
+            seen(Mode::Write, "b", 9),
+        ];
+        let name = Name::new("stock").unwrap();
+        let whole = merge(&name, &seen, 2);
+        let owners: Vec<&str> = whole.holders.iter().map(|it| &*it.owner).collect();
+        assert_eq!(owners, ["a"]);
+        assert_eq!(whole.expires_in, Some(Duration::from_secs(3)));
+        assert_eq!(merge(&name, &seen, 1).holders.len(), 2);
+        assert!(merge(&name, &seen, 3).holders.is_empty());
+    }
+
+    #[test]
+    fn a_reader_and_a_writer_of_one_owner_are_two_holders() {
+        let seen = [seen(Mode::Write, "a", 5), seen(Mode::Read, "a", 5)];
+        let whole = merge(&Name::new("stock").unwrap(), &seen, 1);
+        assert_eq!(whole.holders.len(), 2);
+    }
+}

@@ -307,3 +307,7 @@ fn by_age(
         }
     }
 }
+
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests;

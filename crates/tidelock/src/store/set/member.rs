@@ -204,6 +204,7 @@ impl fmt::Debug for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use crate::store::{Background, Clock, Env, Timers, memory};
 
     fn env(background: Background) -> Env {
@@ -265,5 +266,26 @@ mod tests {
                 assert_eq!([member.is_twin(), member.is_known_apart()], [first, !first]);
             }
         }
+    }
+
+    #[test]
+    fn a_member_is_asked_for_its_run_until_it_has_answered() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let (member, now) = (member(&env(background)), BootInstant::from_nanos(7));
+        let silence = Err(Error::new(ErrorKind::Unavailable));
+        assert!(member.must_be_asked_for_run());
+        assert!(!member.note_run(&silence, now) && member.must_be_asked_for_run());
+        assert!(!member.note_run(&Ok(None), now) && !member.must_be_asked_for_run());
+        member.ask_for_run_again();
+        assert!(member.must_be_asked_for_run());
+        member.note_run(&Ok(None), now);
+        assert!(!member.must_be_asked_for_run());
+    }
+
+    #[test]
+    fn a_warning_about_a_member_is_news_once() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let member = member(&env(background));
+        assert!(member.is_news() && !member.is_news());
     }
 }

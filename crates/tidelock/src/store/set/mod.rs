@@ -192,3 +192,7 @@ impl fmt::Debug for Set {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests;

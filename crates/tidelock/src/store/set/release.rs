@@ -210,6 +210,8 @@ fn is_done(outcome: &Result<Released>) -> bool {
 mod tests {
     use super::*;
     use crate::store::Awaited;
+    #[cfg(feature = "testing")]
+    use crate::store::set::tests::scripted::{Scripted, all_of, majority_of, quorum, ticket};
 
     /// The flags `freed`, `perhaps`, `wrong_type` and `over` of a member after this answer. `tried`: an earlier release got no
     /// answer.
@@ -261,5 +263,67 @@ mod tests {
         assert!(is_done(&Ok(Released::NotHeld)));
         assert!(is_done(&Err(Error::lost(LostReason::Taken))));
         assert!(!is_done(&Err(Error::new(ErrorKind::OutcomeUnknown))));
+    }
+
+    /// A withdrawal costs a store more than a release, and leaves a mark. It is needed only where a request of the ticket may
+    /// still take effect.
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_ticket_is_withdrawn_where_it_is_in_doubt() {
+        for (withdraw, in_doubt, how) in [
+            (false, None, [false, false]),
+            (true, None, [true, true]),
+            (true, Some(1), [false, true]),
+            (false, Some(0), [true, false]),
+        ] {
+            let members = [Scripted::default(), Scripted::default()];
+            let (set, ticket) = (all_of(&members.each_ref()), ticket());
+            if let Some(part) = in_doubt {
+                doubt(&set, &ticket, part);
+            }
+            let ended = end(&set, Side::Front, &ticket, withdraw).await;
+            assert!(matches!(ended, Ok(Released::Freed)), "{ended:?}");
+            for (member, how) in members.iter().zip(how) {
+                assert_eq!(member.ended(), [how], "{withdraw} {in_doubt:?}");
+            }
+        }
+    }
+
+    /// The ticket of a hold may be in doubt, so its release is a withdrawal. A missing part is a loss all the same.
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_is_missing_is_a_loss_only_of_a_hold() {
+        for (withdraw, granted, lost) in [
+            (false, false, true),
+            (true, false, false),
+            (true, true, true),
+        ] {
+            let members = [
+                Scripted::default(),
+                Scripted::default().ends(Ok(Released::NotHeld)),
+            ];
+            let (set, ticket) = (all_of(&members.each_ref()), ticket());
+            if withdraw {
+                doubt(&set, &ticket, 0);
+            }
+            if granted {
+                set.in_doubt_log.granted(&ticket);
+            }
+            let ended = end(&set, Side::Front, &ticket, withdraw).await;
+            assert_eq!(ended.is_err(), lost, "{withdraw} {granted} {ended:?}");
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_release_without_a_majority_is_unfinished() {
+        let silent = || Scripted::default().ends(Err(Error::new(ErrorKind::OutcomeUnknown)));
+        for (count, is_done) in [(1, true), (2, false)] {
+            let mut members = [(); 3].map(|()| Scripted::default());
+            members[..count].fill_with(silent);
+            let set = majority_of(quorum(), &members.each_ref());
+            let ended = end(&set, Side::Front, &ticket(), false).await;
+            assert_eq!(ended.is_ok(), is_done, "{ended:?}");
+        }
     }
 }

@@ -171,3 +171,84 @@ impl Shared {
         Err(Error::new(ErrorKind::OutcomeUnknown).because(format!("no answer within {limit:?}")))
     }
 }
+
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::set::member::Host;
+    use crate::store::set::tests::scripted::{
+        LIMIT, Scripted, empty, env, majority_of, quorum, set_of,
+    };
+
+    /// The longest of many pauses. They are random, from zero to a bound.
+    fn longest(set: &Shared, round: Duration, retries: u32) -> Duration {
+        let pauses = (0..1000).map(|_| set.collision_pause(round, retries));
+        pauses.max().unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_pause_fits_the_time_of_a_round_and_the_response_timeout() {
+        let set = majority_of(quorum(), &[]);
+        let round = Duration::from_millis(100);
+        for (round, retries, bound) in [
+            (Duration::ZERO, 0, MIN_COLLISION_PAUSE),
+            (round, 0, round * 4),
+            (round, 1, round * 8),
+            (round, 9, LIMIT / 4),
+            (Duration::from_millis(10), 9, Duration::from_millis(640)),
+        ] {
+            let longest = longest(&set, round, retries);
+            assert!(
+                longest <= bound && longest > bound / 2,
+                "{longest:?} {bound:?}"
+            );
+        }
+    }
+
+    /// One of them may be another address of the server that has restarted.
+    #[tokio::test]
+    async fn after_a_restart_the_other_members_are_asked_again() {
+        let members = [(); 3].map(|()| Scripted::default());
+        let set = majority_of(quorum(), &members.each_ref());
+        let run = |id: &str| {
+            let (id, up) = (id.into(), LIMIT);
+            Ok(Some(Incarnation { id, up }))
+        };
+        let must_be_asked = || {
+            let members = set.members.iter();
+            members
+                .map(|member| member.must_be_asked_for_run())
+                .collect::<Vec<_>>()
+        };
+        for (part, id) in ["a", "b", "c"].into_iter().enumerate() {
+            set.note_run(part, &run(id));
+        }
+        assert_eq!(must_be_asked(), [false; 3]);
+        set.note_run(1, &run("b"));
+        assert_eq!(must_be_asked(), [false; 3]);
+        set.note_run(1, &run("b, restarted"));
+        assert_eq!(must_be_asked(), [true, false, true]);
+    }
+
+    struct ClosedHost;
+
+    impl Host for ClosedHost {
+        fn refuse_if_closed(&self) -> Result<()> {
+            Err(Error::new(ErrorKind::Closed))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_set_with_a_member_of_a_closed_client_is_closed() {
+        let env = env();
+        let member =
+            |host: Option<Arc<dyn Host>>| Member::new(empty(&env), None, String::new(), host);
+        let set = set_of(Rule::All, &env, [member(None)].into_iter());
+        assert!(set.refuse_if_one_is_closed().is_ok());
+        let members = [member(None), member(Some(Arc::new(ClosedHost)))];
+        let set = set_of(Rule::All, &env, members.into_iter());
+        let error = set.refuse_if_one_is_closed().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed);
+    }
+}

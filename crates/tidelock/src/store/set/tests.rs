@@ -1,0 +1,3 @@
+//! What the tests of this room share.
+
+pub(crate) mod scripted;
