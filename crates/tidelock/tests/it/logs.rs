@@ -274,6 +274,28 @@ async fn releases_in_the_background() {
 }
 
 #[test]
+fn a_barrier_that_opens_is_no_loss() {
+    passes_with("logs::members_of_a_barrier", &[]);
+}
+
+/// A member that comes frees by force the lock behind which the others wait.
+#[tokio::test(start_paused = true)]
+#[ignore = "a_barrier_that_opens_is_no_loss runs it"]
+async fn members_of_a_barrier() {
+    let (client, _, other) = two_clients("barrier").await;
+    let (log, scope) = listen(tracing::Level::ERROR);
+    let enter = |client: &Client| client.barrier("solver", 2);
+    let mut waits = Box::pin(async { enter(&client).enter().await.unwrap() });
+    assert!(tokio::time::timeout(SECOND, waits.as_mut()).await.is_err());
+    let (first, second) = tokio::join!(waits, async { enter(&other).enter().await.unwrap() });
+    tokio::time::sleep(SECOND * 60).await;
+    drop((first, second));
+    tokio::time::sleep(SECOND * 60).await;
+    drop(scope);
+    assert_eq!(log.text(), "");
+}
+
+#[test]
 fn a_wait_for_a_guard_of_the_same_client_is_not_logged_above_debug() {
     passes_with("logs::a_wait_for_the_own_client", &[]);
 }

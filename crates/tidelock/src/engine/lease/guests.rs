@@ -144,3 +144,47 @@ impl fmt::Debug for Guest {
         f.debug_struct("Guest").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    struct Holder;
+
+    impl GuestContext for Holder {
+        fn end_by_close(&self, _: u64) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_list_names_the_guests_that_live_and_little_else() {
+        let (hosts, holder) = (vec![Guests::new(&Arc::default())], Arc::new(Holder));
+        let host = &hosts[0];
+        let enter = || {
+            let guest = Guest::new(&hosts, &holder);
+            guest.holds(1).unwrap();
+            guest
+        };
+        // One that leaves costs nothing before the list is full.
+        for _ in 0..3 {
+            drop(enter());
+        }
+        assert_eq!(host.list.lock().len(), 3);
+        let mut living = Vec::new();
+        for _ in 0..100 {
+            living.push(enter());
+            for _ in 0..10 {
+                drop(enter());
+            }
+        }
+        assert_eq!(host.end(), living.len());
+        let places = host.list.lock().capacity();
+        assert!(places <= 4 * living.len() + 16, "{places}");
+        assert!(host.gone().now_or_never().is_none());
+        drop(living);
+        assert!(host.gone().now_or_never().is_some());
+    }
+}

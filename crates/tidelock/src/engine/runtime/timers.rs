@@ -317,4 +317,22 @@ mod tests {
         let shards: BTreeSet<usize> = (0..DESKS * 4).map(own).collect();
         assert!(shards.len() > 1, "{shards:?}");
     }
+
+    #[test]
+    fn a_timer_that_is_dropped_leaves_no_waker_behind() {
+        let timers = Timers::new(Clock::Boot);
+        let minute = Duration::from_secs(60);
+        let is_queued = || {
+            let mut shards = 0..DESKS;
+            shards.any(|shard| timers.0.lock(shard).queue.first() != BootInstant::FAR)
+        };
+        let mut timer = timers.after(minute);
+        assert!((&mut timer).now_or_never().is_none() && is_queued());
+        drop(timer);
+        assert!(!is_queued());
+        let mut request = Box::pin(timers.limit(minute, std::future::pending::<()>()));
+        assert!(request.as_mut().now_or_never().is_none() && is_queued());
+        drop(request);
+        assert!(!is_queued());
+    }
 }

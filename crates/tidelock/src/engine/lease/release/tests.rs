@@ -2,7 +2,8 @@
 
 use futures_util::poll;
 
-use crate::{Client, LostReason};
+use super::in_background_if_held;
+use crate::{Client, ErrorKind, LostReason};
 
 async fn connect(store: &str) -> Client {
     let settings = Client::builder()
@@ -56,4 +57,42 @@ async fn nothing_is_handed_on_once_a_close_has_begun() {
     held.release().await.unwrap();
     assert!(other.lock("a").try_acquire().await.unwrap().is_some());
     drop(third);
+}
+
+/// The store has answered that it has nothing to free, so there is nothing to send again.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_finds_a_loss_is_not_repeated() {
+    let store = "memory:release-of-nothing";
+    let (client, other) = (connect(store).await, connect(store).await);
+    let guard = client.lock("a").acquire().await.unwrap();
+    assert!(other.lock("a").force_release().await.unwrap());
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    client.core().steward.settled().await;
+    assert_eq!(client.stats().cleanups_of_nothing, 0);
+}
+
+/// A hold that somebody may have freed by force. Released in the background it is free at once, and not only when its lease
+/// ends, unless a `close` has taken it.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_may_have_been_freed_is_released_in_the_background() {
+    let store = "memory:released-if-held";
+    let (client, other) = (connect(store).await, connect(store).await);
+    let is_free = async || other.lock("a").try_acquire().await.unwrap().is_some();
+    let guard = client.lock("a").acquire().await.unwrap();
+    in_background_if_held(guard.0);
+    let steward = &client.core().steward;
+    steward.settled().await;
+    assert!(is_free().await);
+
+    let guard = client.lock("a").acquire().await.unwrap();
+    let taken = steward.table.drain();
+    in_background_if_held(guard.0);
+    steward.settled().await;
+    assert!(!is_free().await, "the close releases it");
+    for entry in taken {
+        steward.end_by_close(entry);
+    }
+    steward.settled().await;
+    assert!(is_free().await);
 }
