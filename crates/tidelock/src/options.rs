@@ -83,6 +83,9 @@ pub struct AcquireOptions {
     pub(crate) lock_delay: Option<Duration>,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) owner: Option<Owner>,
+    /// The caller expects to wait long, as a candidate of an election does. So a long wait is not logged as slow.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) waits_long: bool,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) cancel: Option<Cancellation>,
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]

@@ -21,6 +21,7 @@ use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::lock::{Acquire, Lock};
+use crate::options::AcquireOptions;
 use crate::store::{BootInstant, LockKind, Name};
 
 /// When a member first looks by itself.
@@ -75,7 +76,11 @@ impl SignalWait {
         if let Some(end) = end {
             until = until.min(end);
         }
-        let passing = self.passing.get_or_insert_with(|| self.read.acquire());
+        let passing = self.passing.get_or_insert_with(|| {
+            let mut options = AcquireOptions::new();
+            options.waits_long = true;
+            self.read.acquire_with(options)
+        });
         let Some(passed) = timers.until(until, passing).await else {
             self.looks += 1;
             self.passes = 0;

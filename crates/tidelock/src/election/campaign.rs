@@ -121,6 +121,7 @@ impl Election {
 
     fn lock_options(&self) -> AcquireOptions {
         let mut options = AcquireOptions::new();
+        options.waits_long = true;
         if let Some(cancel) = &self.cancel {
             options = options.cancel(cancel);
         }

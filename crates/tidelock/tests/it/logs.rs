@@ -274,25 +274,54 @@ async fn releases_in_the_background() {
 }
 
 #[test]
-fn a_barrier_that_opens_is_no_loss() {
+fn a_barrier_that_opens_is_neither_a_loss_nor_slow() {
     passes_with("logs::members_of_a_barrier", &[]);
 }
 
 /// A member that comes frees by force the lock behind which the others wait.
 #[tokio::test(start_paused = true)]
-#[ignore = "a_barrier_that_opens_is_no_loss runs it"]
+#[ignore = "a_barrier_that_opens_is_neither_a_loss_nor_slow runs it"]
 async fn members_of_a_barrier() {
     let (client, _, other) = two_clients("barrier").await;
-    let (log, scope) = listen(tracing::Level::ERROR);
+    let (log, scope) = listen(tracing::Level::WARN);
     let enter = |client: &Client| client.barrier("solver", 2);
     let mut waits = Box::pin(async { enter(&client).enter().await.unwrap() });
-    assert!(tokio::time::timeout(SECOND, waits.as_mut()).await.is_err());
+    assert!(
+        tokio::time::timeout(SECOND * 9, waits.as_mut())
+            .await
+            .is_err()
+    );
     let (first, second) = tokio::join!(waits, async { enter(&other).enter().await.unwrap() });
     tokio::time::sleep(SECOND * 60).await;
     drop((first, second));
     tokio::time::sleep(SECOND * 60).await;
     drop(scope);
     assert_eq!(log.text(), "");
+}
+
+#[test]
+fn a_candidate_that_waits_long_is_not_slow() {
+    passes_with("logs::candidates", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a_candidate_that_waits_long_is_not_slow runs it"]
+async fn candidates() {
+    let (client, _, other) = two_clients("candidates").await;
+    let term = other.election("billing").campaign().await.unwrap();
+    let (log, scope) = listen(tracing::Level::WARN);
+    let election = client.election("billing");
+    let mut campaign = Box::pin(election.campaign());
+    assert!(
+        tokio::time::timeout(SECOND * 3600, campaign.as_mut())
+            .await
+            .is_err()
+    );
+    term.resign().await.unwrap();
+    let term = campaign.await.unwrap();
+    drop(scope);
+    assert_eq!(log.text(), "");
+    term.resign().await.unwrap();
 }
 
 #[test]

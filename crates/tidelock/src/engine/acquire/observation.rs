@@ -128,6 +128,7 @@ fn warn_if_slow(request: &Arc<AcquireRequest>, end: AcquireEnd, took: Duration) 
     let is_slow = end.is_acquired() || end == AcquireEnd::TimedOut;
     if !is_slow
         || took < core.settings.slow_acquire
+        || request.options.waits_long
         || !tracing::enabled!(tracing::Level::WARN)
         || !core.steward.instruments.may_warn(core.timers.now())
     {
