@@ -201,3 +201,6 @@ pub(crate) fn log(result: Result<()>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

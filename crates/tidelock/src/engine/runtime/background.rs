@@ -420,4 +420,24 @@ mod tests {
         let waited = blocker.run(std::future::pending::<()>());
         assert_eq!(waited.unwrap_err().kind(), ErrorKind::Closed);
     }
+
+    /// A request that nobody waits for could grant a lock that nobody releases.
+    #[tokio::test]
+    async fn a_request_for_a_caller_ends_with_it() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        assert_eq!(background.run_for_caller(async { 7 }).await, Some(7));
+        let (kept, dropped) = oneshot::channel::<()>();
+        let (begins, begun) = oneshot::channel();
+        let caller = tokio::spawn(async move {
+            let request = async move {
+                begins.send(()).unwrap();
+                std::future::pending::<()>().await;
+                drop(kept);
+            };
+            background.run_for_caller(request).await
+        });
+        begun.await.unwrap();
+        caller.abort();
+        assert!(dropped.await.is_err());
+    }
 }

@@ -170,6 +170,14 @@ fn together(set: &Shared, failed: Vec<(usize, Error)>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "testing")]
+    use crate::store::set::member::Member;
+    #[cfg(feature = "testing")]
+    use crate::store::set::tests::scripted::{empty, env, patient, quorum, set_of, ticket};
+    #[cfg(feature = "testing")]
+    use crate::store::{Attempt, LockKind, Ticket};
+    #[cfg(feature = "testing")]
+    use crate::types::OwnerMint;
 
     fn seen(mode: Mode, owner: &str, expires_in: u64) -> Snapshot {
         let mut seen = Snapshot::free("stock");
@@ -203,5 +211,59 @@ mod tests {
         let seen = [seen(Mode::Write, "a", 5), seen(Mode::Read, "a", 5)];
         let whole = merge(&Name::new("stock").unwrap(), &seen, 1);
         assert_eq!(whole.holders.len(), 2);
+    }
+
+    /// One of three members is not enough to block anybody.
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn what_one_of_three_members_holds_is_no_lock_of_the_set() {
+        let env = env();
+        let members = [(); 3].map(|()| Member::new(empty(&env), None, "a".to_owned(), None));
+        let set = set_of(Rule::Majority(quorum()), &env, members.into_iter());
+        let ticket = ticket();
+        for (held, is_lock) in [(1, false), (2, true)] {
+            for part in 0..held {
+                let store = set.member(part, Side::Front);
+                let granted = store.attempt(&patient(&ticket)).await.outcome;
+                assert!(matches!(granted, Ok(Attempt::Acquired(_))));
+            }
+            let seen = inspect(&set, &ticket.name).await.unwrap();
+            assert_eq!(seen.is_locked(), is_lock);
+            let names = list(&set, "*").await.unwrap().names;
+            assert_eq!(!names.is_empty(), is_lock);
+            let freed = force_release(&set, &ticket.name, None).await.unwrap();
+            assert_eq!(freed, is_lock);
+        }
+    }
+
+    /// All of them are asked, and each finding names the member that it is about.
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn every_member_is_told_of_the_client_and_diagnosed() {
+        let env = env();
+        let labels = ["first", "second"];
+        let members = labels.map(|label| Member::new(empty(&env), None, label.to_owned(), None));
+        let set = set_of(Rule::All, &env, members.into_iter());
+        let (mint, name) = (OwnerMint::new(), Name::new("stock").unwrap());
+        let info = ClientInfo::new("web-1", 7, "shop", std::time::SystemTime::now());
+        let client = mint.client();
+        announce(&set, client, Some(&info)).await.unwrap();
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name,
+            owner: mint.fresh(),
+        };
+        for part in 0..2 {
+            let store = set.member(part, Side::Front);
+            store.attempt(&patient(&ticket)).await.outcome.unwrap();
+            let seen = store.inspect(&ticket.name).await.unwrap();
+            let told = seen.holders[0].client.as_ref().map(|client| client.pid);
+            assert_eq!(told, Some(7));
+        }
+        let found = diagnose(&set).await.unwrap();
+        for label in labels {
+            let of_it = |finding: &Finding| finding.subject.starts_with(label);
+            assert!(found.iter().any(of_it), "{found:?}");
+        }
     }
 }

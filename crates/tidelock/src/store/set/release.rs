@@ -289,6 +289,22 @@ mod tests {
         }
     }
 
+    /// A member that has answered may have given the lock to somebody else by now.
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_repeated_release_asks_those_that_have_not_answered() {
+        let members = [
+            Scripted::default(),
+            Scripted::default().ends(Err(Error::new(ErrorKind::Unavailable))),
+        ];
+        let (set, ticket) = (all_of(&members.each_ref()), ticket());
+        for asked in [[1, 1], [1, 2]] {
+            let ended = end(&set, Side::Front, &ticket, false).await;
+            assert_eq!(ended.is_ok(), asked == [1, 2], "{ended:?}");
+            assert_eq!(members.each_ref().map(|it| it.ended().len()), asked);
+        }
+    }
+
     /// The ticket of a hold may be in doubt, so its release is a withdrawal. A missing part is a loss all the same.
     #[cfg(feature = "testing")]
     #[tokio::test(start_paused = true)]
