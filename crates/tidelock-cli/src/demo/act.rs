@@ -95,6 +95,8 @@ impl Stage<'_> {
         let mut sales = Sales::default();
         loop {
             tokio::select! {
+                // Progress comes before endings; otherwise all sellers may be done before the frozen one is thawed.
+                biased;
                 Some(more) = heard.recv() => {
                     self.bar.inc(more);
                     if more > 0 && let Some(mut late) = late.take() {
