@@ -25,4 +25,4 @@ pub use history::{History, Span, Toll, hammer};
 pub use holders::{Told, builder, insist, listen};
 pub use marks::{leads, runs_once};
 pub use testkit::process::boot_time;
-pub use timing::{SOON, eventually, ms, within};
+pub use timing::{SOON, eventually, ms, secs, within};

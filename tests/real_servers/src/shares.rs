@@ -10,7 +10,7 @@ use testkit::java::{JavaPeer, RedissonVersion, TurnsPlan, TurnsReport};
 use testkit::process::Spawned;
 
 /// The length of each measurement.
-const TIME: Duration = Duration::from_secs(4);
+const TIME: Duration = Duration::from_secs(8);
 const HOLD: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 

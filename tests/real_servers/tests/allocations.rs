@@ -48,9 +48,13 @@ fn a_pair_allocates_what_a_profile_excuses() -> Result<()> {
             .connect(&server.url()),
     )?;
     let lock = client.lock("a");
-    let pair = allocations(&runtime, || async {
-        lock.acquire().await.unwrap().release().await.unwrap();
-    });
+    // The least of five: a busy machine may make some rounds cost more, but none less.
+    let measure = || {
+        allocations(&runtime, || async {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        })
+    };
+    let pair = (0..5).map(|_| measure()).min().unwrap();
     assert_eq!(pair, PAIR, "allocations for each acquire and release");
     Ok(())
 }

@@ -36,8 +36,9 @@ const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
 /// more, a test on a slow machine would wait longer for a core than its leases last.
 const AT_ONCE: usize = 8;
 
-/// If less of the processors is idle in the seconds before the first program starts, others use the machine. Then half as many tests run at once, and the
-/// promises have leases that are twice as long. Otherwise a test would wait for a core until its leases end.
+/// If less of the processors is idle in the seconds before the first program starts, others use the machine. Then fewer tests run at once, and the
+/// leases are twice as long. Otherwise a test would wait for a core until its leases end. Most tests wait for leases, not for a core, so
+/// with half of them at once the run would take three times as long.
 const ENOUGH_IDLE: f64 = 0.6;
 
 /// Bounds the run of one program.
@@ -80,10 +81,10 @@ pub(super) fn run(
     ensure!(!built.is_empty(), "no program of tests was built");
     built.sort_by_key(|program| place(&program.target));
     let waiting = Mutex::new(VecDeque::from(built));
-    let share = if idle::is_idle(ENOUGH_IDLE) { 1 } else { 2 };
-    if share > 1 {
+    let is_idle = idle::is_idle(ENOUGH_IDLE);
+    if !is_idle {
         println!(
-            "-- other programs use this machine: half as many tests at once, with leases twice as long"
+            "-- other programs use this machine: fewer tests at once, with leases twice as long"
         );
     }
     let tally = Mutex::new(tally);
@@ -92,9 +93,14 @@ pub(super) fn run(
         while let Some(program) = next(&waiting, front) {
             let mut command = program.command();
             prepare(&mut command);
-            let at_once = at_once(&program.target) / share;
+            let at_once = at_once(&program.target);
+            let (at_once, factor) = if is_idle {
+                (at_once, 1)
+            } else {
+                (at_once * 3 / 4, 2)
+            };
             command.env("RUST_TEST_THREADS", at_once.to_string());
-            command.env("TIDELOCK_LEASE_FACTOR", share.to_string());
+            command.env("TIDELOCK_LEASE_FACTOR", factor.to_string());
             command.args(rest);
             let one = run_one(program, command)?;
             let mut tally = locked(&tally);

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::bench::{Bench, Process, Run};
 use crate::faults::{STUBBORN, gone_before_taken, leader, two};
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(15);
 
 /// The processes of a command. Dropping this kills them, so that a failed test leaves none behind.
 struct Doomed([Process; 2]);
@@ -34,7 +34,7 @@ impl Drop for Doomed {
 
 /// Starts [`STUBBORN`] with a lease of [`LEASE`]. Returns the run, its supervisor, and the processes of the command.
 fn start(bench: &Bench, flags: &[&str]) -> (Run, Process, Doomed) {
-    let flags = [&["--lease", "3s", "--grace", "200ms"], flags].concat();
+    let flags = [&["--lease", "15s", "--grace", "200ms"], flags].concat();
     let mut run = bench.run(&flags, STUBBORN);
     let group = two(&mut run);
     let supervisor = leader(group).parent();
@@ -60,7 +60,7 @@ fn t69_the_supervisor_is_frozen_and_the_lock_is_broken() {
 #[test]
 fn t69_the_supervisor_is_frozen_and_the_hold_reaches_its_cap() {
     let bench = Bench::new();
-    let (run, supervisor, group) = start(&bench, &["--max-hold", "1s"]);
+    let (run, supervisor, group) = start(&bench, &["--max-hold", "5s"]);
     let _frozen = supervisor.freeze();
     gone_before_taken(&bench, group.0);
     assert_eq!(run.end().0, Some(76));
@@ -70,7 +70,7 @@ fn t69_the_supervisor_is_frozen_and_the_hold_reaches_its_cap() {
 fn t69_the_command_ends_under_a_frozen_supervisor() {
     let bench = Bench::new();
     let mut run = bench.run(
-        &["--lease", "2s", "--grace", "200ms"],
+        &["--lease", "6s", "--grace", "200ms"],
         "echo $$; read line; exit 4",
     );
     let command = run.pid();
@@ -84,10 +84,11 @@ fn t69_the_command_ends_under_a_frozen_supervisor() {
 #[test]
 fn t69_a_supervisor_that_was_frozen_past_the_lease_lets_the_command_go_on_if_the_lock_is_kept() {
     let bench = Bench::new();
-    let mut run = bench.run(&["--lease", "1s"], "echo $$; read line; exit 4");
+    let mut run = bench.run(&["--lease", "6s"], "echo $$; read line; exit 4");
     let supervisor = run.pid().parent();
     let frozen = supervisor.freeze();
-    std::thread::sleep(Duration::from_millis(2500));
+    // Two and a half leases.
+    std::thread::sleep(Duration::from_secs(15));
     drop(frozen);
     drop(run.child.stdin.take());
     let (code, messages) = run.end();
@@ -97,7 +98,7 @@ fn t69_a_supervisor_that_was_frozen_past_the_lease_lets_the_command_go_on_if_the
 #[test]
 fn t69_nobody_reads_what_is_said() {
     let bench = Bench::new();
-    let mut command = bench.tidelock(&["--lease", "3s", "run", "--grace", "200ms", "job", "--"]);
+    let mut command = bench.tidelock(&["--lease", "15s", "run", "--grace", "200ms", "job", "--"]);
     command.args(["sh", "-c", STUBBORN]);
     let (unread, full) = full_pipe();
     let mut run = Run::start_saying(command, full.into());
@@ -141,7 +142,7 @@ fn t69_a_kill_by_name_spares_the_supervisor() {
         let program = bench.path(&name);
         symlink(env!("CARGO_BIN_EXE_tidelock"), &program).unwrap();
         let mut command = bench.program(program.to_str().unwrap());
-        command.args(["--lease", "3s", "run", "--grace", "200ms", &name, "--"]);
+        command.args(["--lease", "15s", "run", "--grace", "200ms", &name, "--"]);
         command.args(["sh", "-c", STUBBORN]);
         let mut run = Run::start(command);
         let group = Doomed(two(&mut run));

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// Longer than any step of these tests, unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,6 +69,36 @@ impl Bench {
 
     pub(crate) fn code(&self, args: &[&str]) -> i32 {
         self.output(args).status.code().unwrap()
+    }
+
+    /// The output of a command that is refused and says why. It looks for the holder for a second; on a busy machine the look
+    /// may take longer, and then the command is run again.
+    pub(crate) fn refused(&self, args: &[&str]) -> Output {
+        let mut tries = 1;
+        loop {
+            let output = self.output(args);
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let is_unknown = told.contains("the store does not say who holds it");
+            if !is_unknown || tries == 3 {
+                return output;
+            }
+            tries += 1;
+        }
+    }
+
+    /// What `show` tells of a held lock as soon as its holder is described there. A process describes itself in the background,
+    /// beside the grant.
+    pub(crate) fn shown(&self, name: &str) -> Value {
+        let begun = Instant::now();
+        loop {
+            let shown = self.output(&["show", "--json", name]).stdout;
+            let lock: Value = serde_json::from_slice(&shown).unwrap();
+            if !lock["holders"][0]["program"].is_null() {
+                return lock;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{lock}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Starts `tidelock run` with a shell script whose output lines can be awaited.

@@ -125,7 +125,8 @@ fn a_lock_that_is_held_is_75() {
     let bench = Bench::new();
     let mut holder = bench.run(&[], "echo in; read line");
     assert_eq!(holder.line(), "in");
-    let tried = bench.output(&["try", "job", "--", "true"]);
+    bench.shown("job");
+    let tried = bench.refused(&["try", "job", "--", "true"]);
     assert_eq!(tried.status.code(), Some(75));
     let told = String::from_utf8(tried.stderr).unwrap();
     assert!(
@@ -133,7 +134,7 @@ fn a_lock_that_is_held_is_75() {
         "{told}"
     );
     assert_eq!(
-        bench.code(&["run", "--wait", "1s", "job", "--", "true"]),
+        bench.code(&["run", "--wait", "5s", "job", "--", "true"]),
         75
     );
     drop(holder.child.stdin.take());
@@ -166,12 +167,13 @@ fn a_wait_that_ended_says_how_long_it_was_who_holds_the_lock_and_where() {
     let bench = Bench::new();
     let mut holder = bench.run(&[], "echo in; read line");
     assert_eq!(holder.line(), "in");
-    let waited = bench.output(&["run", "--wait", "0.3", "job", "--", "true"]);
+    bench.shown("job");
+    let waited = bench.refused(&["run", "--wait", "3.5", "job", "--", "true"]);
     assert_eq!(waited.status.code(), Some(75));
     let told = String::from_utf8(waited.stderr).unwrap();
     let holder_pid = format!(" (pid {} on ", holder.child.id());
     for part in [
-        "tidelock: job: not acquired within 300ms: ",
+        "tidelock: job: not acquired within 3s 500ms: ",
         &holder_pid,
         "connected since ",
         "store: sqlite:",
@@ -224,7 +226,7 @@ fn the_exit_code_of_a_conflict_can_be_chosen() {
     let run = [
         "run",
         "--wait",
-        "1s",
+        "5s",
         "--conflict-exit-code",
         "0",
         "job",
@@ -232,7 +234,7 @@ fn the_exit_code_of_a_conflict_can_be_chosen() {
         "true",
     ];
     assert_eq!(bench.code(&run), 0);
-    let mut hold = bench.tidelock(&["hold", "--wait", "1s", "-E", "9", "job"]);
+    let mut hold = bench.tidelock(&["hold", "--wait", "5s", "-E", "9", "job"]);
     let refused = hold.stdin(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(9));
 }

@@ -171,7 +171,7 @@ fn signals_that_come_together_are_one_request() {
 #[test]
 fn a_loss_after_a_signal_is_told() {
     let bench = Bench::new();
-    let mut held = signalled(&bench, &["--lease", "3s"]);
+    let mut held = signalled(&bench, &["--lease", "6s"]);
     assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
     assert_eq!(held.line(), "lost job");
     let input = held.child.stdin.take();
@@ -182,7 +182,7 @@ fn a_loss_after_a_signal_is_told() {
 #[test]
 fn a_loss_ends_it_with_76_while_the_input_is_open() {
     let bench = Bench::new();
-    let mut held = hold(&bench, &["--max-hold", "100ms"]);
+    let mut held = hold(&bench, &["--max-hold", "5s"]);
     assert!(held.line().starts_with("held job"));
     let input = held.child.stdin.take();
     let (code, messages) = held.end();
@@ -194,7 +194,7 @@ fn a_loss_ends_it_with_76_while_the_input_is_open() {
 #[test]
 fn a_freeze_past_the_lease_ends_it_with_76_before_it_does_anything_else() {
     let bench = Bench::new();
-    let mut held = Run::start(bench.tidelock(&["--lease", "1s", "hold", "job"]));
+    let mut held = Run::start(bench.tidelock(&["--lease", "6s", "hold", "job"]));
     assert!(held.line().starts_with("held job"));
     let frozen = held.process().freeze_between_writes();
     assert_eq!(
@@ -213,7 +213,7 @@ fn a_freeze_past_the_lease_ends_it_with_76_before_it_does_anything_else() {
 #[test]
 fn a_store_that_vanishes_ends_it_with_76() {
     let bench = Bench::new();
-    let mut held = Run::start(bench.tidelock(&["--lease", "1s", "hold", "job"]));
+    let mut held = Run::start(bench.tidelock(&["--lease", "6s", "hold", "job"]));
     assert!(held.line().starts_with("held job"));
     let input = held.child.stdin.take();
     for file in std::fs::read_dir(bench.folder.path()).unwrap() {

@@ -23,7 +23,7 @@ fn show_and_ls_tell_who_holds_what() {
     let bench = Bench::new();
     let mut run = bench.run(&["--fenced"], "echo in; read line");
     assert_eq!(run.line(), "in");
-    let shown = parsed(&bench.output(&["show", "--json", "job"]).stdout);
+    let shown = bench.shown("job");
     assert_eq!(shown["name"], "job");
     assert_eq!(shown["locked"], true);
     assert_eq!(shown["token"], 1);
@@ -65,9 +65,9 @@ fn the_holder_is_the_program_of_the_command_without_its_folder_and_arguments() {
     let args = ["run", "job", "--", "/bin/sh", "-c", "echo in; read hunter2"];
     let mut run = Run::start(bench.tidelock(&args));
     assert_eq!(run.line(), "in");
-    let shown = bench.output(&["show", "--json", "job"]).stdout;
-    assert_eq!(parsed(&shown)["holders"][0]["program"], "sh");
-    assert!(!String::from_utf8(shown).unwrap().contains("hunter2"));
+    let shown = bench.shown("job");
+    assert_eq!(shown["holders"][0]["program"], "sh");
+    assert!(!shown.to_string().contains("hunter2"));
 }
 
 #[test]

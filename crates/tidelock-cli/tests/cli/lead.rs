@@ -126,7 +126,8 @@ fn a_leader_that_gets_a_quit_while_it_loses_its_command_leaves() {
 #[test]
 fn a_leader_that_was_frozen_ends_its_command_before_another_leads() {
     let bench = Bench::new();
-    let mut args = vec!["--lease", "2s", "lead", "billing", "--", "sh", "-c"];
+    // Long, so that a busy machine has half a second to end the command before the lease ends.
+    let mut args = vec!["--lease", "10s", "lead", "billing", "--", "sh", "-c"];
     args.push("echo $$; echo in $TIDELOCK_TERM $TIDELOCK_TOKEN; sleep 600");
     let mut first = Run::start(bench.tidelock(&args));
     let command = Process(first.line().parse().unwrap());
@@ -198,6 +199,7 @@ fn leader_shows_a_holder_that_is_no_candidate() {
     let bench = Bench::new();
     let mut held = Run::start(bench.tidelock(&["hold", "billing"]));
     assert!(held.line().starts_with("held"));
+    bench.shown("billing");
     let json = bench.output(&["leader", "billing", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     let user = json["leader"]["user"].as_str().unwrap();

@@ -157,10 +157,10 @@ fn a_message_to_a_terminal_stops_no_process_in_the_background() {
     let mut shell = Shell::open(&bench);
     shell.write("stty tostop\n");
     shell.until("ready");
-    shell.write("$tidelock --lease 2s run job -- sh -c 'read l; echo \"got $l\"' &\n");
+    shell.write("$tidelock --lease 6s run job -- sh -c 'read l; echo \"got $l\"' &\n");
     shell.until_containing("tidelock: job: the command waits for the terminal");
     // Two and a half leases.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(15));
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
     shell.write("fg\n");
     shell.write("one\n");
@@ -196,13 +196,13 @@ fn a_run_in_the_background_does_not_take_the_terminal_from_the_shell() {
 fn a_hold_in_the_background_keeps_its_lock_until_it_is_brought_forward_and_ended() {
     let bench = Bench::new();
     let mut shell = Shell::open(&bench);
-    shell.write("$tidelock --lease 2s hold job &\n");
+    shell.write("$tidelock --lease 6s hold job &\n");
     shell.until("held job");
     // Two and a half leases.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(15));
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 75);
     shell.write("fg\n");
-    shell.until("$tidelock --lease 2s hold job");
+    shell.until("$tidelock --lease 6s hold job");
     shell.write("\x04");
     let wait = ["run", "--wait", "10s", "job", "--", "true"];
     assert_eq!(bench.code(&wait), 0);
@@ -268,9 +268,10 @@ fn at_a_terminal_a_wait_says_who_holds_the_lock() {
     let bench = Bench::new();
     let mut holder = bench.run(&[], "echo in; read line");
     assert_eq!(holder.line(), "in");
+    bench.shown("job");
     let mut shell = Shell::open(&bench);
-    shell.write("$tidelock run --wait 3 job -- true\n");
-    // The line is drawn over and over, so it is the part of a longer line of the terminal's output.
+    shell.write("$tidelock run --wait 10 job -- true\n");
+    // The line is drawn over and over, so it is the part of a longer line of the terminal's output, which ends with the wait.
     let told = shell.until_containing("waiting for job: held by sh as ");
     assert!(told.contains(&holder.child.id().to_string()), "{told}");
 }
@@ -280,6 +281,7 @@ fn at_a_terminal_locks_are_a_table_with_colours_unless_no_color_is_set() {
     let bench = Bench::new();
     let mut holder = bench.run(&[], "echo in; read line");
     assert_eq!(holder.line(), "in");
+    bench.shown("job"); // the table has its user
     let mut shell = Shell::open(&bench);
     shell.write("stty cols 200; $tidelock show; $tidelock ls --modes\n");
     shell.until_containing("held by");
@@ -302,6 +304,7 @@ fn a_table_keeps_its_words_whole_at_a_narrow_terminal() {
     let bench = Bench::new();
     let mut holder = bench.run(&[], "echo in; read line");
     assert_eq!(holder.line(), "in");
+    bench.shown("job"); // the table has its process
     let mut shell = Shell::open(&bench);
     for columns in [0, 20] {
         shell.write(&format!("stty cols {columns}; $tidelock show\n"));

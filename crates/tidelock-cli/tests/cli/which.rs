@@ -27,7 +27,7 @@ fn a_part_that_is_taken_leaves_the_others_free() {
     let mut held = start(&bench, &["hold", "b"]);
     assert!(held.line().starts_with("held b"));
     let args = ["try", "a", "--also", "b", "--", "true"];
-    let refused = bench.output(&args);
+    let refused = bench.refused(&args);
     assert_eq!(refused.status.code(), Some(75));
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("a+b: not acquired: held by"), "{said}");

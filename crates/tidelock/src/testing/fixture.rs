@@ -28,6 +28,10 @@ use crate::test_util::Plug;
 /// the next waiter can use it.
 const LINGERS: Duration = Duration::from_secs(30);
 
+/// How long a single request to the bare store waits for its answer. The store answers, but not always while the machine is
+/// busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 type LookForLeftovers = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
@@ -372,7 +376,7 @@ impl Fixture {
         let timers = Timers::new(clock);
         background.spawn(timers.clone().drive());
         let env = Env {
-            response_timeout: self.lease * 2,
+            response_timeout: (self.lease * 2).max(PATIENCE),
             ..Env::of_limits(timers, background, self.lease)
         };
         let store = (self.open)(&env).await.expect("the store opens");

@@ -42,7 +42,8 @@ async fn main() -> Result<()> {
     };
     let lease = millis(lease)?;
     let timeout = rest.first().map_or(Ok(lease / 4), |text| millis(text))?;
-    let mut settings = Client::builder().lease(lease).response_timeout(timeout);
+    let settings = Client::builder().lease(lease).response_timeout(timeout);
+    let mut settings = settings.connect_within(Duration::from_secs(10));
     if let Some(share) = rest.get(1) {
         settings = settings.drift(share.parse()?, Duration::from_millis(2));
     }

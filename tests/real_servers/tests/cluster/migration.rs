@@ -4,14 +4,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, Flavour, RedisServer};
-use tidelock::{AcquireOptions, ErrorKind};
+use tidelock::{AcquireOptions, ClientBuilder, ErrorKind};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::heard_at;
-use real_servers::{History, SOON, boot_time, builder, hammer, listen, ms, within};
+use real_servers::{History, SOON, boot_time, builder, hammer, listen, ms, secs, within};
 
-const LEASE: Duration = Duration::from_millis(1500);
+fn lease() -> Duration {
+    secs(2)
+}
+
+/// The settings of clients whose nodes all answer, on a busy machine perhaps late.
+fn patient() -> ClientBuilder {
+    builder(lease())
+        .response_timeout(lease() * 2)
+        .connect_within(SOON)
+}
 
 /// A primary that does not own the slot of `{shop}`.
 fn elsewhere(cluster: &Cluster) -> Result<&RedisServer> {
@@ -42,9 +51,9 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
     // So long that only a message wakes the waiter in time, once the lock that it waits for lasts as long.
-    let long = LEASE * 20;
+    let long = lease() * 20;
     let (one, two) = (
-        builder(LEASE).connect(&cluster.url()).await?,
+        patient().connect(&cluster.url()).await?,
         builder(long).connect(&cluster.url()).await?,
     );
     let guard = one.lock("{shop}stock").acquire().await?;
@@ -61,7 +70,7 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     migration.move_key("{shop}other")?;
     // The keys are split between both nodes: a batch of renewals fails with TRYAGAIN, each single renewal succeeds. We
     // wait for longer than one lease, so that the holds need renewals.
-    sleep(LEASE * 3 / 2).await;
+    sleep(lease() * 3 / 2).await;
     ensure!(guard.is_held() && told.is_quiet(), "renewed where it went");
     ensure!(staying.is_held(), "renewed where it stayed");
     other.release().await.context("released where it went")?;
@@ -75,13 +84,13 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     migration.move_keys()?;
     migration.finish()?;
     heard_at(target, "{shop}stock", SOON)?;
-    sleep(LEASE * 3 / 2).await;
+    sleep(lease() * 3 / 2).await;
     ensure!(guard.is_held() && told.is_quiet(), "renewed after the move");
     let ttl: i64 = target.query(&["PTTL", "{shop}stock"])?;
     ensure!(ttl > 0, "it is on the new node: {ttl}");
     // The waiter asks once more when the lease ends that it has seen, and then sees this one.
     target.admin(&["PEXPIRE", "{shop}stock", &long.as_millis().to_string()])?;
-    sleep(LEASE * 3 / 2).await;
+    sleep(lease() * 3 / 2).await;
     let before = two.stats().woken_by_message;
     guard.release().await?;
     let guard = within(SOON, "the waiter is woken", waiter).await???;
@@ -100,7 +109,7 @@ async fn locks_of_each_kind_are_released_while_their_slot_migrates() -> Result<(
     let _alone = crate::alone().await;
     let names = ["{shop}went", "{shop}stayed"];
     for kind in ["a lock", "a fair lock", "a plain lock"] {
-        let client = builder(LEASE).connect(&cluster.url()).await?;
+        let client = patient().connect(&cluster.url()).await?;
         let locks = names.map(|name| match kind {
             "a fair lock" => client.fair_lock(name),
             "a plain lock" => client.plain_lock(name),
@@ -140,7 +149,7 @@ async fn locks_of_each_kind_are_released_while_their_slot_migrates() -> Result<(
 async fn a_plain_lock_that_was_taken_is_told_while_its_slot_migrates() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
-    let client = builder(LEASE * 10).connect(&cluster.url()).await?;
+    let client = builder(lease() * 10).connect(&cluster.url()).await?;
     let guard = client.plain_lock("{shop}taken").acquire().await?;
     let migration = cluster.migration(cluster.slot_of("{shop}")?, elsewhere(&cluster)?)?;
     migration.begin()?;
@@ -193,14 +202,17 @@ async fn t35_a_lock_that_goes_to_a_new_node_is_renewed_on_the_way() -> Result<()
     let cluster = Cluster::start()?;
     let own = cluster.node_of("{shop}")?;
     let target = bare(&cluster, elsewhere(&cluster)?, own)?;
-    let client = builder(LEASE).connect(&cluster.url()).await?;
+    let client = builder(lease())
+        .connect_within(SOON)
+        .connect(&cluster.url())
+        .await?;
     let guard = client.lock("{shop}stock").acquire().await?;
     let told = listen(&guard);
     let migration = cluster.migration(cluster.slot_of("{shop}")?, target)?;
     migration.begin()?;
     migration.move_key("{shop}stock")?;
     let replica = cluster.replica_of(target)?;
-    let until = boot_time() + LEASE * 3 / 2;
+    let until = boot_time() + lease() * 3 / 2;
     while boot_time() < until {
         // A slow replica, as if far away: it confirms a write only after the thaw.
         replica.freeze()?;
@@ -256,7 +268,7 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     let (stop, stopped) = watch::channel(false);
     let mut crowd = Vec::new();
     for _ in 0..4 {
-        let client = builder(LEASE).connect(&cluster.url()).await?;
+        let client = patient().connect(&cluster.url()).await?;
         let lock = client.lock("{shop}crowd").fenced();
         crowd.push(tokio::spawn(hammer(lock, history.clone(), stopped.clone())));
     }
@@ -264,7 +276,7 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     for _ in 0..4 {
         cluster.migrate_slot(slot, elsewhere(&cluster)?)?;
         let so_far = history.len();
-        real_servers::eventually(LEASE, "it goes on", || Ok(history.len() > so_far + 4))?;
+        real_servers::eventually(lease(), "it goes on", || Ok(history.len() > so_far + 4))?;
     }
     stop.send(true)?;
     for one in crowd {
@@ -281,7 +293,7 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
 async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
-    let client = builder(LEASE).connect(&cluster.url()).await?;
+    let client = patient().connect(&cluster.url()).await?;
     // Its fencing counter does not migrate.
     let first = client.lock("{shop}torn").fenced().acquire().await?;
     let token = first.token();
@@ -290,14 +302,15 @@ async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
     let migration = cluster.migration(slot, target)?;
     migration.begin()?;
     first.release().await?;
-    let short = AcquireOptions::new().wait(ms(400));
+    let wait = ms(1000);
+    let short = AcquireOptions::new().wait(wait);
     let begun = boot_time();
     let refused = client.lock("{shop}torn").fenced().acquire_with(short).await;
     let took = boot_time() - begun;
     let error = refused.map(drop).unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
     ensure!(error.to_string().contains("TRYAGAIN"), "{error}");
-    ensure!(took < LEASE, "{took:?}");
+    ensure!(took < wait + lease(), "{took:?}");
     let waiter = tokio::spawn(client.lock("{shop}torn").fenced().acquire());
     sleep(ms(300)).await;
     migration.move_keys()?;

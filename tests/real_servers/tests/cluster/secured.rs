@@ -1,12 +1,10 @@
 //! A cluster with mutual TLS, and a user with the least rights.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Certs, Cluster, Flavour, RedisServer, ServerCert, Tls};
 use tidelock::{Client, ErrorKind, Severity};
 
-use real_servers::{SOON, within};
+use real_servers::{SOON, ms, secs, within};
 
 const TLS: Tls = Tls {
     cert: ServerCert::Good,
@@ -51,8 +49,9 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     let certs = cluster.certs().context("certificates")?;
     let connect = async || {
         Client::builder()
-            .lease(Duration::from_secs(2))
-            .response_timeout(Duration::from_secs(2))
+            .lease(secs(3))
+            .response_timeout(secs(6))
+            .connect_within(SOON)
             .tls_ca(&certs.ca)
             .tls_identity(&certs.client, &certs.client_key)
             .connect(&cluster.url_as("locks", "secret"))
@@ -81,7 +80,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     let migration = cluster.migration(slot, target)?;
     migration.begin()?;
     migration.move_keys()?;
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(ms(3750)).await; // longer than the lease
     ensure!(guard.is_held(), "renewed where it went");
     guard.release().await.context("released where it went")?;
     migration.finish()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
 
-use real_servers::{SOON, builder, eventually, insist, within};
+use real_servers::{SOON, builder, eventually, insist, secs, within};
 
 fn epoch(node: &RedisServer) -> Result<u64> {
     let info: String = node.query(&["CLUSTER", "INFO"])?;
@@ -48,7 +48,7 @@ async fn a_replica_that_is_cut_off_hides_no_shard() -> Result<()> {
     let replica = cut_off(&cluster)?;
     // The client asks the isolated replica first.
     let url = format!("redis+cluster://{}", replica.addr());
-    let client = builder(Duration::from_secs(3)).connect(&url).await?;
+    let client = builder(secs(3)).connect(&url).await?;
     for primary in cluster.primaries()? {
         let mut names = (0..).map(|number| format!("stock {number}"));
         let name = loop {

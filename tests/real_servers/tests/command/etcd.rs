@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::process::Spawned;
 use testkit::servers::EtcdServer;
 
-use crate::{SOON, say, tidelock};
+use crate::{SOON, refused, say, shown_job, tidelock};
 
 fn holder(url: &str, flags: &[&str], script: &str) -> Result<Spawned> {
     let args = [flags, &["run", "job", "--", "sh", "-c", script]].concat();
@@ -17,15 +17,15 @@ fn holder(url: &str, flags: &[&str], script: &str) -> Result<Spawned> {
 fn every_verb_works_on_etcd() -> Result<()> {
     let server = EtcdServer::start()?;
     let url = format!("{}/shop", server.url());
-    let mut holder = holder(&url, &["--lease", "3s"], "echo in; read line")?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
-    let seen = say(&url, &["show", "job", "--json"])?.objects()?;
-    let held_by = &seen[0]["holders"][0];
+    let mut holder = holder(&url, &["--lease", "6s"], "echo in; read line")?;
+    refused(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
+    let seen = shown_job(&url)?;
+    let held_by = &seen["holders"][0];
     ensure!(
         held_by["pid"] == holder.pid() && held_by["program"] == "sh" && held_by["user"].is_string(),
         "{held_by}"
     );
-    ensure!(seen[0]["token"].as_u64() > Some(0) && seen[0]["waiters"] == 0);
+    ensure!(seen["token"].as_u64() > Some(0) && seen["waiters"] == 0);
     let mut waiter = Spawned::start(tidelock(&url, &["run", "job", "--", "echo", "mine"])?)?;
     let mut watch = Spawned::start(tidelock(&url, &["watch", "--every", "20ms", "job"])?)?;
     watch.wait_line("1 waiting", SOON)?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{MemcachedServer, RedisServer};
 
-use crate::{SOON, Spawned, say, tidelock};
+use crate::{SOON, Spawned, say, shown_job, tidelock};
 
 #[test]
 fn it_speaks_to_memcached() -> Result<()> {
@@ -25,14 +25,14 @@ fn it_takes_plain_locks_on_redis() -> Result<()> {
 
 fn works_on(url: &str, finding: &str) -> Result<()> {
     let script = "echo in; read line";
-    let args = ["run", "--lease", "3s", "job", "--", "sh", "-c", script];
+    let args = ["run", "--lease", "6s", "job", "--", "sh", "-c", script];
     let mut holder = Spawned::start(tidelock(url, &args)?)?;
     holder.wait_line("in", SOON)?;
     say(url, &["try", "job", "--", "true"])?.must(75, "job")?;
-    let seen = say(url, &["show", "job", "--json"])?.objects()?;
+    let seen = shown_job(url)?;
     ensure!(
-        seen[0]["holders"][0]["program"] == "sh" && seen[0]["holders"][0]["user"].is_string(),
-        "{seen:?}"
+        seen["holders"][0]["program"] == "sh" && seen["holders"][0]["user"].is_string(),
+        "{seen}"
     );
     let listed = say(url, &["ls"])?;
     ensure!(listed.out.contains("job"), "{}", listed.out);

@@ -13,8 +13,8 @@ use testkit::servers::{
 
 use crate::{SOON, tidelock};
 
-/// The response timeout.
-const ANSWER: Duration = Duration::from_secs(2);
+/// The response timeout. Long, because the slack of [`is_in_time`] is for all processes of a run and for this one.
+const ANSWER: Duration = Duration::from_secs(6);
 
 /// Sets the response timeout of a command.
 fn limited(command: &mut Command) {
@@ -156,7 +156,7 @@ fn a_once_that_cannot_mark_its_run_is_ended_by_a_signal() -> Result<()> {
     let status = loop {
         // Those that come before the end of the command are for the command.
         testkit::process::terminate(run.pid())?;
-        if let Ok(status) = run.wait(ANSWER / 4) {
+        if let Ok(status) = run.wait(Duration::from_millis(500)) {
             break status;
         }
         ensure!(begun.elapsed() < SOON, "{:?}", run.seen());
@@ -172,7 +172,7 @@ fn a_once_that_cannot_mark_its_run_is_ended_by_a_signal() -> Result<()> {
 fn a_run_whose_lock_was_lost_to_a_frozen_server_ends_in_time() -> Result<()> {
     let server = RedisServer::start()?;
     let script = "echo in $$; exec sleep 1000";
-    let args = ["--lease", "6s", "run", "job", "--", "sh", "-c", script];
+    let args = ["--lease", "18s", "run", "job", "--", "sh", "-c", script];
     let mut command = tidelock(&server.url(), &args)?;
     limited(&mut command);
     let mut run = Spawned::start(command)?;
@@ -181,7 +181,7 @@ fn a_run_whose_lock_was_lost_to_a_frozen_server_ends_in_time() -> Result<()> {
     server.freeze()?;
     let frozen = Instant::now();
     while is_alive(pid) {
-        ensure!(frozen.elapsed() < SOON, "the command outlived its lock");
+        ensure!(frozen.elapsed() < 3 * SOON, "the command outlived its lock");
         std::thread::sleep(Duration::from_millis(2));
     }
     let ended = Instant::now();

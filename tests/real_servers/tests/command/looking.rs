@@ -5,7 +5,7 @@ use serde_json::Value;
 use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
-use crate::{SOON, run, say, tidelock};
+use crate::{SOON, run, say, shown_job, tidelock};
 
 #[test]
 fn show_and_ls_tell_who_holds_what() -> Result<()> {
@@ -13,8 +13,7 @@ fn show_and_ls_tell_who_holds_what() -> Result<()> {
     let url = server.url();
     let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
     server.admin(&["SET", "text", "no lock"])?;
-    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
-    let lock = shown.first().context("nothing is shown")?;
+    let lock = shown_job(&url)?;
     ensure!(
         lock["name"] == "job" && lock["locked"] == true && lock["token"].is_null(),
         "{lock}"

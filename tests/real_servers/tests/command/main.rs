@@ -23,7 +23,7 @@ mod web;
 mod zookeeper;
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -78,6 +78,37 @@ fn tidelock(url: &str, args: &[&str]) -> Result<Command> {
 /// Runs the command to its end.
 fn say(url: &str, args: &[&str]) -> Result<Said> {
     ended(tidelock(url, args)?)
+}
+
+/// As [`say`], for a command that is refused and says why. It looks for the holder for a second; on a busy machine the look may
+/// take longer, and then the command is run again, up to three times in all.
+fn refused(url: &str, args: &[&str]) -> Result<Said> {
+    let mut said = say(url, args)?;
+    for _ in 0..2 {
+        if !said.err.contains("the store does not say who holds it") {
+            break;
+        }
+        said = say(url, args)?;
+    }
+    Ok(said)
+}
+
+/// What `show` tells of the lock `job` as soon as its holder is described there. A process describes itself in the background,
+/// beside the grant.
+fn shown_job(url: &str) -> Result<Value> {
+    let begun = Instant::now();
+    loop {
+        let shown = say(url, &["show", "--json", "job"])?.objects()?;
+        let lock = shown.into_iter().next().context("nothing is shown")?;
+        if !lock["holders"][0]["program"].is_null() {
+            return Ok(lock);
+        }
+        ensure!(
+            begun.elapsed() < SOON,
+            "its holder is not described: {lock}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn ended(mut command: Command) -> Result<Said> {

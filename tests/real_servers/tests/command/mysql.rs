@@ -1,10 +1,10 @@
 //! The command on MySQL: the demo, running under a lock, showing, breaking, and the doctor.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use testkit::process::Spawned;
 use testkit::servers::MariaDb;
 
-use crate::{SOON, say, tidelock};
+use crate::{SOON, say, shown_job, tidelock};
 
 #[test]
 fn the_command_works_on_mysql() -> Result<()> {
@@ -34,8 +34,7 @@ fn the_command_works_on_mysql() -> Result<()> {
     let script = ["run", "job", "--", "sh", "-c", "echo in; read line; exit 7"];
     let mut holder = Spawned::start(tidelock(&url, &script)?)?;
     holder.wait_line("in", SOON)?;
-    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
-    let lock = shown.first().context("nothing is shown")?;
+    let lock = shown_job(&url)?;
     ensure!(
         lock["locked"] == true && lock["token"].as_u64() > Some(0),
         "{lock}"

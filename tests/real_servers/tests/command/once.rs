@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use testkit::process::{FakeClock, Spawned};
 use testkit::servers::RedisServer;
 
-use crate::{SOON, say, tidelock};
+use crate::{SOON, say, shown_job, tidelock};
 
 const SLOT: [&str; 3] = ["once", "--slot", "Monday"];
 
@@ -102,7 +102,7 @@ fn a_command_that_fails_is_run_again_as_often_as_allowed() -> Result<()> {
 fn a_machine_that_dies_is_followed_by_one_that_waits() -> Result<()> {
     let server = RedisServer::start()?;
     let url = server.url();
-    let flags = ["--lease", "1500ms"];
+    let flags = ["--lease", "4s"];
     let script =
         "echo in $TIDELOCK_ATTEMPT $TIDELOCK_TOKEN; [ $TIDELOCK_ATTEMPT = 2 ] || sleep 600";
     let job = [
@@ -114,6 +114,7 @@ fn a_machine_that_dies_is_followed_by_one_that_waits() -> Result<()> {
     let mut dying = Spawned::start(tidelock(&url, &job)?)?;
     dying.wait_line("in 1 1", SOON)?;
     let mut waiting = Spawned::start(tidelock(&url, &job)?)?;
+    shown_job(&url)?;
     let busy = [&["-v"], SLOT.as_slice(), &["job", "--", "true"]].concat();
     say(&url, &busy)?.must(0, "job: not run: its lock is held by sh as ")?;
     testkit::process::kill(dying.pid())?;
@@ -154,10 +155,11 @@ fn a_wait_that_is_over_before_the_run_is_no_success() -> Result<()> {
     let script = ["job", "--", "sh", "-c", "echo in; read line; exit 0"];
     let mut running = Spawned::start(tidelock(&url, &[&SLOT[..], &script].concat())?)?;
     running.wait_line("in", SOON)?;
+    shown_job(&url)?;
     let job = ["job", "--", "true"];
-    let waits = [&SLOT[..], &["--wait", "300ms"], &job].concat();
+    let waits = [&SLOT[..], &["--wait", "4s"], &job].concat();
     say(&url, &waits)?.must(75, "job: not run: its lock is held by sh as ")?;
-    let coded = [&SLOT[..], &["--wait", "300ms", "-E", "9"], &job].concat();
+    let coded = [&SLOT[..], &["--wait", "4s", "-E", "9"], &job].concat();
     say(&url, &coded)?.must(9, "job: not run: its lock is held by sh as ")?;
     let beside = say(&url, &[&SLOT[..], &job].concat())?;
     ensure!(

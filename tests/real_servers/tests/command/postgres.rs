@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::process::Spawned;
 use testkit::servers::PostgresServer;
 
-use crate::{SOON, say, tidelock};
+use crate::{SOON, refused, say, shown_job, tidelock};
 
 #[test]
 fn every_verb_works_on_postgres() -> Result<()> {
@@ -13,7 +13,7 @@ fn every_verb_works_on_postgres() -> Result<()> {
     let args = [
         "run",
         "--lease",
-        "3s",
+        "6s",
         "job",
         "--",
         "sh",
@@ -22,14 +22,14 @@ fn every_verb_works_on_postgres() -> Result<()> {
     ];
     let mut holder = Spawned::start(tidelock(&url, &args)?)?;
     holder.wait_line("in", SOON)?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
-    let seen = say(&url, &["show", "job", "--json"])?.objects()?;
-    let held_by = &seen[0]["holders"][0];
+    refused(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
+    let seen = shown_job(&url)?;
+    let held_by = &seen["holders"][0];
     ensure!(
         held_by["pid"] == holder.pid() && held_by["program"] == "sh" && held_by["user"].is_string(),
         "{held_by}"
     );
-    ensure!(seen[0]["token"].as_u64() > Some(0));
+    ensure!(seen["token"].as_u64() > Some(0));
     let mut waiter = Spawned::start(tidelock(&url, &["run", "job", "--", "echo", "mine"])?)?;
     let mut watch = Spawned::start(tidelock(&url, &["watch", "--every", "20ms", "job"])?)?;
     watch.wait_line("held", SOON)?;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use testkit::process::{Spawned, is_alive};
 use testkit::servers::{EtcdServer, RedisServer, ZooKeeperServer};
 
-use crate::{SOON, ended, run, say, tidelock};
+use crate::{SOON, ended, refused, run, say, tidelock};
 
 #[test]
 fn the_exit_code_is_the_commands_and_the_lock_is_free_afterwards() -> Result<()> {
@@ -28,8 +28,8 @@ fn a_lock_that_is_held_is_75_and_its_release_wakes_a_waiter() -> Result<()> {
     let server = RedisServer::start()?;
     let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
     let url = server.url();
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
-    let wait = ["run", "--wait", "100ms", "job", "--", "true"];
+    refused(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
+    let wait = ["run", "--wait", "5s", "job", "--", "true"];
     say(&url, &wait)?.must(75, "job: not acquired within")?;
     let mut waiter = Spawned::start(tidelock(&url, &["run", "job", "--", "echo", "mine"])?)?;
     let listens = || -> Result<bool> {
@@ -57,7 +57,7 @@ const STUBBORN: &str = "trap '' TERM; echo in $$; while :; do sleep 0.2; done";
 /// Starts [`STUBBORN`], has `take_away` remove the lock, and expects the command to be gone with exit code 76.
 fn loses(take_away: impl FnOnce(&RedisServer) -> Result<()>) -> Result<()> {
     let server = RedisServer::start()?;
-    let flags = ["--lease", "1500ms"];
+    let flags = ["--lease", "6s"];
     let args = [&flags, ["run", "--grace"].as_slice(), &["100ms"]].concat();
     let args = [&args, ["job", "--", "sh", "-c", STUBBORN].as_slice()].concat();
     let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
@@ -179,9 +179,8 @@ fn until(mut reached: impl FnMut() -> Result<bool>) -> Result<()> {
 #[test]
 fn a_frozen_command_line_loses_the_command_before_the_lock() -> Result<()> {
     let server = RedisServer::start()?;
-    let args = [
-        "--lease", "1500ms", "run", "job", "--", "sh", "-c", STUBBORN,
-    ];
+    // Long, so that a busy machine has half a second for what must be done by the end of the lease.
+    let args = ["--lease", "10s", "run", "job", "--", "sh", "-c", STUBBORN];
     let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
     let line = run.wait_line("in ", SOON)?;
     let pid: u32 = line.trim_start_matches("in ").parse()?;
@@ -281,8 +280,8 @@ fn share_permits(url: &str) -> Result<()> {
     ensure!(text.contains("with 2 permits"), "{text}");
     ensure!(text.contains("0 of 3 permits available"), "{text}");
     ensure!(say(url, &["ls"])?.out == "job\n");
-    let refused = say(url, &["try", "--permits", "1/9", "job", "--", "true"])?;
-    refused.must(75, "0 of 3 permits available")?;
+    let busy = refused(url, &["try", "--permits", "1/9", "job", "--", "true"])?;
+    busy.must(75, "0 of 3 permits available")?;
     one.close_stdin();
     ensure!(one.wait(SOON)?.success());
     say(url, &["try", "--permits", "1", "job", "--", "true"])?.must(0, "")?;

@@ -155,7 +155,7 @@ fn a_server_that_is_too_slow_for_a_look_is_asked_seldom() -> Result<()> {
     let server = RedisServer::start()?;
     let proxy = Proxy::start(server.addr())?;
     let slow = proxy.on_each(When::command("PUBSUB", ""), Then::DropReply);
-    let web = Web::impatient(&proxy.url())?;
+    let web = Web::impatient(&proxy.url(), Duration::from_millis(500))?;
     let mut tab = web.events("")?;
     // It says why nothing newer comes.
     let told = tab.until(|shows| shows.contains("the store answers, but a look that fails"))?;
@@ -176,14 +176,16 @@ fn a_server_that_is_too_slow_for_a_look_is_asked_seldom() -> Result<()> {
 #[test]
 fn a_server_that_was_away_is_seen_when_it_is_back() -> Result<()> {
     let server = RedisServer::start()?;
-    let web = Web::impatient(&server.url())?;
+    // A server that answers later than this counts as one that has too much to do.
+    let web = Web::impatient(&server.url(), Duration::from_secs(3))?;
     let mut tab = web.events("")?;
     let is_well =
         |shows: &str| shows.contains("waiters") && !shows.contains("does not show its locks");
     tab.until(is_well)?;
     server.freeze()?;
     for _ in 0..4 {
-        tab.until(|shows| !is_well(shows))?;
+        // Not while it still waits for an answer.
+        tab.until(|shows| !is_well(shows) && !shows.contains("not answered for two seconds"))?;
     }
     server.thaw()?;
     let back = Instant::now();
@@ -198,17 +200,15 @@ fn ctrl_c_ends_a_scan_that_is_under_way() -> Result<()> {
     let server = RedisServer::start()?;
     let proxy = Proxy::start(server.addr())?;
     let _hangs = proxy.on_each(When::command("SCAN", ""), Then::DropReply);
-    let mut top = Spawned::start(tidelock(&proxy.url(), &["top", "--once", "--scan"])?)?;
+    let mut top = tidelock(&proxy.url(), &["top", "--once", "--scan"])?;
+    top.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "600000");
+    let mut top = Spawned::start(top)?;
     proxy.wait_until(SOON, |proxy| proxy.count("SCAN") > 0)?;
     let begun = Instant::now();
     testkit::process::interrupt(top.pid())?;
     let ended = top.wait(SOON)?;
     ensure!(ended.code() == Some(130), "{ended}: nothing was printed");
-    // A request without a reply would fail later.
-    ensure!(
-        begun.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        begun.elapsed()
-    );
+    // A request without a reply would fail after ten minutes.
+    ensure!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,9 +13,6 @@ use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
 use crate::{SOON, run, say, tidelock};
-
-/// How often a process tells when nobody watches. A killed holder is seen as gone within this time.
-const BEAT: Duration = Duration::from_secs(10);
 
 /// A process that is killed with the test.
 struct Running(Child);
@@ -153,16 +150,21 @@ fn top_shows_a_holder_that_was_killed_as_gone_before_its_lease_ends() -> Result<
     {
         ensure!(begun.elapsed() < SOON, "top asks nobody");
     }
-    let mut holder = run(&server, &[], "echo in; read line")?;
+    let mut holder = run(&server, &["--lease", "5m"], "echo in; read line")?;
     let told = |lock: &Value| lock["held_for_ms"].is_u64() && lock["holders"][0]["gone"] == false;
     pictures.until(told)?;
     testkit::process::kill(holder.pid())?;
     let killed = Instant::now();
     let seen = pictures.until(|lock| lock["holders"][0]["gone"] == true)?;
-    ensure!(killed.elapsed() < BEAT, "{:?}", killed.elapsed());
+    // Three beats have been missed: those of a second, and not those of ten seconds.
+    ensure!(killed.elapsed() < SOON, "{:?}", killed.elapsed());
     let lock = job(&seen).context("it is listed")?;
     let left = lock["expires_in_ms"].as_u64();
-    ensure!(left.is_some_and(|left| left < 30_000), "{lock}");
+    // Minutes, and no more than the lease.
+    ensure!(
+        left.is_some_and(|left| (60_000..=300_000).contains(&left)),
+        "{lock}"
+    );
     let text = say(&server.url(), &["top", "--once"])?.out;
     ensure!(text.contains("process gone, free in "), "{text}");
     holder.wait(SOON)?;
@@ -191,7 +193,8 @@ fn top_shows_how_long_the_calls_of_two_processes_waited() -> Result<()> {
         p99 > Some(10_000.0)
     })?;
     let p50 = &seen["wait"]["p50"];
-    ensure!(p50["ms"].as_f64() <= Some(1_000.0), "{seen}");
+    // A busy machine may need seconds for what is at once; the other wait was twice as long.
+    ensure!(p50["ms"].as_f64() < Some(5_000.0), "{seen}");
     ensure!(p50["is_lower_bound"] == false, "{seen}");
     Ok(())
 }

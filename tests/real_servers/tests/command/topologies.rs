@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, Sentinels};
 
-use crate::{SOON, Spawned, say, tidelock};
+use crate::{SOON, Spawned, say, shown_job, tidelock};
 
 #[test]
 fn it_speaks_to_sentinels() -> Result<()> {
@@ -22,10 +22,10 @@ fn works_on(url: &str) -> Result<()> {
     let mut holder = Spawned::start(tidelock(url, &["run", "job", "--", "sh", "-c", script])?)?;
     holder.wait_line("in", SOON)?;
     say(url, &["try", "job", "--", "true"])?.must(75, "job")?;
-    let seen = say(url, &["show", "job", "--json"])?.objects()?;
+    let seen = shown_job(url)?;
     ensure!(
-        seen[0]["holders"][0]["program"] == "sh" && seen[0]["holders"][0]["user"].is_string(),
-        "{seen:?}"
+        seen["holders"][0]["program"] == "sh" && seen["holders"][0]["user"].is_string(),
+        "{seen}"
     );
     let listed = say(url, &["ls"])?;
     ensure!(listed.out.contains("job"), "{}", listed.out);

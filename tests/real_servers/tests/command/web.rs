@@ -59,10 +59,10 @@ fn seven_tabs_cost_the_store_no_more_than_one() -> Result<()> {
     let server = RedisServer::start()?;
     let web = Web::start(&server.url(), &[])?;
     let open = || web.events("");
-    let one = cost(&server, &mut [open()?], 5)?;
+    let one = cost(&server, &mut [open()?], 15)?;
     let tabs: Result<Vec<Events>> = (0..7).map(|_| open()).collect();
     let mut tabs = tabs?;
-    let seven = cost(&server, &mut tabs, 5)?;
+    let seven = cost(&server, &mut tabs, 15)?;
     // The processes are asked to tell every five seconds, so the figures differ a little.
     ensure!(one > 0.0 && seven < one * 2.0, "one {one}, seven {seven}");
     drop(tabs);

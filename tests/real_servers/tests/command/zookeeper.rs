@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::process::{Spawned, is_alive};
 use testkit::servers::ZooKeeperServer;
 
-use crate::{SOON, say, tidelock};
+use crate::{SOON, refused, say, tidelock};
 
 fn holder(url: &str, flags: &[&str], script: &str) -> Result<Spawned> {
     let args = [flags, &["run", "job", "--", "sh", "-c", script]].concat();
@@ -17,8 +17,8 @@ fn holder(url: &str, flags: &[&str], script: &str) -> Result<Spawned> {
 fn every_verb_works_on_zookeeper() -> Result<()> {
     let server = ZooKeeperServer::start()?;
     let url = format!("{}/shop", server.url());
-    let mut holder = holder(&url, &["--lease", "3s"], "echo in; read line")?;
-    say(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
+    let mut holder = holder(&url, &["--lease", "6s"], "echo in; read line")?;
+    refused(&url, &["try", "job", "--", "true"])?.must(75, "job: not acquired: held by")?;
     let seen = say(&url, &["show", "job", "--json"])?.objects()?;
     let held_by = &seen[0]["holders"][0];
     ensure!(
@@ -130,7 +130,7 @@ fn the_doctor_says_what_weakens_zookeeper() -> Result<()> {
 fn a_command_does_not_outlive_its_session() -> Result<()> {
     let server = ZooKeeperServer::start()?;
     let stubborn = "trap '' TERM; echo in $$; while :; do sleep 0.2; done";
-    let mut run = holder(&server.url(), &["--lease", "1500ms"], stubborn)?;
+    let mut run = holder(&server.url(), &["--lease", "6s"], stubborn)?;
     let line = run.seen().last().cloned().context("it said something")?;
     let pid = line.trim_start_matches("in ").parse()?;
     server.kill()?;

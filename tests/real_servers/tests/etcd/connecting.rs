@@ -12,7 +12,7 @@ use tidelock::{Client, ClientBuilder, ErrorKind};
 use crate::world::{SOON, ms, soon};
 
 fn builder() -> ClientBuilder {
-    Client::builder().lease(ms(4000)).response_timeout(ms(1000))
+    Client::builder().lease(ms(9000)).response_timeout(ms(3000))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +47,7 @@ async fn t76_a_login_that_is_not_taken_is_not_waited_for() {
     server.guard().unwrap();
     let wrong = server.url().replace("etcd://", "etcd://root:wrong@");
     let patient = builder().connect_within(Duration::from_secs(60));
-    let asked = tokio::time::timeout(Duration::from_secs(5), patient.connect(&wrong));
+    let asked = tokio::time::timeout(Duration::from_secs(10), patient.connect(&wrong));
     let refused = asked.await.expect("told at once").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
 }

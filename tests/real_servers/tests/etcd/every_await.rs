@@ -1,16 +1,15 @@
 //! Every operation is cancelled at each of its await points, on a real server. No key stays behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use testkit::servers::EtcdServer;
 use tidelock::testing::Fixture;
 
-use crate::world::ms;
-
 /// A server of its own for each promise.
 fn fixture() -> Fixture {
     let server = Arc::new(EtcdServer::start().unwrap());
-    let fixture = Fixture::url(server.url()).lease_of(ms(3000));
+    let fixture = Fixture::url(server.url()).lease_of(Duration::from_secs(3));
     let check = Arc::clone(&server);
     fixture
         .keeping(server)

@@ -39,9 +39,11 @@ pub(crate) async fn waits(
 pub(crate) async fn until(semaphore: &Semaphore, waiting: u64) {
     let end = Instant::now() + SOON;
     loop {
-        let seen = semaphore.inspect().await.unwrap();
-        if seen.waiters == Some(waiting) {
-            return;
+        let seen = semaphore.inspect().await;
+        match &seen {
+            Ok(seen) if seen.waiters == Some(waiting) => return,
+            Ok(_) => {}
+            Err(error) => assert!(error.is_retryable(), "{error}"),
         }
         assert!(Instant::now() < end, "{waiting} waiters: {seen:?}");
         tokio::time::sleep(ms(10)).await;
@@ -200,7 +202,7 @@ async fn t51_permits_of_a_process_that_was_killed_come_back_once() {
     semaphore.set_permits(3).await.unwrap();
     let process = |permits: u16| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
-        command.args([&*server.url(), "3000"]);
+        command.args([server.url(), ms(3000).as_millis().to_string()]);
         let mut peer = Spawned::start(command).unwrap();
         peer.wait_line("ready", SOON).unwrap();
         let line = format!("acquire {NAME} permits={permits}");

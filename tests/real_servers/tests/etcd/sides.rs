@@ -34,7 +34,7 @@ async fn until_waiters(client: &Client, count: u64) {
 /// Another process, which acquires one side of the lock.
 fn process(server: &EtcdServer, side: &str) -> Spawned {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
-    command.args([&*server.url(), "3000"]);
+    command.args([server.url(), ms(3000).as_millis().to_string()]);
     let mut peer = Spawned::start(command).unwrap();
     peer.wait_line("ready", SOON).unwrap();
     peer.write_line(&format!("acquire {NAME} {side}")).unwrap();

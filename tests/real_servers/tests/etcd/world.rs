@@ -2,21 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+pub(crate) use real_servers::ms;
 use testkit::servers::EtcdServer;
 use tidelock::{Client, FencedGuard};
 
 /// A limit for steps that are much faster unless they hang.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(40);
 
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-/// A client with a lease of two seconds and a shorter response timeout.
+/// A client with a lease of two seconds.
 pub(crate) async fn client(url: &str) -> Client {
     let builder = Client::builder()
         .lease(ms(2000))
-        .response_timeout(ms(1000))
+        .response_timeout(ms(2000))
+        .connect_within(SOON)
         .publish_process_info(false);
     builder.connect(url).await.unwrap()
 }

@@ -87,7 +87,9 @@ mod a_rolling_restart_is_without_a_leader_for_a_fraction_of_a_lease {
 
     fn promise(store: &super::Store) -> anyhow::Result<()> {
         let gaps = super::rolling_restart(store, 3)?;
-        ensure!(gaps.iter().all(|gap| *gap < super::LEASE / 4), "{gaps:?}");
+        // Less than a third of a lease, after which a waiter on etcd asks by itself. Elsewhere it would wait for longer.
+        let limit = super::LEASE * 3 / 10;
+        ensure!(gaps.iter().all(|gap| *gap < limit), "{gaps:?}");
         Ok(())
     }
 

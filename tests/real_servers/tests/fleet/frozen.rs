@@ -30,6 +30,10 @@ fn freeze(old: &mut Spawned, first: u64, new: &mut Spawned) -> Result<u64> {
     let second = term(&new.wait_line("in ", PATIENCE)?)?;
     ensure!(second > first, "{second} after {first}");
     std::thread::sleep(LEASE * 2); // the lease had to end before the other could begin: three in all
+    // It may have worked on until it was frozen. Its lines are all there by now.
+    while let Ok(line) = old.next_line(Duration::from_millis(200)) {
+        ensure!(line == format!("work {first}"), "{line}");
+    }
     old.thaw()?;
     let next = old.next_line(PATIENCE)?;
     ensure!(next == format!("out {first}"), "{next}");

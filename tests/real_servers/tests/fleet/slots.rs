@@ -127,7 +127,8 @@ fn each_slot_is_run_at_least_once(store: &Store, slots: u32, plan: &Kills) -> Re
     let fleet = Fleet {
         store,
         slots,
-        lease: Duration::from_millis(1500),
+        // A loss is an error, which ends a ticker. A process loses a lock only if it does not run for most of a lease.
+        lease: Duration::from_secs(4),
         resource: &folder.path().join("resource"),
     };
     let begun = Instant::now();

@@ -9,7 +9,7 @@ use testkit::java::{
 use testkit::servers::Cluster;
 
 use crate::topologies::{until, wait};
-use crate::world::{World, between, rust};
+use crate::world::{LEASE, World, between, rust};
 
 /// Far less than the lease of 30 s, which is how long a waiter without a message would sleep; far more than the
 /// measured times.
@@ -76,7 +76,7 @@ fn t73_fair_waiters_are_woken_in_their_order(version: RedissonVersion) {
 /// The hold lasts longer than the lease that the waiter knows of. Before 3.32 a waiter without a message then waits
 /// without limit.
 fn t73_a_fair_waiter_of_a_long_hold_is_woken(version: RedissonVersion) {
-    let lease = Duration::from_secs(4);
+    let lease = Duration::from_secs(12);
     let world = World::with_lease(version, lease);
     warm_up(&world);
     let guard = world.acquire(&world.client.lock("fair"));
@@ -85,7 +85,7 @@ fn t73_a_fair_waiter_of_a_long_hold_is_woken(version: RedissonVersion) {
     let released = monotonic_now_ns();
     world.run(guard.release()).unwrap();
     let took = between(released, waiting.wait().unwrap().done_at_ns);
-    assert!(took < lease / 2, "{took:?}");
+    assert!(took < lease / 3, "{took:?}");
 }
 
 /// Redisson's queue is empty, so its unlock publishes nothing at all.
@@ -182,12 +182,13 @@ fn t73_a_waiter_has_its_turn_beside_a_fair_queue(version: RedissonVersion) {
         "{turns} turns in {:?}, longest {longest:?}",
         between(begun, monotonic_now_ns())
     );
-    assert!(longest < SOON, "{longest:?}");
+    // Many turns of the others may come first; a waiter that is not woken sleeps for a lease.
+    assert!(longest < LEASE / 2, "{longest:?}");
     let report = theirs.value().unwrap();
     println!("{report:?}");
     assert_eq!(report.overlaps, 0);
     assert!(
-        Duration::from_nanos(report.wait_max_ns) < SOON,
+        Duration::from_nanos(report.wait_max_ns) < LEASE / 2,
         "{report:?}"
     );
 }

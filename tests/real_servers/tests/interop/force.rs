@@ -16,13 +16,15 @@ fn a_rust_holder_is_told_that_java_forced_it(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("forced");
     let java = world.java.lock("a", "forced");
-    // The lock is renewed, and a holder learns of its loss, every second.
-    let lease = Duration::from_secs(3);
+    // The lock is renewed, and a holder learns of its loss, every four seconds.
+    let lease = Duration::from_secs(12);
     let guard = world.acquire_with(&lock, AcquireOptions::new().lease(lease));
     assert!(java.force_unlock().unwrap().value);
     assert!(!java.force_unlock().unwrap().value, "it was free already");
     java.lock().unwrap();
-    let reason = world.run(async { tokio::time::timeout(lease, guard.lost()).await });
+    // The renewal after the next one would come after eight seconds.
+    let soon = Duration::from_secs(7);
+    let reason = world.run(async { tokio::time::timeout(soon, guard.lost()).await });
     assert_eq!(reason, Ok(LostReason::Taken));
     let refused = world.run(guard.release()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Lost);

@@ -10,10 +10,10 @@ use tidelock::{AcquireOptions, ErrorKind, Guard, Lock, LostReason, Mode};
 
 use crate::world::{WAKE_BOUND, World, between};
 
-/// Renewed every second, so a holder is told within a second.
-const LEASE: Duration = Duration::from_secs(3);
-/// A third of the lease, plus a margin for a busy machine.
-const NEXT_RENEWAL: Duration = Duration::from_secs(2);
+/// Renewed every four seconds, so a holder is told within four seconds.
+const LEASE: Duration = Duration::from_secs(12);
+/// A third of the lease, plus a margin for a busy machine. The renewal after it comes after eight seconds.
+const NEXT_RENEWAL: Duration = Duration::from_secs(7);
 
 /// The turns of each Java thread under load, and the length of each hold.
 const TURNS: u32 = 150;

@@ -94,7 +94,7 @@ pub(crate) fn hammer<S: Servers>(world: &World<S>, rounds: u32) {
 
 /// A process of each language dies with a permit. The other language takes it when the lease is over, once.
 fn t51_permits_of_the_dead_come_back_once(version: RedissonVersion) {
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(8);
     let world = World::with_lease(version, lease);
     let semaphore = semaphore(&world, 1);
     let options = PeerOptions::new(version, world.server.url());
@@ -233,7 +233,7 @@ fn keys(world: &World, short: bool) -> Vec<String> {
 
 /// Java gives back and extends a permit of Rust by its id, if both write ids in the same form. Rust is told.
 fn a_permit_is_released_by_its_id(version: RedissonVersion) {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(12);
     let world = World::with_lease(version, lease);
     let semaphore = semaphore(&world, 3);
     let two = acquire(&world, &semaphore, 2);

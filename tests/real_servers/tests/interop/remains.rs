@@ -134,7 +134,7 @@ fn a_fair_queue_leaves_what_redisson_leaves(version: RedissonVersion) {
         let second = stage.runtime.block_on(second).unwrap().unwrap();
         stage.same(&step("forceUnlock wakes the second waiter"));
         stage.runtime.block_on(first.release()).unwrap_err();
-        let soon = AcquireOptions::new().wait(Duration::from_millis(200));
+        let soon = AcquireOptions::new().wait(Duration::from_secs(3));
         let left = stage.runtime.block_on(lock.acquire_with(soon));
         assert_eq!(left.unwrap_err().kind(), ErrorKind::TimedOut);
         stage.same_when_withdrawn(&step("a waiter leaves"));

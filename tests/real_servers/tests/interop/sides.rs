@@ -167,9 +167,11 @@ fn keys(world: &World, owner: &str) -> Vec<String> {
 /// The field of a dead reader stays in the hash while others renew the key. Only the key of its hold tells that its
 /// lease is over.
 fn a_reader_of_java_that_died_keeps_no_writer_out(version: RedissonVersion) {
-    let world = World::with_lease(version, Duration::from_secs(3));
+    // The same for all: a renewal of Redisson shortens the holds of the others to its own lease.
+    let lease = Duration::from_secs(9);
+    let world = World::with_lease(version, lease);
     let alive = world.acquire(&sides(&world).read());
-    let options = PeerOptions::new(version, world.server.url()).watchdog(Duration::from_secs(3));
+    let options = PeerOptions::new(version, world.server.url()).watchdog(lease);
     let dying = JavaPeer::start_with(&options).unwrap();
     dying.read_lock("a", NAME).lock().unwrap();
     drop(dying); // it leaves its locks, as a killed process does
@@ -177,7 +179,7 @@ fn a_reader_of_java_that_died_keeps_no_writer_out(version: RedissonVersion) {
         let keys = world.server.keys().unwrap().into_iter();
         keys.filter(|key| key.contains("rwlock_timeout")).count()
     };
-    let end = Instant::now() + WAKE_BOUND;
+    let end = Instant::now() + lease + WAKE_BOUND;
     while holds() > 1 {
         assert!(Instant::now() < end, "its lease does not end");
         std::thread::sleep(Duration::from_millis(10));
@@ -188,7 +190,9 @@ fn a_reader_of_java_that_died_keeps_no_writer_out(version: RedissonVersion) {
     let released = monotonic_now_ns();
     world.run(alive.release()).unwrap();
     let (guard, got) = world.run(writer).unwrap();
-    assert!(between(released, got) < Duration::from_secs(1));
+    // The key of the hash has two thirds of a lease left, or more.
+    let took = between(released, got);
+    assert!(took < lease / 2, "{took:?}");
     world.run(guard.release()).unwrap();
     assert_nothing_is_left(&world);
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(5);
 
 /// The default of both sides.
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Runs a test of this name with each version of Redisson.
 macro_rules! with_each_redisson {

@@ -3,16 +3,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use real_servers::{ms, secs};
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::MemcachedServer;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LostReason, Severity};
 
-const LEASE: Duration = Duration::from_secs(2);
+fn lease() -> Duration {
+    secs(2)
+}
 
 async fn client(server: &MemcachedServer) -> Result<Client> {
+    client_with(server, lease(), secs(3)).await
+}
+
+/// `patience`: how long it waits for an answer.
+async fn client_with(
+    server: &MemcachedServer,
+    lease: Duration,
+    patience: Duration,
+) -> Result<Client> {
     let builder = Client::builder()
-        .lease(LEASE)
-        .response_timeout(Duration::from_millis(500))
+        .lease(lease)
+        .response_timeout(patience)
         .publish_process_info(false);
     Ok(builder.connect(&server.url()).await?)
 }
@@ -25,20 +37,23 @@ fn fill(numbers: std::ops::Range<u32>) -> String {
 }
 
 /// Waits until the guard reports the loss. Fails if that takes longer than a lease.
-async fn told(guard: &Guard) -> Result<LostReason> {
-    Ok(tokio::time::timeout(LEASE, guard.lost()).await?)
+async fn told(guard: &Guard, lease: Duration) -> Result<LostReason> {
+    Ok(tokio::time::timeout(lease, guard.lost()).await?)
 }
 
 #[tokio::test]
 async fn t61_a_restart_is_told_and_the_old_holder_touches_nobody() -> Result<()> {
     let server = MemcachedServer::start()?;
-    let (one, two) = (client(&server).await?, client(&server).await?);
+    // So long that a slow restart does not end it.
+    let long = secs(8);
+    let one = client_with(&server, long, secs(3)).await?;
+    let two = client_with(&server, long, secs(3)).await?;
     let old = one.lock("stock").acquire().await?;
     server.restart()?;
     // The first item after the restart gets the same `cas` number as the first item before it. The number alone does
     // not identify an item.
     let new = two.lock("stock").acquire().await?;
-    assert_eq!(told(&old).await?, LostReason::Taken);
+    assert_eq!(told(&old, long).await?, LostReason::Taken);
     assert_eq!(old.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let seen = two.lock("stock").inspect().await?;
     assert_eq!(seen.holders[0].owner, new.owner_id());
@@ -54,11 +69,11 @@ async fn t61_an_eviction_is_told_at_the_next_renewal() -> Result<()> {
     let begun = Instant::now();
     let mut n = 0;
     while server.admin("mg stock k")?.starts_with("HD") {
-        ensure!(begun.elapsed() < LEASE * 3, "nothing is thrown away");
+        ensure!(begun.elapsed() < lease() * 3, "nothing is thrown away");
         server.admin(&fill(n..n + 2000))?;
         n += 2000;
     }
-    assert_eq!(told(&guard).await?, LostReason::Taken);
+    assert_eq!(told(&guard, lease()).await?, LostReason::Taken);
     let findings = client.diagnose().await?;
     let memory = findings.iter().find(|finding| finding.subject == "memory");
     assert_eq!(
@@ -102,7 +117,7 @@ async fn t61_a_release_that_is_overtaken_deletes_nothing() -> Result<()> {
     let release = tokio::spawn(guard.release());
     let begun = Instant::now();
     while server.stat("get_hits")? == looks {
-        ensure!(begun.elapsed() < LEASE, "no look");
+        ensure!(begun.elapsed() < lease(), "no look");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     server.admin("ms stock 6 T30\r\ntheirs")?;
@@ -134,20 +149,21 @@ async fn t61_a_lease_of_more_than_thirty_days_lasts() -> Result<()> {
 #[tokio::test]
 async fn t61_late_requests_of_a_frozen_server_delay_nobody() -> Result<()> {
     let server = MemcachedServer::start()?;
-    let (one, two) = (client(&server).await?, client(&server).await?);
+    let hasty = client_with(&server, lease(), ms(500)).await?;
+    let (one, two) = (hasty, client(&server).await?);
     // The client is connected before the freeze, so the request lands in the server's socket buffer and runs after the
     // thaw.
     one.lock("stock").acquire().await?.release().await?;
     server.freeze()?;
     let long = AcquireOptions::new()
         .expires_after(Duration::from_secs(600))
-        .wait(Duration::from_millis(700));
+        .wait(ms(700));
     assert!(one.lock("stock").acquire_with(long).await.is_err());
     server.thaw()?;
     let begun = Instant::now();
     let guard = two.lock("stock").acquire().await?;
-    assert!(begun.elapsed() < LEASE * 2, "{:?}", begun.elapsed());
-    tokio::time::sleep(LEASE).await;
+    assert!(begun.elapsed() < lease() * 2, "{:?}", begun.elapsed());
+    tokio::time::sleep(lease()).await;
     assert!(guard.is_held());
     guard.release().await?;
     Ok(())
@@ -159,7 +175,7 @@ async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()>
     let server = MemcachedServer::start_with(&["-M", "-m", "2"])?;
     // A wait that ends blames the holder if the last request has been without an answer for at most a quarter of the response
     // timeout. Otherwise it blames the server.
-    let patient = Client::builder().lease(LEASE).response_timeout(LEASE * 2);
+    let patient = Client::builder().lease(lease()).response_timeout(secs(20));
     let patient = patient.publish_process_info(false);
     let (one, two) = (
         client(&server).await?,
@@ -169,7 +185,7 @@ async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()>
     let guard = one.lock("stock").acquire_with(long).await?;
     let said = server.admin(&fill(0..30_000))?;
     assert!(said.contains("SERVER_ERROR out of memory"));
-    let short = AcquireOptions::new().wait(LEASE / 2);
+    let short = AcquireOptions::new().wait(secs(4));
     let error = two.lock("stock").acquire_with(short).await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert_eq!(

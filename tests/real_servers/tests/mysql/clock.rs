@@ -6,7 +6,7 @@ use testkit::servers::MariaDb;
 use tidelock::AcquireOptions;
 use tokio::time::sleep;
 
-use super::{LEASE, client, soon};
+use super::{client, lease, soon};
 
 /// As if the clock had been an hour ahead when the ends of the locks were written.
 const ENDS_LATER: &str = "UPDATE tidelock_locks SET expires = expires + 3600000000";
@@ -29,7 +29,7 @@ async fn t41_a_lock_that_was_released_before_the_clock_was_set_back_is_free() ->
     assert!(second.token() > token);
     // It is free again after a lease if its holder dies now.
     let left = b.lock("stock").inspect().await?.expires_in;
-    assert!(left.is_some_and(|left| left <= LEASE), "{left:?}");
+    assert!(left.is_some_and(|left| left <= lease()), "{left:?}");
     second.release().await?;
     let sides = b.read_write_lock("stock");
     for lock in [b.fair_lock("stock"), sides.read(), sides.write()] {
@@ -59,7 +59,7 @@ async fn t41_a_waiter_sees_that_a_lock_was_released_before_the_clock_was_set_bac
     let waiting = tokio::spawn(async move { b.lock("till").acquire().await });
     soon("a refusal", async {
         while attempts()? == before {
-            sleep(LEASE / 100).await;
+            sleep(lease() / 100).await;
         }
         anyhow::Ok(())
     })
@@ -81,13 +81,13 @@ async fn withdraw(server: &MariaDb) -> Result<()> {
     let waiter = client(&server.url_at(proxy.addr(), "tide")).await?;
     proxy.set_both(Mode::Hold);
     // Longer than the client waits for an answer: otherwise the answer is still expected, and comes before the withdrawal.
-    let patience = AcquireOptions::new().wait(LEASE);
+    let patience = AcquireOptions::new().wait(lease() * 2);
     let given_up = waiter.fair_lock("stock").acquire_with(patience).await;
     given_up.map(drop).unwrap_err();
     proxy.set_both(Mode::Pass);
     soon("the mark", async {
         while marks()? == before {
-            sleep(LEASE / 100).await;
+            sleep(lease() / 100).await;
         }
         anyhow::Ok(())
     })

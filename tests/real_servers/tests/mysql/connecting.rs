@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use real_servers::connecting::{crowd, is_waited_for};
+use real_servers::secs;
 use testkit::servers::MariaDb;
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
-use super::LEASE;
+use super::lease;
 
 fn builder() -> ClientBuilder {
-    let patience = Duration::from_millis(1200);
-    Client::builder().lease(LEASE).response_timeout(patience)
+    let patience = secs(3);
+    Client::builder()
+        .lease(lease() * 4)
+        .response_timeout(patience)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +46,7 @@ async fn t76_a_login_that_is_not_taken_is_not_waited_for() -> Result<()> {
     let server = MariaDb::start()?;
     let wrong = server.url().replace(":pass@", ":loud@");
     let patient = builder().connect_within(Duration::from_secs(60));
-    let asked = tokio::time::timeout(Duration::from_secs(5), patient.connect(&wrong));
+    let asked = tokio::time::timeout(Duration::from_secs(10), patient.connect(&wrong));
     let refused = asked.await?.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
     Ok(())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
 use tidelock::{ErrorKind, Severity};
 
-use super::{LEASE, client};
+use super::{client, lease};
 
 /// There a `COMMIT` begins the next transaction on its connection, and a grant in that one would not be committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn limits_for_people_who_type_statements_cost_no_hold() -> Result<()> {
         let price = a.read_write_lock(&format!("price:{n}")).read();
         guards.push(price.acquire().await?);
     }
-    tokio::time::sleep(LEASE * 2).await;
+    tokio::time::sleep(lease() * 2).await;
     let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).collect();
     assert!(lost.is_empty(), "{lost:?}");
     assert_eq!(a.list("*").limit(100).await?.len(), LOCKS * 2);
@@ -85,7 +85,7 @@ async fn a_server_that_logs_statements_is_unsupported_at_once() -> Result<()> {
         assert!(error.to_string().contains("binlog_format"), "{error}");
     }
     // Two acquisitions that are repeated would take a lease each.
-    assert!(begun.elapsed() < LEASE * 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < lease() * 2, "{:?}", begun.elapsed());
     let findings = a.diagnose().await?;
     let mut findings = findings.into_iter();
     let finding = findings.find(|finding| finding.subject == "binary log format");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use real_servers::leavers::waits_among_leavers;
+use real_servers::secs;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Severity};
@@ -18,6 +19,12 @@ const LEASE: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(6);
 /// The time between two beats.
 const BEAT: Duration = Duration::from_secs(2);
+
+/// A limit for what the next poll finds. The waiters poll, the first of a queue at least every 64 ms, and a beat tells them nothing
+/// more.
+fn at_once() -> Duration {
+    secs(2)
+}
 
 /// Tests that change nothing but their own locks share one server, because a new one takes seconds to initialize.
 static SERVER: LazyLock<MariaDb> = LazyLock::new(|| MariaDb::start().expect("a server starts"));
@@ -110,7 +117,7 @@ async fn a_release_grants_the_lock_to_the_next_waiter_in_the_same_transaction() 
         "SELECT expires < (UNIX_TIMESTAMP(NOW(6)) + 6) * 1000000 FROM tidelock_locks WHERE id = ID";
     assert_eq!(turns.query(short), "1", "not confirmed yet");
     proxy.set_both(Mode::Pass);
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
     assert_eq!(turns.owner(), "");
 }
 
@@ -125,12 +132,17 @@ async fn waiters_of_several_clients_notice_their_turns() {
         let next = if count % 2 == 0 { &a } else { &b };
         waiting.push(turns.wait(next, count).await);
     }
-    let began = Instant::now();
+    let mut took = Vec::new();
     for next in waiting {
+        let released = Instant::now();
         guard.release().await.unwrap();
-        guard = within(BEAT, next).await;
+        guard = within(LEASE / 3, next).await;
+        took.push(released.elapsed());
     }
-    println!("six turns in {:?}", began.elapsed());
+    took.sort_unstable();
+    println!("turns in {took:?}");
+    // A busy machine may delay some of the turns.
+    assert!(took[took.len() / 2] < BEAT / 2, "{took:?}");
     guard.release().await.unwrap();
 }
 
@@ -243,10 +255,18 @@ const REMEMBERED: &str =
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_ends_makes_the_row_of_the_lock_no_longer() {
     let turns = Turns::new("left");
-    let (a, b) = (turns.client().await, turns.client().await);
+    // A wait that ends blames the server if a request has been without an answer for a quarter of the response timeout.
+    let b = Client::builder()
+        .lease(LEASE)
+        .response_timeout(secs(20))
+        .publish_process_info(false);
+    let (a, b) = (
+        turns.client().await,
+        b.connect(&turns.server.url()).await.unwrap(),
+    );
     let guard = turns.acquire(&a).await;
     for _ in 0..2 {
-        let short = || AcquireOptions::new().wait(BEAT / 2);
+        let short = || AcquireOptions::new().wait(secs(3));
         let (fair, side) = (b.fair_lock(turns.name), b.read_write_lock(turns.name));
         let fair = fair.acquire_with(short()).await.map(drop);
         let side = side.write().acquire_with(short()).await.map(drop);
@@ -316,12 +336,12 @@ async fn a_client_that_knows_no_queue_is_excluded_and_followed() {
     let owner = turns.queue().remove(0);
     // The statement of a lock without a queue, which older versions have too.
     guard.release().await.unwrap();
-    let guard = within(BEAT, waiting).await;
+    let guard = within(at_once(), waiting).await;
     assert_eq!(guard.owner_id(), owner);
     assert!(plain.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(plain.acquire());
     guard.release().await.unwrap();
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
 }
 
 /// Rows are removed by hand, or the tables are dropped.
@@ -378,7 +398,7 @@ async fn a_release_that_a_deadlock_rolls_back_is_repeated() -> Result<()> {
     let lock = "SELECT COUNT(*) FROM tidelock_locks FOR UPDATE; COMMIT";
     assert_eq!(session.ask(lock).await?, "1", "the release was rolled back");
     releasing.await??;
-    within(BEAT, waiting).await.release().await?;
+    within(at_once(), waiting).await.release().await?;
     Ok(())
 }
 
@@ -395,7 +415,7 @@ async fn a_release_that_cannot_grant_the_lock_frees_it() {
     let error = a.fair_lock(turns.name).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     turns.query("UPDATE tidelock_locks SET token = 7 WHERE id = ID");
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
 }
 
 /// The rows of dead waiters in a queue that nobody uses are deleted.
@@ -415,7 +435,7 @@ async fn dead_waiters_of_an_unused_queue_are_deleted() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     guard.release().await.unwrap();
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
     drop(announced);
 }
 
@@ -450,7 +470,7 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     let guard = turns.acquire(&clerk).await;
     let waiting = turns.wait(&clerk, 1).await;
     guard.release().await.unwrap();
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,12 +5,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use real_servers::{ms, secs};
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, ErrorKind, LostReason};
 use tokio::time::sleep;
 
-use super::{LEASE, client, soon};
+use super::{client, lease, soon};
 
 /// Kills every connection of the user, also a busy one. Returns the number of killed connections.
 fn kill_sessions(server: &MariaDb) -> Result<usize> {
@@ -31,9 +32,9 @@ fn kill_sessions(server: &MariaDb) -> Result<usize> {
 async fn t57_a_wait_timeout_of_a_second_loses_nothing() -> Result<()> {
     let server = MariaDb::start_with(&["--wait-timeout=1", "--interactive-timeout=1"])?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
-    let long = AcquireOptions::new().lease(Duration::from_secs(12));
+    let long = AcquireOptions::new().lease(secs(12));
     let guard = a.lock("stock").acquire_with(long).await?;
-    sleep(Duration::from_secs(7)).await;
+    sleep(secs(7)).await;
     assert!(b.lock("stock").try_acquire().await?.is_none());
     assert!(guard.is_held());
     guard.release().await?;
@@ -56,9 +57,9 @@ async fn t57_killed_connections_lose_nothing() -> Result<()> {
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     let begun = Instant::now();
     let mut killed = 0;
-    while begun.elapsed() < LEASE * 3 {
+    while begun.elapsed() < lease() * 3 {
         killed += kill_sessions(&server)?;
-        sleep(Duration::from_millis(200)).await;
+        sleep(ms(200)).await;
     }
     assert!(killed > 20, "only {killed} sessions were ended");
     assert!(guard.is_held());
@@ -161,11 +162,27 @@ async fn a_lock_outlives_the_server() -> Result<()> {
 async fn a_frozen_server_is_told_before_the_lease_ends() -> Result<()> {
     let server = MariaDb::start()?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
-    let begun = Instant::now();
     let guard = a.lock("stock").acquire().await?;
     server.freeze()?;
-    soon("the loss", guard.lost()).await;
-    assert!(begun.elapsed() < LEASE + LEASE / 3, "{:?}", begun.elapsed());
+    // The last request that the server has answered was sent before this instant.
+    let frozen = Instant::now();
+    let told = async {
+        let lost = guard.lost();
+        tokio::pin!(lost);
+        loop {
+            tokio::select! {
+                reason = &mut lost => break reason,
+                () = sleep(lease() / 100) => {}
+            }
+            // We read the clock first, so that a pause between the two makes the claim no later.
+            let now = Instant::now();
+            if guard.is_held() {
+                assert!(now - frozen < lease(), "held after {:?}", now - frozen);
+            }
+        }
+    };
+    assert_eq!(soon("the loss", told).await, LostReason::Expired);
+    assert!(frozen.elapsed() < lease() * 2, "{:?}", frozen.elapsed());
     server.thaw()?;
     soon("the next holder", b.lock("stock").acquire())
         .await?
@@ -200,9 +217,14 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     // The shortest row lock timeout of the server is one second, so the lease must be longer.
     let a = tidelock::Client::builder().lease(Duration::from_secs(6));
     let a = a.response_timeout(Duration::from_millis(2500));
+    // Its response timeout fits the shortest row lock timeout of the server, which is the same on any machine.
+    let b = tidelock::Client::builder()
+        .lease(lease())
+        .response_timeout(Duration::from_millis(1200));
+    let b = b.publish_process_info(false);
     let (a, b) = (
         a.connect(&server.url()).await?,
-        client(&server.url()).await?,
+        b.connect(&server.url()).await?,
     );
     let stock = a.lock("stock").acquire().await?;
     let mut others = Vec::new();
@@ -221,7 +243,7 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     )?;
     stdin.flush()?;
     soon("the loss of the one", stock.lost()).await;
-    let patience = AcquireOptions::new().wait(LEASE * 2);
+    let patience = AcquireOptions::new().wait(lease() * 2);
     sleep(Duration::from_secs(3)).await;
     let error = b.lock("stock").acquire_with(patience).await.unwrap_err();
     assert!(error.is_timeout() || error.is_retryable(), "{error}");

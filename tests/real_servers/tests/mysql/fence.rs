@@ -7,7 +7,7 @@ use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, Client, ErrorKind, SqlFence};
 
 use super::session::Session;
-use super::{LEASE, client, soon};
+use super::{client, lease, soon};
 
 const PASSES: &str = "18446744073709551615";
 
@@ -21,7 +21,7 @@ async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     let guard = a.lock("it's stöck").fenced().acquire().await?;
     let answer = session.begin(&guard).await?;
     assert_eq!(answer, PASSES);
-    tokio::time::sleep(LEASE * 2).await;
+    tokio::time::sleep(lease() * 2).await;
     assert!(guard.is_held(), "it was renewed");
     guard.release().await?;
     let patience = AcquireOptions::new().wait(Duration::from_secs(1));
@@ -46,10 +46,10 @@ async fn a_free_lock_that_a_fence_keeps_counts_as_held() -> Result<()> {
     guard.release().await?;
     let waiting = tokio::spawn(b.lock("stock").fenced().acquire());
     let begun = Instant::now();
-    while begun.elapsed() < LEASE * 5 / 2 {
+    while begun.elapsed() < lease() * 5 / 2 {
         assert!(b.lock("stock").try_acquire().await?.is_none());
         assert!(!waiting.is_finished(), "after {:?}", begun.elapsed());
-        tokio::time::sleep(LEASE / 40).await;
+        tokio::time::sleep(lease() / 40).await;
     }
     session.ask("COMMIT; SELECT 'done'").await?;
     let next = soon("the next holder", waiting).await??;
@@ -90,7 +90,7 @@ async fn a_fence_in_a_read_committed_transaction_holds_up_no_other_lock() -> Res
 async fn a_fence_holds_up_the_next_waiter_and_no_release() -> Result<()> {
     let server = MariaDb::start()?;
     let long = Client::builder()
-        .lease(LEASE * 10)
+        .lease(lease() * 10)
         .publish_process_info(false);
     let (a, b) = (
         long.clone().connect(&server.url()).await?,
@@ -111,8 +111,8 @@ async fn a_fence_holds_up_the_next_waiter_and_no_release() -> Result<()> {
     let released = Instant::now();
     guard.release().await?;
     // A statement that waits for the fence gives up after a second.
-    assert!(released.elapsed() < LEASE, "{:?}", released.elapsed());
-    tokio::time::sleep(LEASE / 2).await;
+    assert!(released.elapsed() < lease(), "{:?}", released.elapsed());
+    tokio::time::sleep(lease() / 2).await;
     assert!(!waiting.is_finished());
     assert!(a.fair_lock("stock").try_acquire().await?.is_none());
     session.ask("COMMIT; SELECT 'done'").await?;

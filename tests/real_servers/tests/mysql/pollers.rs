@@ -166,7 +166,7 @@ async fn a_poller_leaves_no_row() -> Result<()> {
     let held = held(&server).await?;
     let other = client(&server.url()).await?;
     let lock = other.lock("stock");
-    let wait = AcquireOptions::new().wait(Duration::from_secs(1));
+    let wait = AcquireOptions::new().wait(Duration::from_secs(10));
     let long = tokio::spawn(lock.acquire_with(wait));
     joined(&server, 1).await?;
     ensure!(long.await?.is_err(), "it is held");

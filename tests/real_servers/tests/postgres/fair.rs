@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use real_servers::leavers::waits_among_leavers;
+use real_servers::secs;
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::PostgresServer;
 use tidelock::{Client, ErrorKind, Guard, Severity};
@@ -16,6 +17,15 @@ const LEASE: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(6);
 /// The time between two beats.
 const BEAT: Duration = Duration::from_secs(2);
+/// A limit for what needs no beat. One may come within it, so a wait that ends in time does not show that a message has ended it.
+fn at_once() -> Duration {
+    secs(2)
+}
+/// Longer than until the next beat, which looks at the queue.
+fn next_look() -> Duration {
+    secs(4)
+}
+
 const NAME: &str = "turns";
 const QUEUE: &str =
     "SELECT coalesce(string_agg(owner, ' ' ORDER BY place), '') FROM tidelock_locks_waiters";
@@ -75,7 +85,7 @@ async fn a_release_grants_the_lock_to_the_next_waiter_in_the_same_transaction() 
     let short = "SELECT expires < clock_timestamp() + interval '6 seconds' FROM tidelock_locks";
     assert_eq!(server.query(short).unwrap(), "t", "not confirmed yet");
     proxy.set_both(Mode::Pass);
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
     assert_eq!(server.query(OWNER).unwrap(), "nobody");
 }
 
@@ -89,13 +99,17 @@ async fn waiters_of_several_clients_are_told_of_their_turns() {
         let next = if count % 2 == 0 { &a } else { &b };
         waiting.push(wait(&server, next, count).await);
     }
-    let began = Instant::now();
+    let mut took = Vec::new();
     for next in waiting {
+        let released = Instant::now();
         guard.release().await.unwrap();
-        guard = within(BEAT, next).await;
+        guard = within(LEASE / 3, next).await;
+        took.push(released.elapsed());
     }
-    println!("ten turns in {:?}", began.elapsed());
-    assert!(began.elapsed() < BEAT, "{:?}", began.elapsed());
+    took.sort_unstable();
+    println!("turns in {took:?}");
+    // Nobody waits for a beat. A busy machine may delay some of the turns.
+    assert!(took[took.len() / 2] < BEAT / 2, "{took:?}");
     guard.release().await.unwrap();
 }
 
@@ -176,7 +190,7 @@ async fn a_grant_whose_message_was_lost_is_found_by_the_next_look() {
     let grant = "DELETE FROM tidelock_locks_waiters; UPDATE tidelock_locks SET owner = ";
     let lease = "expires = clock_timestamp() + interval '6 seconds'";
     server.query(&format!("{grant}'{owner}', {lease}")).unwrap();
-    let found = within(BEAT * 2, waiting).await;
+    let found = within(next_look(), waiting).await;
     assert_eq!(found.owner_id(), owner);
     found.release().await.unwrap();
     drop(guard);
@@ -199,13 +213,13 @@ async fn a_client_that_knows_no_queue_is_excluded_and_followed() {
     let owner = queue(&server).remove(0);
     // The statement of a lock without a queue, which older versions have too.
     guard.release().await.unwrap();
-    let guard = within(BEAT, waiting).await;
+    let guard = within(at_once(), waiting).await;
     assert_eq!(guard.owner_id(), owner);
     assert!(plain.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(plain.acquire());
     tokio::time::sleep(Duration::from_millis(50)).await;
     guard.release().await.unwrap();
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
 }
 
 /// A fence in a user's transaction keeps out the next grant, but no release.
@@ -234,7 +248,7 @@ async fn a_fence_holds_up_the_next_waiter_and_no_release() {
         .unwrap();
     let released = Instant::now();
     guard.release().await.unwrap();
-    assert!(released.elapsed() < BEAT, "{:?}", released.elapsed());
+    assert!(released.elapsed() < at_once(), "{:?}", released.elapsed());
     tokio::time::sleep(BEAT).await;
     assert!(!waiting.is_finished());
     transaction.commit().await.unwrap();
@@ -348,7 +362,7 @@ async fn t27_a_user_who_may_not_make_the_table_is_told_how() {
     let guard = clerk.fair_lock(NAME).acquire().await.unwrap();
     let waiting = wait(&server, &clerk, 1).await;
     guard.release().await.unwrap();
-    within(BEAT, waiting).await.release().await.unwrap();
+    within(at_once(), waiting).await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -69,7 +69,7 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     // A wait that ends blames the server if a request has been without an answer for a quarter of the response timeout.
     let b = Client::builder()
         .lease(lease())
-        .response_timeout(lease() * 2);
+        .response_timeout(lease() * 6);
     let b = b.connect(&server.url()).await.unwrap();
     let mut session = session(&server.url()).await;
     let guard = a.lock("stock:a").fenced().acquire().await.unwrap();
@@ -82,7 +82,7 @@ async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     tokio::time::sleep(lease() * 3 / 2).await;
     assert!(guard.is_held(), "it is renewed under the fence");
     guard.release().await.unwrap();
-    let short = AcquireOptions::new().wait(lease() / 3);
+    let short = AcquireOptions::new().wait(lease() * 4 / 3);
     let refused = b.lock("stock:a").acquire_with(short).await;
     assert!(refused.unwrap_err().is_timeout());
     transaction.commit().await.unwrap();

@@ -27,8 +27,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use testkit::servers::PostgresServer;
-use tidelock::Client;
 use tidelock::testing::Fixture;
+use tidelock::{Client, Guard};
 
 /// A short lease, but longer than a restart of the server. As those of the promises, it is longer on a busy machine.
 fn lease() -> Duration {
@@ -42,6 +42,33 @@ async fn client(url: &str) -> Client {
         .connect(url)
         .await
         .unwrap()
+}
+
+/// A client that loses nothing while something does not run for a moment, and whose waiters look by themselves only after
+/// more than a [`lease`].
+async fn steady_client(url: &str) -> Client {
+    Client::builder()
+        .lease(lease() * 4)
+        .response_timeout(lease())
+        .connect(url)
+        .await
+        .unwrap()
+}
+
+/// Waits for the next renewal: what is proved grows.
+async fn until_renewed(guard: &Guard) {
+    soon("a renewal", async {
+        let mut last = guard.valid_for();
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let now = guard.valid_for();
+            if now > last {
+                break;
+            }
+            last = now;
+        }
+    })
+    .await;
 }
 
 /// What `docs/stores/postgres.md` grants to `clerk`, for every lock or only for something.

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use real_servers::secs;
 use testkit::java::{HammerReport, WordFile};
 use testkit::process::Spawned;
 use testkit::proxy::{Mode as Pass, Proxy, Way};
@@ -16,8 +17,6 @@ use super::{grants, server, soon, until};
 const LEASE: Duration = Duration::from_secs(30);
 /// The lease of a process that is killed or frozen while it holds a side.
 const SHORT: Duration = Duration::from_secs(6);
-/// The time between two beats.
-const BEAT: Duration = Duration::from_secs(2);
 const NAME: &str = "prices";
 const THERE: &str = "SELECT to_regclass('tidelock_locks_sides') IS NOT NULL";
 const WAITING: &str = "SELECT (SELECT count(*) FROM tidelock_locks_sides WHERE held_as IS NULL) \
@@ -183,7 +182,9 @@ async fn a_missing_table_is_made_beside_an_open_transaction() {
     let transaction = user.transaction().await.unwrap();
     let statement = "LOCK TABLE tidelock_locks_sides IN ROW EXCLUSIVE MODE";
     transaction.batch_execute(statement).await.unwrap();
-    let held = ground.read().acquire_with(AcquireOptions::new().wait(BEAT));
+    let held = ground
+        .read()
+        .acquire_with(AcquireOptions::new().wait(secs(2)));
     held.await.unwrap().release().await.unwrap();
     transaction.commit().await.unwrap();
 }
@@ -444,7 +445,7 @@ async fn a_fence_of_a_writer_keeps_readers_out_and_no_release() {
     let error = reader.sql_fence().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     reader.release().await.unwrap();
-    within(BEAT, writer).await.release().await.unwrap();
+    within(secs(2), writer).await.release().await.unwrap();
 }
 
 /// The reply of the server to the downgrade is lost. Afterwards one reader holds the lock.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use real_servers::secs;
 use testkit::servers::RedisServer;
 use tidelock::store::redis_scripts;
 use tidelock::{Client, CountingSemaphore, ErrorKind};
@@ -161,7 +162,7 @@ async fn t51_waiters_go_on_when_an_empty_server_gets_permits() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_message_delays_each_waiter_by_a_third_of_the_lease() -> Result<()> {
     let server = RedisServer::start()?;
-    let lease = Duration::from_secs(3);
+    let lease = secs(3);
     let builder = Client::builder().lease(lease).publish_process_info(false);
     let slots = builder
         .connect(&server.url())
@@ -187,7 +188,7 @@ async fn a_lost_message_delays_each_waiter_by_a_third_of_the_lease() -> Result<(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_for_many_permits_does_not_keep_others_from_asking() -> Result<()> {
     let server = RedisServer::start()?;
-    let lease = Duration::from_secs(3);
+    let lease = secs(3);
     let builder = Client::builder().lease(lease).publish_process_info(false);
     let client = builder.connect(&server.url()).await?;
     let semaphore = client.semaphore("slots");

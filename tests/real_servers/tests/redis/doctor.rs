@@ -1,12 +1,12 @@
 //! What the doctor reports about a server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use testkit::servers::RedisServer;
 use tidelock::{Client, Finding, Severity};
 
-use crate::{client, eventually};
+use crate::{client, eventually, lease};
 
 async fn said(client: &Client, subject: &str) -> Result<Finding> {
     let findings = client.diagnose().await?;
@@ -14,6 +14,23 @@ async fn said(client: &Client, subject: &str) -> Result<Finding> {
     found
         .cloned()
         .with_context(|| format!("nothing about {subject} in {findings:#?}"))
+}
+
+/// Fails unless a diagnosis removes what it writes. Its locks would end by themselves a second after their grants. We take the
+/// fastest of three, because a busy machine may delay the others.
+async fn leaves_nothing(server: &RedisServer, client: &Client) -> Result<()> {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        client.diagnose().await?;
+        eventually("nothing is left behind", lease() * 4, || {
+            Ok(server.keys()?.is_empty())
+        })
+        .await?;
+        fastest = fastest.min(begun.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(900), "{fastest:?}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -33,11 +50,7 @@ async fn a_server_that_throws_keys_away_is_a_danger() -> Result<()> {
     {
         assert_ne!(finding.severity, Severity::Danger, "{finding:?}");
     }
-    eventually("nothing is left behind", Duration::from_secs(1), || {
-        Ok(server.keys()?.is_empty())
-    })
-    .await?;
-    Ok(())
+    leaves_nothing(&server, &client).await
 }
 
 #[tokio::test]
@@ -84,9 +97,5 @@ async fn rights_that_only_semaphores_need_are_named() -> Result<()> {
     server.admin(&["ACL", "SETUSER", "shop", "+decrby", "+zcount"])?;
     let found = said(&shop, "rights: semaphores").await?;
     assert_eq!(found.severity, Severity::Good, "{found:?}");
-    eventually("nothing is left behind", Duration::from_secs(1), || {
-        Ok(server.keys()?.is_empty())
-    })
-    .await?;
-    Ok(())
+    leaves_nothing(&server, &shop).await
 }

@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use real_servers::{ms, secs};
 use testkit::servers::RedisServer;
 use tidelock::once::{Once, Slot};
 use tidelock::{AcquireOptions, ErrorKind};
 
-use crate::{LEASE, client, eventually, listeners};
+use crate::{client, eventually, lease, listeners};
 
 #[tokio::test]
 async fn renewal_keeps_a_lock_far_beyond_its_lease() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
     let guard = client.lock("a").acquire().await?;
-    tokio::time::sleep(LEASE * 5 / 2).await;
+    tokio::time::sleep(lease() * 5 / 2).await;
     assert!(guard.is_held());
     assert!(server.query::<i64, _>(&["PTTL", "a"])? > 0);
     guard.release().await?;
@@ -27,10 +28,10 @@ async fn t24_a_full_server_refuses_an_acquire_and_still_takes_a_release() -> Res
     let client = client(&server.url()).await?;
     let guard = client.lock("a").acquire().await?;
     server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
-    let options = AcquireOptions::new().wait(Duration::from_millis(300));
+    let options = AcquireOptions::new().wait(ms(1500));
     let error = client.lock("b").acquire_with(options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    tokio::time::sleep(LEASE * 6 / 5).await;
+    tokio::time::sleep(lease() * 6 / 5).await;
     assert!(guard.is_held(), "renewal works with full memory");
     guard.release().await?;
     assert!(server.keys()?.is_empty(), "{:?}", server.keys()?);
@@ -46,11 +47,11 @@ async fn permits_are_renewed_and_given_back_on_a_full_server() -> Result<()> {
     semaphore.set_permits(2).await?;
     let permit = semaphore.acquire().await?;
     server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
-    let options = AcquireOptions::new().wait(Duration::from_millis(300));
+    let options = AcquireOptions::new().wait(ms(1500));
     let other = semaphore.permits(1).acquire_with(options).await;
     let error = other.expect_err("the memory is full");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    tokio::time::sleep(LEASE * 6 / 5).await;
+    tokio::time::sleep(lease() * 6 / 5).await;
     assert!(permit.is_held(), "renewal works with full memory");
     permit.release().await?;
     assert_eq!(server.query::<i64, _>(&["GET", "slots"])?, 2);
@@ -77,7 +78,7 @@ async fn a_job_that_ends_on_a_full_server_is_not_run_again() -> Result<()> {
 async fn a_server_that_has_become_a_replica_does_not_say_that_a_lock_was_taken() -> Result<()> {
     let server = RedisServer::start()?;
     let client = tidelock::Client::builder()
-        .response_timeout(Duration::from_millis(300))
+        .response_timeout(ms(1000))
         .connect(&server.url())
         .await?;
     let guard = client.lock("a").acquire().await?;
@@ -104,7 +105,7 @@ fn a_client_goes_on_when_the_runtime_of_its_connection_has_gone() -> Result<()> 
             anyhow::Ok((client, guard))
         })?
     };
-    std::thread::sleep(LEASE * 3 / 2);
+    std::thread::sleep(lease() * 3 / 2);
     runtime()?.block_on(async {
         assert!(guard.is_held(), "the steward has a runtime of its own");
         client.lock("a").acquire().await?.release().await?;
@@ -128,7 +129,7 @@ async fn closing_ends_every_connection() -> Result<()> {
     one.close(Duration::ZERO).await;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     drop(one);
-    eventually("all connections are closed", Duration::from_secs(2), || {
+    eventually("all connections are closed", secs(2), || {
         let list: String = server.query(&["CLIENT", "LIST"])?;
         Ok(!list.contains("lib-name=tidelock") && list.lines().count() == 1)
     })
@@ -149,8 +150,8 @@ fn a_client_goes_on_when_nobody_drives_the_runtime_of_its_connection() -> Result
     let idle = runtime()?;
     // The first request detects the dead connection, within the response timeout. The acquire goes on for a lease.
     let builder = tidelock::Client::builder()
-        .lease(LEASE)
-        .response_timeout(LEASE / 4);
+        .lease(lease())
+        .response_timeout(lease() / 4);
     let url = server.url();
     let connecting = builder.publish_process_info(false).connect(&url);
     let client = idle.block_on(connecting.into_future())?;
@@ -183,7 +184,7 @@ async fn acquires_dropped_at_random_moments_leave_nothing() -> Result<()> {
     for done in futures_util::future::join_all(tasks).await {
         done??;
     }
-    eventually("no lock is left", Duration::from_secs(2), || {
+    eventually("no lock is left", lease(), || {
         Ok(server.query::<i64, _>(&["EXISTS", "hot"])? == 0)
     })
     .await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use real_servers::secs;
 use testkit::servers::RedisServer;
 use tidelock::{Client, ErrorKind, Latch};
 use tokio::task::JoinHandle;
@@ -51,7 +52,7 @@ async fn t52_waiters_go_on_when_the_server_has_lost_its_latches() -> Result<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_deleted_by_hand_is_noticed() -> Result<()> {
     let server = RedisServer::start()?;
-    let latch = latch(&server, Duration::from_secs(3)).await?;
+    let latch = latch(&server, secs(3)).await?;
     let waiters = [
         waiting(&server, &latch).await?,
         waiting(&server, &latch).await?,
@@ -67,7 +68,7 @@ async fn a_latch_that_is_deleted_by_hand_is_noticed() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_a_latch_that_is_not_polled_keeps_no_other_from_asking() -> Result<()> {
     let server = RedisServer::start()?;
-    let lease = Duration::from_secs(3);
+    let lease = secs(3);
     let latch = latch(&server, lease).await?;
     let mut kept = std::pin::pin!(latch.wait());
     tokio::select! {

@@ -2,20 +2,26 @@
 //! superfluous.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use real_servers::{ms, secs};
 use testkit::servers::RedisServer;
 use testkit::workspace;
 use tidelock::{Client, ErrorKind, Severity};
 
 use crate::listeners;
 
-/// A wake must come within half of it. A busy machine needs some hundred milliseconds for a request.
-const LEASE: Duration = Duration::from_millis(1200);
+/// A wake must come within half of it. A busy machine may need a second for a request.
+fn lease() -> Duration {
+    secs(3)
+}
+
+/// A waiter of a fair lock that hears nothing finds its grant with the next beat, which comes after two seconds.
+const HANDED_OVER: Duration = Duration::from_millis(1500);
 
 /// Reached only if a member of a barrier waits in vain.
-const HANGS: Duration = LEASE.saturating_mul(20);
+const HANGS: Duration = Duration::from_secs(24);
 
 /// The rights from the document, without the user's name and password.
 fn rights() -> Result<Vec<String>> {
@@ -37,10 +43,24 @@ fn server(rights: &[String]) -> Result<RedisServer> {
 
 async fn login(server: &RedisServer) -> tidelock::Result<Client> {
     Client::builder()
-        .lease(LEASE)
-        .response_timeout(LEASE)
+        .lease(lease())
+        .response_timeout(lease())
         .connect(&format!("redis://locks:secret@{}", server.addr()))
         .await
+}
+
+/// Returns when a hold was renewed: it is proved for longer than before. `left` tells for how long that is.
+async fn renewed(left: impl Fn() -> Duration) -> Result<()> {
+    let (begun, mut before) = (Instant::now(), left());
+    loop {
+        tokio::time::sleep(ms(10)).await;
+        let now = left();
+        if now > before {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < lease() * 7 / 6, "lost: not renewed");
+        before = now;
+    }
 }
 
 /// Everything that is wrong on a server with these rights: requests that are refused, and findings of the doctor.
@@ -83,8 +103,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
 
 async fn lock(server: &RedisServer, client: &Client) -> Result<()> {
     let guard = client.lock("shop:1").acquire().await?;
-    // The hold outlives its lease, because it is renewed.
-    tokio::time::sleep(LEASE * 7 / 6).await;
+    renewed(|| guard.valid_for()).await?;
     ensure!(guard.is_held(), "lost: not renewed");
     ensure!(server.query::<i64, _>(&["PTTL", "shop:1"])? > 0);
     guard.release().await?;
@@ -132,11 +151,11 @@ async fn wait(server: &RedisServer, client: &Client) -> Result<()> {
     let waiting = tokio::spawn(other.lock("shop:5").acquire());
     let channel = "redisson_lock__channel:{shop:5}";
     let heard = listeners(server, channel, 1);
-    tokio::time::timeout(LEASE, heard)
+    tokio::time::timeout(lease(), heard)
         .await
         .context("nobody listens")??;
     let counted = listeners(server, "tidelock:waiting:{shop:5}", 1);
-    tokio::time::timeout(LEASE, counted)
+    tokio::time::timeout(lease(), counted)
         .await
         .context("not counted among tidelock's waiters")??;
     guard.release().await?;
@@ -155,12 +174,11 @@ async fn fair(client: &Client) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    let limit = LEASE / 2;
-    tokio::time::timeout(limit, queued)
+    tokio::time::timeout(lease(), queued)
         .await
         .context("no queue")??;
     guard.release().await?;
-    let guard = tokio::time::timeout(limit, waiting)
+    let guard = tokio::time::timeout(HANDED_OVER, waiting)
         .await
         .context("not handed over")???;
     Ok(guard.release().await?)
@@ -172,14 +190,14 @@ async fn sides(server: &RedisServer, client: &Client) -> Result<()> {
     let [one, two] = [client, &other].map(|client| client.read_write_lock("shop:7"));
     let writer = one.write().acquire().await?;
     let waiting = tokio::spawn(two.read().acquire());
-    tokio::time::sleep(LEASE * 7 / 6).await; // the hold outlives its lease, because it is renewed
+    renewed(|| writer.valid_for()).await?;
     ensure!(writer.is_held(), "lost: not renewed");
     ensure!(
         one.read().inspect().await?.waiters == Some(1),
         "no waiter is shown"
     );
     writer.release().await?;
-    let limit = LEASE / 2;
+    let limit = lease() / 2;
     let reader = tokio::time::timeout(limit, waiting).await???;
     let again = one.read().fenced().acquire().await?;
     reader.release().await?;
@@ -197,7 +215,7 @@ async fn latch(server: &RedisServer, client: &Client) -> Result<()> {
     let waiting = tokio::spawn(async move { waiter.wait().await });
     let channel = "redisson_countdownlatch__channel__{shop:10}";
     let heard = listeners(server, channel, 1);
-    tokio::time::timeout(LEASE, heard)
+    tokio::time::timeout(lease(), heard)
         .await
         .context("nobody listens")??;
     ensure!(latch.count_down().await? == 1);
@@ -212,13 +230,13 @@ async fn semaphore(server: &RedisServer, client: &Client) -> Result<()> {
     ensure!(semaphore.set_permits_if_new(1).await?, "there already");
     semaphore.set_permits(2).await?;
     let both = semaphore.permits(2).acquire().await?;
-    tokio::time::sleep(LEASE * 7 / 6).await; // the hold outlives its lease, because it is renewed
+    tokio::time::sleep(lease() * 7 / 6).await; // the hold outlives its lease, because it is renewed
     ensure!(both.is_held(), "lost: not renewed");
     let shown = semaphore.inspect().await?.permits;
     ensure!(shown.is_some_and(|count| count.total == 2), "{shown:?}");
     let waiting = tokio::spawn(other.semaphore("shop:11").acquire());
     let heard = listeners(server, "redisson_sc:{shop:11}", 1);
-    tokio::time::timeout(LEASE, heard)
+    tokio::time::timeout(lease(), heard)
         .await
         .context("nobody listens")??;
     both.release().await?;

@@ -24,17 +24,20 @@ mod wire;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use real_servers::secs;
 use testkit::servers::RedisServer;
 use tidelock::Client;
 
 /// Short, so that a test can wait for several, and long enough for the renewals of a busy machine.
-const LEASE: Duration = Duration::from_secs(2);
+fn lease() -> Duration {
+    secs(2)
+}
 
-/// A client with a short lease.
+/// A client with a short lease. Its response timeout is longer: on a busy machine an answer may come late.
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
-        .lease(LEASE)
-        .response_timeout(LEASE)
+        .lease(lease())
+        .response_timeout(lease() * 2)
         .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
+use real_servers::secs;
 use testkit::servers::RedisServer;
 use tidelock::testing::AnyGuard;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, Guard};
 
-use crate::{LEASE, client, eventually};
+use crate::{client, eventually, lease};
 
 #[tokio::test]
 async fn a_user_with_a_password_is_let_in_and_others_are_told_why_not() -> Result<()> {
@@ -106,7 +107,7 @@ async fn a_waiter_that_loses_the_right_to_listen_is_not_kept_asleep() -> Result<
         });
         let guard = ours.acquire().await?;
         let waiter = tokio::spawn(theirs.acquire());
-        eventually("it listens", Duration::from_secs(1), || {
+        eventually("it listens", Duration::from_secs(10), || {
             Ok(calls(&server, "subscribe", "calls")? > 0)
         })
         .await?;
@@ -118,16 +119,15 @@ async fn a_waiter_that_loses_the_right_to_listen_is_not_kept_asleep() -> Result<
         } else {
             server.admin(&["ACL", "SETUSER", "shop", "resetchannels"])?;
         }
-        eventually("it is refused", Duration::from_secs(2), || {
+        eventually("it is refused", Duration::from_secs(10), || {
             Ok(calls(&server, "subscribe", "rejected_calls")? > 0)
         })
         .await?;
         // It asks once more, and sleeps again.
         tokio::time::sleep(Duration::from_millis(300)).await;
         guard.release().await?;
-        // A beat comes every two seconds.
-        let limit = Duration::from_secs(if fair { 4 } else { 2 });
-        let woken = tokio::time::timeout(limit, waiter).await;
+        // A beat comes every two seconds, and a poll every second. One that sleeps on would wait for a lease of 30 s.
+        let woken = tokio::time::timeout(Duration::from_secs(10), waiter).await;
         woken.context("it sleeps on")???.release().await?;
     }
     Ok(())
@@ -264,7 +264,7 @@ async fn a_renewal_that_is_refused_costs_no_other_kind_its_locks() -> Result<()>
             "~tidelock:*",
         ];
         server.admin(&fewer)?;
-        tokio::time::sleep(LEASE * 3 / 2).await;
+        tokio::time::sleep(lease() * 3 / 2).await;
         ensure!(!refused.is_held(), "its renewals were refused");
         ensure!(held.iter().all(Guard::is_held), "{held:?}");
         for lock in locks {
@@ -283,7 +283,7 @@ async fn t30_a_rotated_password_is_taken_up_at_the_next_connect() -> Result<()> 
     let password = Arc::new(Mutex::new("old"));
     let source = Arc::clone(&password);
     let client = Client::builder()
-        .lease(Duration::from_secs(2))
+        .lease(secs(3))
         .publish_process_info(false)
         .credentials_from(move || Credentials::new("shop", *source.lock().unwrap()))
         .connect(&server.url())
@@ -306,7 +306,7 @@ async fn t30_a_rotated_password_is_taken_up_at_the_next_connect() -> Result<()> 
     }
     assert!(refused, "the error names authentication");
     *password.lock().unwrap() = "new";
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(secs(4)).await; // longer than the lease
     assert!(guard.is_held(), "renewed with the new password");
     client.lock("b").acquire().await?.release().await?;
     guard.release().await?;

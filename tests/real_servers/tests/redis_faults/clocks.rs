@@ -2,7 +2,7 @@
 //! client in a process of its own, so that the clocks of the test do not change.
 
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use testkit::process::FakeClock;
@@ -11,7 +11,7 @@ use crate::looks::{FAST, listening};
 use crate::peer::Peer;
 use crate::setup::{Shop, shop};
 use crate::suspend::Suspended;
-use real_servers::{SOON, within};
+use real_servers::{SOON, ms, secs, within};
 
 const HOUR: i64 = 3600;
 
@@ -38,7 +38,7 @@ pub(crate) fn wall_is_ahead(peer: &mut Peer, seconds: i64) -> Result<()> {
 /// and reports no loss; a time limit keeps its length; the waiter sleeps on, and the release wakes it.
 #[test]
 fn t42_setting_the_wall_clock_has_no_effect() -> Result<()> {
-    let lease = Duration::from_millis(2400);
+    let lease = ms(2400);
     let shop = tokio::runtime::Runtime::new()?.block_on(shop(lease))?;
     let dir = tempfile::tempdir()?;
     let clock = FakeClock::new(dir.path())?;
@@ -89,7 +89,7 @@ fn t42_setting_the_wall_clock_has_no_effect() -> Result<()> {
 /// late release does not affect the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
-    let shop = shop(Duration::from_millis(900)).await?;
+    let shop = shop(secs(2)).await?;
     let machine = Suspended::machine()?;
     let mut holder = machine.start(peer(&shop))?;
     let resource = shop.server.dir().join("resource");
@@ -132,7 +132,7 @@ async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t44_a_short_nap_loses_nothing() -> Result<()> {
     // On resume a sixth of the lease is left. A busy machine may need a part of it for the renewal.
-    let lease = Duration::from_secs(4);
+    let lease = secs(6);
     let shop = shop(lease).await?;
     let machine = Suspended::machine()?;
     let mut holder = machine.start(peer(&shop))?;
@@ -162,7 +162,7 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
     let status = holder.ask("status till", "status till")?;
     ensure!(status.get("held")? == "true" && !waiting.is_finished());
     holder.ask("release till", "released till")?;
-    let next = within(FAST, "the wake-up", waiting).await???;
+    let next = within(shop.lease / 2, "the wake-up", waiting).await???;
     next.release().await?;
     drop(holder);
     shop.nothing_left(vec![]).await
@@ -172,7 +172,7 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
 /// still ends a wait, and a holder whose server is frozen is told before its lease ends.
 #[test]
 fn t44_no_deadline_hangs_on_the_monotonic_clock() -> Result<()> {
-    let lease = Duration::from_millis(2400);
+    let lease = ms(2400);
     let shop = tokio::runtime::Runtime::new()?.block_on(shop(lease))?;
     let machine = Suspended::machine()?;
     let start = || {
@@ -185,7 +185,8 @@ fn t44_no_deadline_hangs_on_the_monotonic_clock() -> Result<()> {
     holder.ask("acquire till", "acquired till")?;
     machine.hold_back()?;
     let asked = testkit::process::boot_time();
-    let failed = waiter.ask("acquire till wait=2600", "failed till kind=TimedOut")?;
+    let wait = format!("acquire till wait={}", ms(2600).as_millis());
+    let failed = waiter.ask(&wait, "failed till kind=TimedOut")?;
     let took = failed.at.saturating_sub(asked);
     ensure!(took < lease * 3 / 2, "{took:?}");
     let status = holder.ask("status till", "status till")?;

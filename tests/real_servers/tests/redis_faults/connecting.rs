@@ -5,7 +5,7 @@ use real_servers::connecting::{Insider, is_waited_for};
 use testkit::servers::RedisServer;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
 
-use real_servers::{SOON, builder, eventually, ms, within};
+use real_servers::{SOON, builder, eventually, ms, secs, within};
 
 /// Uses up the free connections of the server. They are free again when the result is dropped.
 fn fill(server: &RedisServer) -> Result<Vec<Insider>> {
@@ -22,9 +22,9 @@ fn fill(server: &RedisServer) -> Result<Vec<Insider>> {
 async fn t76_a_full_server_is_waited_for() -> Result<()> {
     let server = RedisServer::start()?;
     let inside = fill(&server)?;
-    let error = builder(ms(2000)).connect(&server.url()).await.unwrap_err();
+    let error = builder(secs(20)).connect(&server.url()).await.unwrap_err();
     ensure!(error.to_string().contains("maxclients"), "{error}");
-    is_waited_for(builder(ms(2000)), &server.url(), || {
+    is_waited_for(builder(secs(20)), &server.url(), || {
         drop(inside);
         Ok(())
     })
@@ -37,7 +37,7 @@ async fn t76_a_full_server_is_waited_for() -> Result<()> {
 async fn t76_a_full_server_says_nothing_of_the_password() -> Result<()> {
     let server = RedisServer::start()?;
     let inside = fill(&server)?;
-    let stranger = builder(ms(2000)).credentials(Credentials::new("default", "wrong"));
+    let stranger = builder(secs(20)).credentials(Credentials::new("default", "wrong"));
     for _ in 0..20 {
         let refused = stranger.clone().connect(&server.url()).await.unwrap_err();
         ensure!(refused.kind() == ErrorKind::Unavailable, "{refused}");
@@ -58,7 +58,7 @@ async fn t76_a_server_that_is_busy_with_a_script_is_waited_for() -> Result<()> {
     eventually(SOON, "the server is busy", || {
         Ok(inside[1].say("PING")?.starts_with("-BUSY"))
     })?;
-    is_waited_for(builder(ms(2000)), &server.url(), || {
+    is_waited_for(builder(secs(20)), &server.url(), || {
         let answer = inside[1].say("SCRIPT KILL")?;
         ensure!(answer == "+OK", "{answer}");
         Ok(())
@@ -79,7 +79,7 @@ async fn t76_a_frozen_server_is_waited_for() -> Result<()> {
 async fn t76_a_server_that_is_started_later_is_waited_for() -> Result<()> {
     let server = RedisServer::start()?;
     server.kill()?;
-    is_waited_for(builder(ms(2000)), &server.url(), || server.restart()).await?;
+    is_waited_for(builder(secs(20)), &server.url(), || server.restart()).await?;
     Ok(())
 }
 
@@ -104,7 +104,8 @@ async fn t76_a_wrong_password_is_not_waited_for() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_client_that_comes_back_to_a_full_server_keeps_its_locks() -> Result<()> {
     let server = RedisServer::start()?;
-    let client = builder(ms(4000)).connect(&server.url()).await?;
+    let client = builder(secs(6)).connect_within(SOON);
+    let client = client.connect(&server.url()).await?;
     let guard = client.lock("stock").acquire().await?;
     let mut inside = fill(&server)?;
     // The server closes every other connection, and none of these clients can reconnect.
@@ -114,7 +115,7 @@ async fn t76_a_client_that_comes_back_to_a_full_server_keeps_its_locks() -> Resu
     let patience = AcquireOptions::new().wait(SOON);
     let waiting = tokio::spawn(async move { lock.acquire_with(patience).await });
     // Some renewals fail, but half of the lease is left.
-    tokio::time::sleep(ms(2000)).await;
+    tokio::time::sleep(secs(3)).await;
     ensure!(!waiting.is_finished(), "{:?}", waiting.await?.err());
     let answer = inside[0].say("CONFIG SET maxclients 100")?;
     ensure!(answer == "+OK", "{answer}");

@@ -46,7 +46,7 @@ fn make_room(server: &RedisServer) -> Result<()> {
 
 /// An acquire fails with an error that names the disk, and leaves nothing: no lock, no counter.
 async fn refused(shop: &Shop) -> Result<()> {
-    let patience = || AcquireOptions::new().wait(ms(300));
+    let patience = || AcquireOptions::new().wait(ms(600));
     for lock in [
         AnyLock::from(shop.client.lock("other")),
         AnyLock::from(shop.client.lock("other").fenced()),
@@ -76,7 +76,7 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
             "0",
         ])
         .disk(1 << 20);
-    let mut shop = shop_on(server, ms(2400)).await?;
+    let mut shop = shop_on(server, ms(4800)).await?;
     shop.client = wary_builder(shop.lease).connect(&shop.proxy.url()).await?;
     let rival = shop.direct().await?;
     let held = shop.client.lock("stock").fenced().acquire().await?;
@@ -112,7 +112,7 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
 /// holder is told at its next renewal, and its release does not affect the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(6000)).await?;
     let rival = shop.direct().await?;
     let set = |name, value| shop.server.admin(&["CONFIG", "SET", name, value]).map(drop);
     set("maxmemory-policy", "allkeys-lru")?;
@@ -146,7 +146,7 @@ async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<
 /// T25: as above, but the memory fills with other keys, and the lock is evicted although each renewal uses its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t25_a_lock_that_is_evicted_among_other_keys_is_told_at_the_next_renewal() -> Result<()> {
-    let shop = shop(ms(3000)).await?;
+    let shop = shop(ms(6000)).await?;
     let rival = shop.direct().await?;
     let set = |name, value| shop.server.admin(&["CONFIG", "SET", name, value]).map(drop);
     set("maxmemory-policy", "allkeys-lru")?;

@@ -10,10 +10,10 @@ use crate::setup::{patient, shop};
 use real_servers::{SOON, boot_time, eventually, ms, within};
 
 /// T01. The holder is killed (SIGKILL) while another process waits. Its key does not outlive the lease. The waiter gets
-/// the lock after the lease ends, at most a second later, with a larger token.
+/// the lock after the lease ends, at most a lease later, with a larger token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
-    let shop = shop(ms(1200)).await?;
+    let shop = shop(ms(2000)).await?;
     let mut peer = shop.peer()?;
     let first = peer
         .ask("acquire till fenced", "acquired till")?
@@ -40,7 +40,7 @@ async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
         ends - begun
     );
     ensure!(
-        begun <= ends + ms(1000),
+        begun <= ends + shop.lease,
         "woken {:?} after the lease had ended",
         begun - ends
     );
@@ -67,7 +67,7 @@ pub(crate) fn the_next_two(peer: &mut Peer, since: Duration) -> Result<Vec<Strin
 /// token; its release returns `Lost` and does not affect the new holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
-    let shop = shop(ms(900)).await?;
+    let shop = shop(ms(1500)).await?;
     let file = shop.server.dir().join("ledger");
     let file = file.display();
     let (mut frozen, mut next) = (shop.peer()?, shop.peer()?);
@@ -82,7 +82,7 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
 
     let taken = next.ask("acquire ledger fenced", "acquired ledger")?;
     ensure!(
-        taken.at + ms(1) >= ends && taken.at <= ends + ms(1000),
+        taken.at + ms(1) >= ends && taken.at <= ends + shop.lease,
         "woken at {taken:?}, due at {ends:?}"
     );
     ensure!(taken.number("token")? > stale, "{taken:?} after {stale}");
@@ -127,7 +127,7 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
 /// is told as soon as its executor runs again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t03_a_blocked_executor_does_not_lose_the_lock() -> Result<()> {
-    let shop = patient(ms(900)).await?;
+    let shop = patient(ms(1500)).await?;
     let mut peer = shop.peer()?;
     peer.ask("acquire desk", "acquired desk")?;
     let block = shop.lease * 5 / 2;

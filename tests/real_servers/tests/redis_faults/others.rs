@@ -1,7 +1,7 @@
 //! Redisson's other kinds of lock under a name of ours. These tests write Redisson's data by hand; `interop` tests real
 //! Redisson.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use redis::{Connection, PubSub};
@@ -57,7 +57,7 @@ fn leave_mode(shop: &Shop) -> Result<()> {
 /// T65: a hash that has only a `mode` field has no holder. It is free for an acquire and for a force release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_the_remains_of_read_write_holders_are_free() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(6000)).await?;
     let lock = shop.client.lock("till");
     leave_mode(&shop)?;
     ensure!(!lock.inspect().await?.is_locked());
@@ -93,7 +93,7 @@ async fn t65_the_remains_of_read_write_holders_are_free() -> Result<()> {
 /// time to live. It is not changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_hash_of_somebody_else_is_left_as_it_is() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(6000)).await?;
     let lock = shop.client.lock("till");
     for (mode, lease) in [("dark", true), ("read", false)] {
         shop.server.admin(&["HSET", "till", "mode", mode])?;
@@ -115,7 +115,7 @@ async fn t65_a_hash_of_somebody_else_is_left_as_it_is() -> Result<()> {
 /// T65: a renewal that finds only another kind's remains removes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_renewal_leaves_nothing_of_what_others_left() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(6000)).await?;
     let guard = shop.client.lock("till").acquire().await?;
     write_lock(&shop)?;
     shop.server.admin(&["HDEL", "till", &guard.owner_id()])?;
@@ -152,7 +152,7 @@ async fn t65_an_extension_says_that_another_kind_was_taken() -> Result<()> {
 /// withdrawal removes those remains too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_withdrawal_leaves_nothing_of_what_others_left() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(3000)).await?;
     shop.warm_up().await?;
     let held_up = shop
         .proxy
@@ -175,7 +175,7 @@ async fn t65_a_release_whose_reply_was_lost_is_a_release_whatever_stands_there_n
         shop.server.admin(&["SET", "till", "x"])?;
         Ok(())
     }] {
-        let shop = shop(ms(2000)).await?;
+        let shop = shop(ms(3000)).await?;
         shop.warm_up().await?;
         let guard = shop.client.lock("till").acquire().await?;
         shop.next_renewal("till")?;
@@ -361,11 +361,17 @@ async fn t73_a_lock_freed_without_a_message_is_found_soon() -> Result<()> {
         let waiting = tokio::spawn(lock.acquire());
         listening(&shop.server, "till").await?;
         // By then the waiter has made its second attempt, and sleeps.
-        tokio::time::sleep(FAST / 2).await;
-        let before = scripts(&shop.proxy);
-        tokio::time::sleep(FAST).await;
+        tokio::time::sleep(ms(1000)).await;
+        let (since, before) = (Instant::now(), scripts(&shop.proxy));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if !ours {
+            let polls = more_scripts(&shop.proxy, before, 1);
+            within(SOON, "it polls", polls).await?;
+        }
         let looks = scripts(&shop.proxy) - before;
-        let expected = if ours { 0..1 } else { 1..8 };
+        // Fewer than eight in a second. A busy machine may make this one longer.
+        let most = u64::try_from(since.elapsed().as_millis())? * 8 / 1000;
+        let expected = if ours { 0..1 } else { 1..most };
         ensure!(expected.contains(&looks), "{looks} looks");
         match held {
             Some(held) => held.release().await?,

@@ -54,7 +54,7 @@ impl Peer {
 
     /// Reads the next line, which must begin with `words`.
     pub(crate) fn hear(&mut self, words: &str) -> Result<Line> {
-        let line = self.0.next_line(SOON)?;
+        let line = self.0.next_line(SOON * 2)?;
         let (stamp, text) = line.split_once(' ').unwrap_or_default();
         if !text.starts_with(words) {
             bail!("the peer said {line:?} where {words:?} was due");

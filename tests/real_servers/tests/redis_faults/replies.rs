@@ -23,7 +23,7 @@ async fn t10_a_grant_whose_reply_was_swallowed_counts_once() -> Result<()> {
 }
 
 async fn lost_grant(then: Then) -> Result<()> {
-    let shop = shop(ms(1600)).await?;
+    let shop = shop(ms(3000)).await?;
     shop.warm_up().await?;
     let rule = shop.proxy.on(When::command("EVALSHA", "seat"), then);
     let guard = within(
@@ -50,10 +50,11 @@ async fn lost_grant(then: Then) -> Result<()> {
 /// the withdrawal and must have no effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_request_that_arrives_after_its_withdrawal_takes_no_effect() -> Result<()> {
-    let shop = shop(ms(1200)).await?;
+    // The limit is shorter than the response timeout, so the request is not repeated.
+    let shop = shop(ms(6000)).await?;
     shop.warm_up().await?;
     let late = shop.proxy.on(When::command("EVALSHA", "seat"), Then::Hold);
-    let limit = AcquireOptions::new().wait(ms(200));
+    let limit = AcquireOptions::new().wait(ms(1000));
     let answer = shop.client.lock("seat").acquire_with(limit).await;
     ensure!(answer.is_err() && late.count() == 1, "{answer:?}");
     arrives_late(&shop, || late.release())?;
@@ -63,7 +64,7 @@ async fn t10_a_request_that_arrives_after_its_withdrawal_takes_no_effect() -> Re
 /// T10: the same for a caller that was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_request_that_arrives_after_its_caller_was_dropped_takes_no_effect() -> Result<()> {
-    let shop = shop(ms(1200)).await?;
+    let shop = shop(ms(3000)).await?;
     shop.warm_up().await?;
     let late = shop.proxy.on(When::command("EVALSHA", "seat"), Then::Hold);
     let lock = shop.client.lock("seat");
@@ -118,7 +119,7 @@ async fn t11_a_release_whose_reply_was_swallowed_is_a_release() -> Result<()> {
 }
 
 async fn lost_release(then: Then) -> Result<()> {
-    let shop = shop(ms(2000)).await?;
+    let shop = shop(ms(4000)).await?;
     shop.warm_up().await?;
     let rival = shop.direct().await?;
     let guard = shop.client.lock("seat").acquire().await?;
@@ -134,7 +135,7 @@ async fn lost_release(then: Then) -> Result<()> {
     let rule = shop.proxy.on(When::command("EVALSHA", "seat"), then);
     within(shop.lease, "it is confirmed", guard.release()).await??;
     ensure!(rule.count() == 1);
-    let second = within(ms(1000), "the waiter gets it", waiter).await???;
+    let second = within(shop.lease / 2, "the waiter gets it", waiter).await???;
     let told = listen(&second);
     ensure!(shop.holders("seat")? == [(second.owner_id(), 1)]);
     shop.next_renewal("seat")?;
@@ -158,7 +159,7 @@ async fn t12_a_renewal_whose_reply_comes_late_changes_nothing() -> Result<()> {
 }
 
 async fn lost_renewal(then: Then) -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(2400)).await?;
     let guard = shop.client.lock("seat").acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("seat")?;

@@ -10,7 +10,7 @@ use tidelock::{ClientBuilder, Credentials, ErrorKind, LostReason, Severity};
 
 use crate::looks::{FAST, listening, more_scripts, scripts, wary_builder};
 use crate::setup::{Shop, patient_builder};
-use real_servers::{SOON, builder, listen, within};
+use real_servers::{SOON, builder, listen, secs, within};
 
 type Password = Arc<Mutex<String>>;
 
@@ -26,7 +26,7 @@ async fn shop_for(
     let proxy = Proxy::start(server.addr())?;
     let password = Arc::clone(password);
     let now = move || Credentials::new("app", slot(&password).clone());
-    let settings = settings.credentials_from(now);
+    let settings = settings.credentials_from(now).connect_within(SOON);
     Ok(Shop {
         client: settings.clone().connect(&proxy.url()).await?,
         proxy,
@@ -50,7 +50,7 @@ fn old_password() -> Password {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> {
     let password = old_password();
-    let lease = Duration::from_millis(1200);
+    let lease = secs(6);
     let settings = patient_builder(lease);
     let shop = shop_for("~* resetchannels +@all", &password, settings, lease).await?;
     let other = shop.another().await?;
@@ -96,13 +96,13 @@ fn rotate(server: &RedisServer) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     let password = old_password();
-    let lease = Duration::from_millis(1200);
+    let lease = secs(2);
     let shop = shop_for("~* &* +@all", &password, wary_builder(lease), lease).await?;
     let held = shop.client.lock("till").acquire().await?;
     let told = listen(&held);
     rotate(&shop.server)?;
     let ends_at = shop.ends_at("till")?;
-    let answer = within(lease, "an answer", shop.client.lock("safe").acquire()).await?;
+    let answer = within(SOON, "an answer", shop.client.lock("safe").acquire()).await?;
     let error = answer.map(drop).unwrap_err();
     ensure!(error.kind() == ErrorKind::Refused, "{error}");
     ensure!(error.to_string().contains("password"), "{error}");
@@ -124,7 +124,7 @@ async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t30_a_rotated_password_known_in_time_loses_nothing() -> Result<()> {
     let password = old_password();
-    let lease = Duration::from_millis(2400);
+    let lease = secs(3);
     let shop = shop_for("~* &* +@all", &password, builder(lease), lease).await?;
     let other = shop.another().await?;
     let held = shop.client.lock("till").acquire().await?;
@@ -138,7 +138,7 @@ async fn t30_a_rotated_password_known_in_time_loses_nothing() -> Result<()> {
     ensure!(told.is_quiet(), "lost although the new password was known");
     shop.held_once(&held)?;
     held.release().await?;
-    let next = within(FAST, "the wake-up", waiting).await???;
+    let next = within(lease / 2, "the wake-up", waiting).await???;
     shop.held_once(&next)?;
     next.release().await?;
     shop.nothing_left(vec![other]).await

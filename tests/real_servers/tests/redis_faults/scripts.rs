@@ -5,17 +5,19 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
 
-use crate::looks::{FAST, listening, more_scripts, scripts, until};
-use crate::setup::{patient, shop, shop_on};
-use real_servers::{SOON, listen, within};
+use crate::looks::{listening, more_scripts, scripts, until};
+use crate::setup::{patient, shop_on};
+use real_servers::{SOON, listen, secs, within};
 
-const LEASE: Duration = Duration::from_millis(900);
+fn lease() -> Duration {
+    secs(3)
+}
 
 /// T19: `SCRIPT FLUSH` before each operation. None of them fails, and each takes effect once: the count in the store is
 /// one, and the token grows by one per grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
-    let shop = patient(LEASE).await?;
+    let shop = patient(lease()).await?;
     let lock = shop.client.lock("till").fenced();
     let flush = || shop.server.admin(&["SCRIPT", "FLUSH"]);
     for round in 1..=3_u64 {
@@ -30,8 +32,8 @@ async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
         flush()?;
         ensure!(shop.client.lock("till").try_acquire().await?.is_none());
         flush()?;
-        guard.extend(LEASE * 2).await?;
-        ensure!(shop.time_left("till")?.is_some_and(|left| left > LEASE));
+        guard.extend(lease() * 2).await?;
+        ensure!(shop.time_left("till")?.is_some_and(|left| left > lease()));
         flush()?;
         guard.release().await?;
         ensure!(shop.is_free("till")?, "round {round} left it locked");
@@ -47,13 +49,13 @@ async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
 /// T19 while a lock is held: every renewal, for more than a lease, finds no script on the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_renewals_survive_forgotten_scripts() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = patient(lease()).await?;
     let guard = shop.client.lock("till").acquire().await?;
     let told = listen(&guard);
     for _ in 0..4 {
         shop.server.admin(&["SCRIPT", "FLUSH"])?;
         let renewed = more_scripts(&shop.proxy, scripts(&shop.proxy), 2);
-        within(LEASE, "a renewal, refused and repeated", renewed).await?;
+        within(lease(), "a renewal, refused and repeated", renewed).await?;
     }
     ensure!(told.is_quiet(), "told of a loss");
     shop.held_once(&guard)?;
@@ -65,7 +67,7 @@ async fn t19_renewals_survive_forgotten_scripts() -> Result<()> {
 /// the scripts. The hold continues there, and so do the waiter and its wake-up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_promoted_replica_without_scripts_goes_on() -> Result<()> {
-    let lease = Duration::from_secs(3);
+    let lease = secs(4);
     let at_once = || RedisServer::builder().args(["--repl-diskless-sync-delay", "0"]);
     let replica = at_once().start()?;
     let shop = shop_on(at_once(), lease).await?;
@@ -88,7 +90,7 @@ async fn t19_a_promoted_replica_without_scripts_goes_on() -> Result<()> {
     ensure!(told.is_quiet(), "lost to a promoted replica");
     ensure!(!waiting.is_finished(), "two hold it");
     guard.release().await?;
-    let next = within(FAST, "the wake-up on the new server", waiting).await???;
+    let next = within(lease / 2, "the wake-up on the new server", waiting).await???;
     let counts: Vec<u64> = replica.query(&["HVALS", "till"])?;
     ensure!(counts == [1], "{counts:?}");
     next.release().await?;

@@ -16,7 +16,7 @@ use real_servers::{SOON, boot_time, eventually, insist, listen, ms, within};
 /// reported as lost. The lease is renewed again, and is never longer than it should be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
-    let shop = shop(ms(2400)).await?;
+    let shop = shop(ms(3000)).await?;
     let guard = shop.client.lock("stock").acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("stock")?;
@@ -30,7 +30,7 @@ async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
         guard.is_held() && told.is_quiet(),
         "lost by a freeze of a third of the lease"
     );
-    eventually(shop.lease / 2, "it is renewed again", || {
+    eventually(shop.lease, "it is renewed again", || {
         let left = shop.time_left("stock")?.context("the key has gone")?;
         ensure!(left <= shop.lease, "{left:?} left");
         Ok(left > shop.lease * 9 / 10)
@@ -47,12 +47,21 @@ async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
-    let shop = wary(ms(1800)).await?;
+    let shop = wary(ms(2400)).await?;
     let rival = shop.direct().await?;
     let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
-    let ends = shop.next_renewal("stock")?;
-    shop.server.freeze()?;
+    let ends = loop {
+        shop.next_renewal("stock")?;
+        let requests = shop.proxy.total();
+        let ends = shop.ends_at("stock")?;
+        shop.server.freeze()?;
+        if shop.proxy.total() == requests {
+            break ends;
+        }
+        // A renewal came in between, so the lease may end later than that. We begin again.
+        shop.server.thaw()?;
+    };
     let (since, proved) = (boot_time(), boot_time() + guard.valid_for());
     // Half of the drift allowance. The other half is for `ends`, which is too early if the server was slow to answer.
     ensure!(
@@ -82,7 +91,7 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
     let thawed = boot_time();
     let (second, begun) = within(SOON, "the rival gets it", waiter).await???;
     ensure!(
-        begun <= thawed + ms(1000),
+        begun <= thawed + shop.lease,
         "woken {:?} after the thaw",
         begun - thawed
     );
@@ -107,7 +116,7 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
 /// start over, as `docs/guarantees.md` says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
-    let shop = shop(ms(2100)).await?;
+    let shop = shop(ms(6000)).await?;
     let rival = shop.direct().await?;
     let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
@@ -117,7 +126,7 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
     shop.told_by_the_next_renewal(told).await?;
     ensure!(!guard.is_held());
     let lock = rival.lock("stock").fenced();
-    let second = within(ms(1000), "the lock is free", lock.acquire()).await??;
+    let second = within(SOON, "the lock is free", lock.acquire()).await??;
     ensure!(second.token().get() == 1);
     let late = guard.release().await.map_err(|error| error.kind());
     ensure!(late == Err(ErrorKind::Lost), "{late:?}");
@@ -131,7 +140,7 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
 /// holder notices nothing, its lease is renewed, others stay out, and the next token is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t07_with_every_write_on_disk_the_lock_survives() -> Result<()> {
-    let shop = shop_on(RedisServer::builder().appendonly(true), ms(1800)).await?;
+    let shop = shop_on(RedisServer::builder().appendonly(true), ms(6000)).await?;
     let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("stock")?;
@@ -160,7 +169,7 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
     let lazy = RedisServer::builder()
         .appendonly(true)
         .args(["--appendfsync", "everysec"]);
-    let shop = shop_on(lazy, ms(2100)).await?;
+    let shop = shop_on(lazy, ms(6000)).await?;
     shop.warm_up().await?;
     let file = append_file(&shop.server)?;
     let before = std::fs::metadata(&file)?.len();

@@ -30,7 +30,7 @@ async fn warm_up(shop: &Shop) -> Result<()> {
 /// T10 and T11: a grant or a release without a reply is repeated, and counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_side_whose_replies_were_swallowed_is_held_and_released_once() -> Result<()> {
-    let shop = shop(ms(2000)).await?;
+    let shop = shop(ms(4000)).await?;
     warm_up(&shop).await?;
     for lock in sides(&shop) {
         let swallowed = shop
@@ -57,7 +57,7 @@ async fn t10_a_side_whose_replies_were_swallowed_is_held_and_released_once() -> 
 /// T10: a caller leaves while its grant is on its way. Both the hold and its place in the queue go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_side_whose_caller_left_is_withdrawn() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(3000)).await?;
     warm_up(&shop).await?;
     for lock in sides(&shop) {
         let held_up = shop
@@ -77,7 +77,7 @@ async fn t10_a_side_whose_caller_left_is_withdrawn() -> Result<()> {
 /// hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() -> Result<()> {
-    let shop = shop(ms(2000)).await?;
+    let shop = shop(ms(4000)).await?;
     warm_up(&shop).await?;
     let till = shop.client.read_write_lock("till");
     for skipped in [0, 1] {
@@ -108,7 +108,7 @@ async fn t10_a_downgrade_whose_replies_were_swallowed_leaves_one_reader() -> Res
 async fn a_downgrade_ends_the_write_hold_however_late_the_store_answers() -> Result<()> {
     let mut shop = shop(ms(60_000)).await?;
     let builder = builder(shop.lease).response_timeout(ms(250));
-    let builder = builder.publish_process_info(false);
+    let builder = builder.publish_process_info(false).connect_within(SOON);
     shop.client = builder.connect(&shop.proxy.url()).await?;
     warm_up(&shop).await?;
     let other = shop.direct().await?;
@@ -136,7 +136,7 @@ async fn a_downgrade_ends_the_write_hold_however_late_the_store_answers() -> Res
 /// T10: the caller leaves a downgrade when the store has granted the read hold and the write hold lasts. Both go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_downgrade_whose_caller_left_leaves_neither_hold() -> Result<()> {
-    let shop = shop(ms(1500)).await?;
+    let shop = shop(ms(3000)).await?;
     warm_up(&shop).await?;
     let till = shop.client.read_write_lock("till");
     let writer = till.write().acquire().await?;
@@ -155,7 +155,7 @@ async fn t10_a_downgrade_whose_caller_left_leaves_neither_hold() -> Result<()> {
 /// that of the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_downgraded_reader_keeps_the_lock_for_its_own_lease() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(6000)).await?;
     let till = shop.client.read_write_lock("till");
     let long = AcquireOptions::new().expires_after(ms(60_000));
     let writer = till.write().acquire_with(long).await?;
@@ -188,7 +188,7 @@ async fn a_renewal_gives_the_lock_the_extended_lease_of_its_reader_again() -> Re
 /// T20: the lock is taken away while the reply to the read hold is on its way. The caller is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     warm_up(&shop).await?;
     let till = shop.client.read_write_lock("till");
     let writer = till.write().acquire().await?;
@@ -212,7 +212,7 @@ async fn t20_a_downgrade_whose_lock_is_taken_away_is_told() -> Result<()> {
 /// T65: what is no read-write lock is refused by its name and left as it is, and a lock refuses the sides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     let put: [(&[&str], &str); 4] = [
         (&["HSET", "till", JAVA, "1"], "RLock"),
         (&["SET", "till", "3"], "WRONGTYPE"),
@@ -236,7 +236,7 @@ async fn t65_sides_refuse_what_is_no_read_write_lock() -> Result<()> {
 /// T20 and T21: a side whose key is deleted or overwritten is lost at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     let harms: [(&[&str], LostReason); 2] = [
         (&["DEL", "till"], LostReason::Taken),
         (&["SET", "till", "x"], LostReason::WrongType),
@@ -257,7 +257,7 @@ async fn t20_a_side_whose_key_is_taken_away_is_told() -> Result<()> {
 /// T50: a reader whose own key has gone holds nothing, although others keep the lock; they are not disturbed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     let [read, write] = sides(&shop);
     let (one, other) = (read.acquire().await?, read.acquire().await?);
     let hold = format!("{{till}}:{}:rwlock_timeout:1", one.owner_id());
@@ -278,7 +278,7 @@ async fn t50_a_read_hold_ends_with_its_own_key() -> Result<()> {
 /// the dead reader's lease, and a waiting writer gets in then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
-    let shop = patient(ms(3000)).await?;
+    let shop = patient(ms(6000)).await?;
     let [read, write] = sides(&shop);
     let alive = read.acquire().await?;
     shop.server.admin(&["HSET", "till", DEAD, "1"])?;
@@ -304,17 +304,17 @@ async fn t50_a_dead_reader_costs_the_rest_of_its_lease() -> Result<()> {
 /// T50: a waiter that died keeps its place for a lease at most. Then those behind it get in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t50_a_dead_waiter_costs_at_most_a_lease() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     let [read, _] = sides(&shop);
     let held = read.acquire().await?;
     let (seconds, micros): (u64, u64) = shop.server.query(&["TIME"])?;
-    let ends = seconds * 1000 + micros / 1000 + 600;
+    let ends = seconds * 1000 + micros / 1000 + u64::try_from(ms(2000).as_millis())?;
     let dead = format!("w{DEAD}");
     shop.server.admin(&["ZADD", QUEUE, "1", &dead])?;
     shop.server
         .admin(&["HSET", DEADLINES, &dead, &ends.to_string()])?;
     ensure!(read.try_acquire().await?.is_none(), "a writer waits");
-    let limit = AcquireOptions::new().wait(ms(1500));
+    let limit = AcquireOptions::new().wait(ms(5000));
     let readers = [read.acquire_with(limit.clone()), read.acquire_with(limit)];
     let readers = readers.map(tokio::spawn);
     for reader in readers {
@@ -384,7 +384,7 @@ async fn t50_each_waiter_is_in_the_queue_at_once() -> Result<()> {
 /// A force release ends the holds of both sides, and leaves no key of theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_force_release_frees_both_sides() -> Result<()> {
-    let shop = patient(ms(1500)).await?;
+    let shop = patient(ms(3000)).await?;
     for side in sides(&shop) {
         let guard = side.acquire().await?;
         ensure!(shop.client.lock("till").force_release().await?);

@@ -19,7 +19,7 @@ pub(crate) async fn open(scripts: bool) -> Result<(RedisServer, Client)> {
     let server = RedisServer::builder().acl(&users).start()?;
     let url = format!("redis://app:secret@127.0.0.1:{}?locks=plain", server.port());
     let client = Client::builder()
-        .lease(Duration::from_secs(1))
+        .lease(Duration::from_secs(30))
         .publish_process_info(false)
         .connect(&url)
         .await?;

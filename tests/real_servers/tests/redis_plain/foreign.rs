@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use real_servers::{ms, secs};
 use testkit::foreign::{Foreign, ForeignReport};
 use testkit::java::{HammerReport, WordFile};
 use testkit::process::Spawned;
@@ -66,14 +67,14 @@ fn report(mut process: Spawned) -> HammerReport {
 /// Each side is refused while the other holds the lock, and each side notices when the other breaks its lock.
 async fn they_respect_each_other(client: Foreign) {
     let server = RedisServer::start().unwrap();
-    let own = Client::builder().lease(Duration::from_secs(2));
+    let own = Client::builder().lease(secs(3));
     let own = own.connect(&server.url()).await.unwrap();
     let lock = own.plain_lock("stock");
     let mut peer = client.start(&server, "stock", LEASE).unwrap();
     // We hold the lock.
     let guard = lock.acquire().await.unwrap();
     assert!(!peer.try_acquire().unwrap(), "{client:?}");
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(ms(3750)).await; // longer than our lease
     assert!(!peer.try_acquire().unwrap(), "{client:?}: it was renewed");
     guard.release().await.unwrap();
     // The foreign client holds the lock.
@@ -86,7 +87,7 @@ async fn they_respect_each_other(client: Foreign) {
     let waiter = tokio::spawn(lock.acquire());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(peer.release().unwrap(), "{client:?}");
-    let guard = tokio::time::timeout(Duration::from_secs(1), waiter).await;
+    let guard = tokio::time::timeout(secs(2), waiter).await;
     guard.unwrap().unwrap().unwrap().release().await.unwrap();
     // We break the foreign lock.
     assert!(peer.try_acquire().unwrap(), "{client:?}");
@@ -98,7 +99,7 @@ async fn they_respect_each_other(client: Foreign) {
     // An operator of the foreign client breaks our lock.
     server.admin(&["DEL", "stock"]).unwrap();
     assert!(peer.try_acquire().unwrap(), "{client:?}");
-    let told = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
+    let told = tokio::time::timeout(secs(3), guard.lost()).await;
     assert_eq!(told.unwrap(), LostReason::Taken);
     assert!(guard.release().await.is_err());
     assert!(peer.release().unwrap(), "{client:?}: untouched by ours");

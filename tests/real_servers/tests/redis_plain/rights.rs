@@ -1,9 +1,7 @@
 //! The line in `docs/stores/redis-plain.md` with the least rights of a user of plain locks.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
-use real_servers::{SOON, eventually, within};
+use real_servers::{SOON, eventually, secs, within};
 use testkit::servers::{RedisServer, Reply};
 use tidelock::{Client, ErrorKind};
 
@@ -20,7 +18,7 @@ async fn t27_the_rights_of_the_page_are_enough() -> Result<()> {
         .start()?;
     let url = format!("redis://app:secret@{}?locks=plain", server.addr());
     let connect = async || {
-        let builder = Client::builder().lease(Duration::from_secs(2));
+        let builder = Client::builder().lease(secs(6));
         builder.publish_process_info(false).connect(&url).await
     };
     let (a, b) = (connect().await?, connect().await?);
@@ -33,7 +31,7 @@ async fn t27_the_rights_of_the_page_are_enough() -> Result<()> {
         let (_, count): (String, u64) = server.query(&numsub)?;
         Ok(count == 1)
     })?;
-    guard.extend(Duration::from_secs(3)).await?;
+    guard.extend(secs(9)).await?;
     guard.release().await?;
     let guard = within(SOON, "its turn", waiting).await???;
     ensure!(a.lock(NAME).force_release().await?, "it was held");

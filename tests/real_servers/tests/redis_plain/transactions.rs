@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use real_servers::within;
+use real_servers::{secs, within};
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::{Client, ErrorKind};
@@ -12,7 +12,9 @@ use tokio::runtime::{Builder, Runtime};
 const LEASE: Duration = Duration::from_secs(30);
 
 /// The lease where a test awaits renewals, or its end.
-const SHORT: Duration = Duration::from_secs(3);
+fn short() -> Duration {
+    secs(3)
+}
 
 /// A server on which the user `app` may not run scripts.
 fn server() -> Result<RedisServer> {
@@ -81,14 +83,14 @@ fn a_runtime_that_nobody_drives_stops_no_other_transaction() -> Result<()> {
 async fn many_locks_are_renewed_in_few_transactions() -> Result<()> {
     let server = server()?;
     let proxy = Proxy::start(server.addr())?;
-    let client = with_lease(&proxy, SHORT).await?;
+    let client = with_lease(&proxy, short()).await?;
     let mut held = Vec::new();
     for n in 0..30 {
         held.push(client.lock(&format!("many:{n}")).acquire().await?);
     }
     proxy.reset_counts();
     let last = proxy.on(When::command("WATCH", "many:29"), Then::HoldReply);
-    within(SHORT, "the renewal of the last lock", last.fired()).await?;
+    within(short(), "the renewal of the last lock", last.fired()).await?;
     let transactions = proxy.counts().get("WATCH").copied().unwrap_or(0);
     last.release();
     assert!(transactions < 10, "{transactions} for 30 locks");
@@ -103,17 +105,17 @@ async fn many_locks_are_renewed_in_few_transactions() -> Result<()> {
 async fn renewals_without_a_reply_are_repeated() -> Result<()> {
     let server = server()?;
     let proxy = Proxy::start(server.addr())?;
-    let client = with_lease(&proxy, SHORT).await?;
+    let client = with_lease(&proxy, short()).await?;
     let mut held = Vec::new();
     for n in 0..10 {
         held.push(client.lock(&format!("many:{n}")).acquire().await?);
     }
     // The first EXEC ends an empty transaction.
     let executed = proxy.on(When::command("EXEC", "").skip(1), Then::CutReply);
-    within(SHORT, "the renewals", executed.fired()).await?;
+    within(short(), "the renewals", executed.fired()).await?;
     // Two for each third of a lease, for more than a lease.
     let later = proxy.on(When::command("EXEC", "").skip(8), Then::HoldReply);
-    within(SHORT * 3, "the renewals after them", later.fired()).await?;
+    within(short() * 3, "the renewals after them", later.fired()).await?;
     later.release();
     for guard in held {
         guard.release().await?;
@@ -126,13 +128,13 @@ async fn renewals_without_a_reply_are_repeated() -> Result<()> {
 async fn a_forbidden_lock_costs_no_other_its_lease() -> Result<()> {
     let server = server()?;
     let proxy = Proxy::start(server.addr())?;
-    let client = with_lease(&proxy, SHORT).await?;
+    let client = with_lease(&proxy, short()).await?;
     let allowed = client.lock("allowed").acquire().await?;
     let forbidden = client.lock("forbidden").acquire().await?;
     let keys = ["~allowed", "~*{allowed}*"];
     server.admin(&["ACL", "SETUSER", "app", "resetkeys", keys[0], keys[1]])?;
     // The other one was acquired before it, so it is lost by then too, unless it was renewed alone.
-    within(SHORT * 2, "the loss", forbidden.lost()).await?;
+    within(short() * 2, "the loss", forbidden.lost()).await?;
     allowed.release().await?;
     Ok(())
 }
@@ -147,7 +149,7 @@ async fn an_extension_without_a_reply_may_have_taken_effect() -> Result<()> {
     // The first EXEC ends an empty transaction.
     let executed = proxy.on(When::command("EXEC", "").skip(1), Then::CutReply);
     let error = guard.extend(LEASE * 2).await.expect_err("no reply");
-    within(SHORT, "the request", executed.fired()).await?;
+    within(short(), "the request", executed.fired()).await?;
     assert!(error.outcome_unknown(), "{error}");
     guard.release().await?;
     Ok(())

@@ -3,16 +3,19 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use real_servers::secs;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 
 /// Short, so that a test can wait for several, and long enough for the renewals of a busy machine.
-const LEASE: Duration = Duration::from_secs(2);
+fn lease() -> Duration {
+    secs(2)
+}
 
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
-        .lease(LEASE)
-        .response_timeout(LEASE)
+        .lease(lease())
+        .response_timeout(lease() * 2)
         .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }
@@ -29,8 +32,8 @@ async fn a_plain_lock_is_one_key_with_the_owner_and_a_time_to_live_and_nothing_s
     assert_eq!(value, guard.owner_id());
     let left = Duration::from_millis(server.query(&["PTTL", "stock"])?);
     // The server counts whole milliseconds.
-    let least = LEASE.saturating_sub(begun.elapsed() + Duration::from_millis(1));
-    assert!((least..=LEASE).contains(&left), "{left:?}");
+    let least = lease().saturating_sub(begun.elapsed() + Duration::from_millis(1));
+    assert!((least..=lease()).contains(&left), "{left:?}");
     guard.release().await?;
     assert!(server.keys()?.is_empty());
     Ok(())
@@ -48,12 +51,12 @@ async fn a_key_of_another_client_is_waited_for_and_left_alone() -> Result<()> {
     let seen = lock.inspect().await?;
     assert_eq!(seen.holders.len(), 1);
     assert_eq!(seen.holders[0].owner, "0xff00746865697273");
-    let short = AcquireOptions::new().wait(LEASE / 4);
+    let short = AcquireOptions::new().wait(lease());
     assert!(lock.acquire_with(short).await.unwrap_err().is_timeout());
     assert_eq!(server.query::<i64, _>(&["STRLEN", "stock"])?, 8);
     // The foreign lock expires without any message. A waiter looks at least once per lease of its own.
     server.admin(&["PEXPIRE", "stock", "300"])?;
-    let within = AcquireOptions::new().wait(LEASE * 3 / 4);
+    let within = AcquireOptions::new().wait(lease() * 2);
     lock.acquire_with(within).await?.release().await?;
     Ok(())
 }
@@ -70,18 +73,18 @@ async fn t23_a_key_without_an_end_is_looked_at_again() -> Result<()> {
     assert!(lock.try_acquire().await?.is_none());
     let seen = lock.inspect().await?;
     assert!(seen.is_locked() && seen.expires_in.is_none(), "{seen:?}");
-    let (begun, limit) = (Instant::now(), Duration::from_secs(2));
+    let (begun, limit) = (Instant::now(), secs(2));
     let limited = lock.acquire_with(AcquireOptions::new().wait(limit));
     assert!(limited.await.unwrap_err().is_timeout());
     let took = begun.elapsed();
     assert!(took < limit * 2, "{took:?}");
     let waiting = tokio::spawn(lock.acquire());
     // Longer than one of our leases: the key must not be treated as an expired lock.
-    tokio::time::sleep(LEASE * 3 / 2).await;
+    tokio::time::sleep(lease() * 3 / 2).await;
     let left: i64 = server.query(&["PTTL", "stock"])?;
     assert!(left == -1 && !waiting.is_finished(), "touched: {left}");
     server.admin(&["DEL", "stock"])?;
-    let guard = tokio::time::timeout(LEASE, waiting).await???;
+    let guard = tokio::time::timeout(lease(), waiting).await???;
     guard.release().await?;
     assert!(server.keys()?.is_empty());
     Ok(())
@@ -93,7 +96,7 @@ async fn a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched() -> 
     let client = client(&server.url()).await?;
     let guard = client.plain_lock("stock").acquire().await?;
     server.admin(&["SET", "stock", "theirs", "PX", "60000"])?;
-    let told = tokio::time::timeout(LEASE * 9 / 10, guard.lost()).await?;
+    let told = tokio::time::timeout(lease() * 9 / 10, guard.lost()).await?;
     assert_eq!(told, LostReason::Taken);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(server.query::<String, _>(&["GET", "stock"])?, "theirs");
@@ -181,7 +184,7 @@ async fn behind_sentinels_and_in_a_cluster_its_keys_share_a_slot() -> Result<()>
             held.push((name, guard));
         }
         // Longer than a lease, so each must have been renewed.
-        tokio::time::sleep(LEASE * 5 / 4).await;
+        tokio::time::sleep(lease() * 5 / 4).await;
         for (name, guard) in held {
             assert!(guard.is_held(), "{name} was renewed");
             guard.release().await?;

@@ -8,9 +8,12 @@ use testkit::servers::RedisServer;
 use tidelock::ReplicaAck::{self, All, Any, Majority, Off};
 use tidelock::{AcquireOptions, FencedGuard, FencingToken, LostReason, RedLock};
 
-use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
+use crate::world::{SOON, World, brief, eventually, listen, once, patient, within};
+use real_servers::secs;
 
-const LEASE: Duration = Duration::from_millis(2400);
+fn lease() -> Duration {
+    secs(3)
+}
 
 async fn insist(world: &World, name: &str, policy: ReplicaAck) -> Result<FencedGuard> {
     let client = world.client(policy).await?;
@@ -30,7 +33,7 @@ async fn insist(world: &World, name: &str, policy: ReplicaAck) -> Result<FencedG
 /// client that writes to the demoted primary is refused, and follows the refusal to the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let client = world.client(Any).await?;
     let held = client.lock("till").fenced().acquire().await?;
     let told = listen(&held);
@@ -60,7 +63,7 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
         last = guard.token().get();
         guard.release().await?;
     }
-    tokio::time::sleep(LEASE * 2).await;
+    tokio::time::sleep(lease() * 2).await;
     ensure!(told.is_quiet() && held.is_held());
     ensure!(World::holder(new, "till")? == Some(held.owner_id()));
     held.release().await?;
@@ -114,7 +117,7 @@ async fn t31_waiters_hear_of_the_release_at_the_new_primary() -> Result<()> {
 /// grant, and learns of its loss. The tokens continue from the replicated value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let client = world.client(Any).await?;
     let lock = client.lock("till").fenced();
     let mut replicated = 0;
@@ -162,7 +165,7 @@ async fn unreplicated(world: &World) -> Result<FencedGuard> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_a_lagging_replica_promoted_under_off_loses_a_lock_and_repeats_its_token() -> Result<()>
 {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let first = unreplicated(&world).await?;
     let (told, proved) = (listen(&first), boot_time() + first.valid_for());
     let second = insist(&world, "till", Any).await?;
@@ -173,7 +176,7 @@ async fn t32_a_lagging_replica_promoted_under_off_loses_a_lock_and_repeats_its_t
     // The first is renewed after a third of its lease. After two thirds, which is later than this bound, it would be renewed
     // once more.
     ensure!(
-        at < proved - LEASE / 3,
+        at < proved - lease() / 3,
         "told {:?} after the next grant",
         at.saturating_sub(granted)
     );
@@ -191,7 +194,7 @@ async fn t32_a_lagging_replica_promoted_under_off_loses_a_lock_and_repeats_its_t
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_a_counter_raised_after_a_failover_under_off_makes_a_lost_token_refusable() -> Result<()>
 {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let first = unreplicated(&world).await?;
     let seen = first.token().get();
     let operator = world.client(Any).await?;
@@ -220,7 +223,7 @@ async fn t32_a_counter_raised_after_a_failover_under_off_makes_a_lost_token_refu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_a_grant_without_acknowledgements_was_never_given() -> Result<()> {
     for policy in [Any, Majority, All] {
-        let world = World::new(LEASE)?;
+        let world = World::new(lease())?;
         let client = world.client(policy).await?;
         client
             .lock("till")
@@ -234,8 +237,8 @@ async fn t32_a_grant_without_acknowledgements_was_never_given() -> Result<()> {
             world.all.stall(i);
         }
         let asking = tokio::spawn(client.lock("till").fenced().acquire());
-        let brief = AcquireOptions::new().wait(LEASE / 4);
-        let error = client.lock("brief").acquire_with(brief).await.unwrap_err();
+        let moment = AcquireOptions::new().wait(lease() / 4);
+        let error = client.lock("brief").acquire_with(moment).await.unwrap_err();
         ensure!(error.is_retryable(), "{error}");
         ensure!(
             !asking.is_finished(),
@@ -258,14 +261,14 @@ async fn t32_a_grant_without_acknowledgements_was_never_given() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
     for promoted in [1, 2] {
-        let world = World::new(LEASE)?;
+        let world = World::new(lease())?;
         let client = world.client(All).await?;
         let guard = client.lock("till").fenced().acquire().await?;
         let told = listen(&guard);
         world.all.primary().kill()?;
         let new = world.all.promote(promoted)?;
         world.lead_to(new);
-        tokio::time::sleep(LEASE * 2).await;
+        tokio::time::sleep(lease() * 2).await;
         ensure!(
             told.is_quiet() && guard.is_held(),
             "lost by a single failover"
@@ -279,7 +282,7 @@ async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
 /// The only replica is promoted and has no replica itself. No replica is left to acknowledge, and the holder continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_server_goes_on_alone() -> Result<()> {
-    let world = World::of(1, LEASE)?;
+    let world = World::of(1, lease())?;
     for policy in [Any, All] {
         let client = world.client(policy).await?;
         let guard = client.lock("till").acquire().await?;
@@ -288,7 +291,7 @@ async fn the_last_server_goes_on_alone() -> Result<()> {
         let (old, new) = (world.all.primary_index(), 1 - world.all.primary_index());
         world.all.primary().kill()?;
         world.lead_to(world.all.promote(new)?);
-        tokio::time::sleep(LEASE * 2).await;
+        tokio::time::sleep(lease() * 2).await;
         ensure!(told.is_quiet() && guard.is_held());
         guard.release().await?;
         world.all.nodes()[old].restart()?;
@@ -313,9 +316,9 @@ fn crash(world: &World) -> Result<()> {
 /// the new server at once. The one for other requests does not notice yet, and knows the run of the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_server_does_not_vote_with_the_age_of_the_old_one() -> Result<()> {
-    let world = World::of(1, Duration::from_secs(4))?;
+    let world = World::of(1, secs(4))?;
     let client = world.client(Any).await?;
-    let settings = RedLock::builder([client]).node_timeout(WITHIN * 2);
+    let settings = RedLock::builder([client]).node_timeout(brief() * 2);
     let lock = settings.build()?.lock("till");
     // The old server votes when it has been up for a lease.
     let long = AcquireOptions::new().wait(SOON * 2);
@@ -330,7 +333,7 @@ async fn a_new_server_does_not_vote_with_the_age_of_the_old_one() -> Result<()> 
             .proxy
             .cut_connection(waits.context("it asks for acknowledgements")?)
     );
-    let short = AcquireOptions::new().wait(Duration::from_secs(1));
+    let short = AcquireOptions::new().wait(secs(1));
     let granted = lock.acquire_with(short).await;
     world.all.primary().thaw()?;
     ensure!(granted.is_err(), "by a server that has just started");

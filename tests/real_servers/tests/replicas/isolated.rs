@@ -8,9 +8,12 @@ use testkit::servers::RedisServer;
 use tidelock::ReplicaAck::{Any, Off};
 use tidelock::{Client, Guard, LostReason};
 
-use crate::world::{Told, World, eventually, listen, once};
+use crate::world::{SOON, Told, World, eventually, listen, once};
+use real_servers::secs;
 
-const LEASE: Duration = Duration::from_millis(2100);
+fn lease() -> Duration {
+    secs(3)
+}
 
 /// The share of the lease that these clients do not rely on. A busy machine may be late to tell a holder, and must not be
 /// later than the lease lasts on a replica.
@@ -19,7 +22,10 @@ const DRIFT: f64 = 0.25;
 async fn wary_client(world: &World) -> Result<Client> {
     let builder = world.builder().acknowledge(Any);
     let builder = builder.drift(DRIFT, Duration::ZERO);
-    Ok(builder.connect(&world.proxy.url()).await?)
+    Ok(builder
+        .connect_within(SOON)
+        .connect(&world.proxy.url())
+        .await?)
 }
 
 /// Waits for the loss, and returns its reason. Fails unless it was told before the lease ends on the replicas, and unless the
@@ -36,10 +42,10 @@ async fn told_in_time(guard: &Guard, told: Told, ends_there: Duration) -> Result
         }
         tokio::select! {
             told = &mut told => break told?,
-            () = tokio::time::sleep(LEASE / 100) => {}
+            () = tokio::time::sleep(lease() / 100) => {}
         }
     };
-    let allowed = ends_there - LEASE.mul_f64(DRIFT);
+    let allowed = ends_there - lease().mul_f64(DRIFT);
     ensure!(
         claimed <= allowed,
         "claimed for {:?} too long",
@@ -57,12 +63,12 @@ async fn told_in_time(guard: &Guard, told: Told, ends_there: Duration) -> Result
 /// client. The isolated primary grants nothing any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_primary_keeps_no_holder_confident() -> Result<()> {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let client = wary_client(&world).await?;
     let guard = client.lock("till").acquire().await?;
     let careless = client.lock("off").acquire_with(once(Off)).await?;
     let told = listen(&guard);
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     ensure!(told.is_quiet(), "renewals are acknowledged");
     for i in [1, 2] {
         world.all.stall(i);
@@ -92,7 +98,7 @@ async fn an_isolated_primary_keeps_no_holder_confident() -> Result<()> {
 /// An extension needs acknowledgement, as a renewal does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
-    let world = World::new(Duration::from_secs(3))?;
+    let world = World::new(secs(6))?;
     let client = world.client(Any).await?;
     let guard = client.lock("till").acquire().await?;
     for i in [1, 2] {
@@ -100,7 +106,7 @@ async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
     }
     let error = guard.extend(Duration::from_secs(60)).await.unwrap_err();
     ensure!(error.is_retryable(), "{error}");
-    ensure!(guard.valid_for() < Duration::from_secs(3));
+    ensure!(guard.valid_for() < world.lease);
     for i in [1, 2] {
         world.all.resume(i);
     }
@@ -120,11 +126,11 @@ async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
 /// without replicas. Its holder must still learn of the loss before the new primary can grant the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Result<()> {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let client = wary_client(&world).await?;
     let guard = client.lock("till").acquire().await?;
     let told = listen(&guard);
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(lease()).await;
     let old = world.all.primary();
     let [_, new, third] = world.all.nodes() else {
         bail!("three servers");

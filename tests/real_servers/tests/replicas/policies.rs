@@ -12,9 +12,12 @@ use tidelock::store::redis_scripts;
 use tidelock::{Client, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::world::{LONG, SOON, World, eventually, listen, once, patient, within};
+use crate::world::{SOON, World, eventually, listen, long, once, patient, within};
+use real_servers::{ms, secs};
 
-const LEASE: Duration = Duration::from_secs(3);
+fn lease() -> Duration {
+    secs(4)
+}
 
 /// The number of scripts that clients have sent through the proxy for this lock. An attempt whose grant is undone sends two.
 fn scripts(proxy: &Proxy, lock: &str) -> usize {
@@ -26,7 +29,7 @@ fn scripts(proxy: &Proxy, lock: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_acknowledgements_reached_are_on_the_guard() -> Result<()> {
-    let world = World::new(LEASE)?;
+    let world = World::new(lease())?;
     let client = world.client(Any).await?;
     for (policy, needed) in [
         (Off, None),
@@ -53,8 +56,8 @@ async fn the_acknowledgements_reached_are_on_the_guard() -> Result<()> {
 /// One of two replicas is frozen. `all` fails with an error and leaves no lock. The other policies are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
-    let world = World::new(LONG * 10)?;
-    let client = world.client_within(Any, LONG).await?;
+    let world = World::new(long() * 10)?;
+    let client = world.client_within(Any, long()).await?;
     let lock = client.lock("till");
     lock.acquire_with(patient(All)).await?.release().await?;
     world.all.nodes()[2].freeze()?;
@@ -63,7 +66,7 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
     ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
     ensure!(
-        start.elapsed() >= LONG,
+        start.elapsed() >= long(),
         "not before the replicas had their time"
     );
     ensure!(world.is_free("till")?, "the grant is undone");
@@ -71,7 +74,7 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
         let start = Instant::now();
         let guard = lock.acquire_with(patient(policy)).await?;
         ensure!(
-            start.elapsed() < LONG,
+            start.elapsed() < long(),
             "{policy} took {:?}",
             start.elapsed()
         );
@@ -99,8 +102,8 @@ async fn a_grant_that_a_frozen_replica_does_not_acknowledge_is_undone() -> Resul
 /// arrive any more, so there is no tombstone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_without_acknowledgement_is_undone_while_others_wait() -> Result<()> {
-    let world = World::of(1, LONG * 10)?;
-    let client = world.client_within(All, LONG).await?;
+    let world = World::of(1, long() * 10)?;
+    let client = world.client_within(All, long()).await?;
     let lock = client.lock("till");
     lock.acquire().await?.release().await?;
     let primary = world.all.primary();
@@ -127,7 +130,7 @@ async fn a_grant_without_acknowledgement_is_undone_while_others_wait() -> Result
 /// the late release must not end the newer hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_undo_ends_no_later_grant() -> Result<()> {
-    let world = World::of(1, LEASE)?;
+    let world = World::of(1, lease())?;
     let client = world.client(All).await?;
     let lock = client.lock("till");
     lock.acquire().await?.release().await?;
@@ -156,15 +159,15 @@ async fn a_late_undo_ends_no_later_grant() -> Result<()> {
 /// loss before its lease ends. With two replicas, the other one would suffice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Result<()> {
-    let world = World::of(1, LEASE)?;
-    let client = world.client_within(Any, LONG).await?;
+    let world = World::of(1, lease())?;
+    let client = world.client_within(Any, long()).await?;
     let held = client.lock("held").acquire().await?;
     let off = client.lock("off").acquire_with(patient(Off)).await?;
     let told = listen(&held);
     world.all.nodes()[1].freeze()?;
     let error = client
         .lock("till")
-        .acquire_with(once(Any).expires_after(LONG * 10))
+        .acquire_with(once(Any).expires_after(long() * 10))
         .await
         .unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
@@ -187,8 +190,8 @@ async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Res
 /// counts for `all`. Weaker policies continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
-    let world = World::new(LEASE)?;
-    let client = world.client_within(Any, LONG).await?;
+    let world = World::new(lease())?;
+    let client = world.client_within(Any, long()).await?;
     let lock = client.lock("till");
     let kept = lock.acquire_with(patient(All)).await?;
     world.all.nodes()[2].kill()?;
@@ -197,7 +200,7 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
     })?;
     let error = client
         .lock("other")
-        .acquire_with(once(All).expires_after(LONG * 10))
+        .acquire_with(once(All).expires_after(long() * 10))
         .await
         .unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
@@ -214,7 +217,7 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
 /// takes no longer than the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
-    let limit = LONG * 3;
+    let limit = long() * 3;
     // A `WAIT` for the frozen replica has just begun. A client that waited for its end would wait for nearly the whole limit.
     let at_once = limit / 2;
     let world = World::new(limit * 10)?;
@@ -257,8 +260,8 @@ async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
 /// request hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
-    let world = World::new(LONG * 10)?;
-    let client = world.client_within(All, LONG).await?;
+    let world = World::new(long() * 10)?;
+    let client = world.client_within(All, long()).await?;
     let held = client.lock("held").acquire().await?;
     world.all.nodes()[2].freeze()?;
     let hanging = tokio::spawn(client.lock("hanging").acquire());
@@ -270,7 +273,7 @@ async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
         ensure!(client.lock("held").try_acquire().await?.is_none());
         // Its own `WAIT`, and the rest of the one that has just begun, take longer.
         let took = start.elapsed();
-        ensure!(took < LONG * 3 / 4, "took {took:?}");
+        ensure!(took < long() * 3 / 4, "took {took:?}");
     }
     hanging.abort();
     drop(held);
@@ -280,7 +283,7 @@ async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
 /// Two holds with different policies, renewed in one batch: each is checked against its own policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_are_judged_by_their_own_policy() -> Result<()> {
-    let lease = Duration::from_millis(1500);
+    let lease = ms(2400);
     let world = World::new(lease)?;
     let client = world.client(Any).await?;
     let strict = client.lock("strict").acquire_with(patient(All)).await?;

@@ -1,7 +1,5 @@
 //! Servers that refuse the replication commands: managed services forbid them with ACLs or rename them.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail, ensure};
 use testkit::servers::{RedisServer, Replicated};
 use tidelock::ReplicaAck::{All, Any, Majority, Off};
@@ -9,6 +7,24 @@ use tidelock::{Client, Credentials, ErrorKind};
 
 use crate::world::{SOON, eventually, patient, within};
 use real_servers::logs::Logs;
+use real_servers::{ms, secs};
+
+/// Waits until the lease of the lock ends later than before.
+async fn renewed(primary: &RedisServer, name: &str) -> Result<()> {
+    let rises = async {
+        let mut before: i64 = primary.query(&["PTTL", name])?;
+        loop {
+            tokio::time::sleep(ms(10)).await;
+            let left: i64 = primary.query(&["PTTL", name])?;
+            ensure!(left > 0, "it is not renewed");
+            if left > before {
+                return anyhow::Ok(());
+            }
+            before = left;
+        }
+    };
+    within(SOON, "a renewal", rises).await?
+}
 
 /// Locks work, and the client reports once that it cannot give acknowledgements. A request that insists on one is
 /// refused before anything is sent.
@@ -16,13 +32,14 @@ async fn works_without(primary: &RedisServer, name: &str) -> Result<()> {
     let logs = Logs::gather();
     let builder = Client::builder().credentials(Credentials::new("app", "secret"));
     let client = builder
-        .lease(Duration::from_millis(900))
+        .lease(secs(3))
+        .connect_within(SOON)
         .publish_process_info(false);
     let client = client.connect(&primary.url()).await?;
     for policy in [Any, Off, Any] {
         let guard = client.lock(name).acquire_with(patient(policy)).await?;
         ensure!(guard.acknowledged().is_none());
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        renewed(primary, name).await?;
         ensure!(guard.is_held(), "it is renewed");
         guard.release().await?;
     }

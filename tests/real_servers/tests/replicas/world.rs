@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use real_servers::{ms, secs};
 use testkit::process::boot_time;
 use testkit::proxy::Proxy;
 use testkit::servers::{RedisServer, Replicated};
@@ -14,10 +15,14 @@ use tokio::task::JoinHandle;
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// How long we wait for the replicas here.
-pub(crate) const WITHIN: Duration = Duration::from_millis(150);
+pub(crate) fn brief() -> Duration {
+    ms(150)
+}
 
 /// How long we wait for the replicas where a replica that works must acknowledge in time, on a busy machine too.
-pub(crate) const LONG: Duration = Duration::from_secs(1);
+pub(crate) fn long() -> Duration {
+    secs(2)
+}
 
 /// The servers and the proxy to their primary.
 pub(crate) struct World {
@@ -47,14 +52,17 @@ impl World {
     pub(crate) fn builder(&self) -> ClientBuilder {
         Client::builder()
             .lease(self.lease)
-            .response_timeout(WITHIN * 4)
-            .acknowledge_within(WITHIN)
+            .response_timeout(brief() * 4)
+            .acknowledge_within(brief())
             .publish_process_info(false)
     }
 
     pub(crate) async fn client(&self, policy: ReplicaAck) -> Result<Client> {
         let builder = self.builder().acknowledge(policy);
-        Ok(builder.connect(&self.proxy.url()).await?)
+        Ok(builder
+            .connect_within(SOON)
+            .connect(&self.proxy.url())
+            .await?)
     }
 
     /// A client that waits for the replicas for up to `limit`, and for at most a sixth of a lease.
@@ -68,7 +76,10 @@ impl World {
         let builder = builder
             .acknowledge_within(limit)
             .response_timeout(limit * 3);
-        Ok(builder.connect(&self.proxy.url()).await?)
+        Ok(builder
+            .connect_within(SOON)
+            .connect(&self.proxy.url())
+            .await?)
     }
 
     /// The number of times that the primary has run a command.

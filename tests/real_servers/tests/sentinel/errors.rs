@@ -6,10 +6,10 @@ use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{Client, ErrorKind};
 
 use crate::shared;
-use real_servers::{builder, ms};
+use real_servers::{builder, ms, secs};
 
 async fn refusal(url: &str) -> (ErrorKind, String) {
-    let error = builder(ms(2000)).connect(url).await.err();
+    let error = builder(secs(20)).connect(url).await.err();
     error.map_or((ErrorKind::Closed, String::new()), |error| {
         (error.kind(), format!("{error} {error:?}"))
     })

@@ -13,20 +13,30 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use real_servers::callers;
-use real_servers::{SOON, boot_time, builder, eventually, insist, within};
+use real_servers::{SOON, boot_time, builder, eventually, insist, ms, within};
 
 /// Sentinels that split their votes repeat the election some seconds later, and can split again.
 pub(crate) const ELECTION: Duration = Duration::from_secs(40);
 
-/// The time after the promotion of a new primary within which all clients must be able to lock again: a second, and half a
-/// second for a busy machine. They ask the sentinels twice a second.
-const BACK: Duration = Duration::from_millis(1500);
+/// The time after the promotion of a new primary within which all clients must be able to lock again. They ask the
+/// sentinels twice a second. It is much shorter than the lease and the response timeout, so that neither of them explains a
+/// success.
+const BACK: Duration = Duration::from_secs(5);
 
-const LEASE: Duration = Duration::from_secs(3);
+/// As [`BACK`], for the fastest of the clients: a busy machine may delay some of them, and hardly all. Shorter than the time until
+/// a renewal, so that none explains a success.
+fn first_back() -> Duration {
+    ms(1500)
+}
+
+const LEASE: Duration = Duration::from_secs(12);
 
 /// The time within which a release wakes the waiter: a third of the lease. One that hears no message asks again when
 /// the lease ends that it has seen, which may be sooner than [`BACK`].
-const WOKEN: Duration = Duration::from_secs(1);
+const WOKEN: Duration = Duration::from_secs(4);
+
+/// The time within which the connections of a closed client end.
+const CLOSED: Duration = Duration::from_secs(2);
 
 /// Clients that share no state, so none of them learns from another one, and a task that waits for a lock.
 struct Crowd {
@@ -40,7 +50,7 @@ impl Crowd {
         let mut clients = Vec::new();
         for _ in 0..4 {
             // The response timeout is so long that only the sentinels can report a silent server in time.
-            let patient = builder(LEASE).response_timeout(LEASE);
+            let patient = builder(LEASE).response_timeout(LEASE).connect_within(SOON);
             clients.push(patient.connect(&sentinels.url()).await?);
         }
         for client in &clients {
@@ -89,6 +99,7 @@ impl Crowd {
             .sentinels
             .await_primary_other_than(old.addr(), ELECTION)?;
         let there = boot_time();
+        let mut first = Duration::MAX;
         for one in trying {
             let begun = within(SOON, "a lock after the failover", one).await???;
             ensure!(
@@ -96,12 +107,27 @@ impl Crowd {
                 "{:?} after the new primary was there",
                 begun - there
             );
+            first = first.min(begun);
         }
+        ensure!(
+            first <= there + first_back(),
+            "the first {:?} after the new primary was there",
+            first - there
+        );
         // The old primary may serve requests for a while, so a client that has not heard of the new one still gets
         // locks from it.
-        for client in &self.clients {
+        let since = boot_time();
+        let arriving = self.clients.iter().map(|client| async move {
             arrives(client, new, there + BACK).await?;
-        }
+            anyhow::Ok(boot_time())
+        });
+        let arrived = futures_util::future::try_join_all(arriving).await?;
+        let first = arrived.into_iter().min().context("no client")?;
+        ensure!(
+            first <= since + first_back(),
+            "the first locks there after {:?}",
+            first - since
+        );
         // The hold survived if the replica had it, and is lost otherwise. The waiter must get the lock in both cases.
         // No message tells of a hold that was lost, and its lease may go on for a while.
         let kept = holder.release().await.is_ok();
@@ -119,7 +145,7 @@ impl Crowd {
         }
         for node in self.sentinels.nodes() {
             if node.port() != old.port() {
-                eventually(BACK, "no connection is left", || Ok(callers(node)? == 0))?;
+                eventually(CLOSED, "no connection is left", || Ok(callers(node)? == 0))?;
             }
         }
         Ok(())
@@ -141,8 +167,8 @@ async fn arrives(client: &Client, there: &RedisServer, by: Duration) -> Result<(
     }
 }
 
-/// T33. The primary is killed, and the sentinels vote. All clients can lock again a second and a half after the
-/// promotion of a new one.
+/// T33. The primary is killed, and the sentinels vote. All clients can lock again soon after the promotion of a
+/// new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_a_killed_primary_is_followed() -> Result<()> {
     let crowd = Crowd::gather().await?;
@@ -286,7 +312,7 @@ async fn t33_a_silent_sentinel_is_connected_to_again() -> Result<()> {
     let silent = Proxy::start(silent.addr())?;
     let hosts = format!("{},{}", silent.addr(), named.addr());
     let url = format!("redis+sentinel://{hosts}/{}", sentinels.service());
-    let client = builder(LEASE).connect(&url).await?;
+    let client = builder(LEASE / 4).connect(&url).await?;
     let asked = silent.until(|proxy| proxy.count("SENTINEL") > 0);
     within(SOON, "both are asked", asked).await?;
     silent.set_both(Mode::Drop);

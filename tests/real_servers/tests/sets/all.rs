@@ -7,13 +7,16 @@ use testkit::servers::{Independents, RedisServer};
 use tidelock::{AcquireOptions, Client, ErrorKind, Lock, LostReason};
 use tokio::task::JoinSet;
 
-use real_servers::{History, SOON, Span, boot_time, builder, eventually, within};
+use real_servers::{History, SOON, Span, boot_time, builder, eventually, secs, within};
 
-const LEASE: Duration = Duration::from_secs(2);
+fn lease() -> Duration {
+    secs(3)
+}
 
 async fn client(server: &RedisServer) -> Result<Client> {
-    Ok(builder(LEASE)
+    Ok(builder(lease())
         .publish_process_info(false)
+        .connect_within(SOON)
         .connect(&server.url())
         .await?)
 }
@@ -73,7 +76,7 @@ async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> 
         history.check()?;
     }
     for server in [&server, &other] {
-        eventually(LEASE, "nothing is left", || Ok(server.keys()?.is_empty()))?;
+        eventually(lease(), "nothing is left", || Ok(server.keys()?.is_empty()))?;
     }
     Ok(())
 }
@@ -114,7 +117,7 @@ async fn t53_a_part_that_java_holds_is_waited_for_with_empty_hands() -> Result<(
     // Redisson unlocks with the same command.
     server.admin(&["DEL", "b"])?;
     server.admin(&["PUBLISH", "redisson_lock__channel:{b}", "0"])?;
-    let guard = within(LEASE, "it is woken", waiting).await???;
+    let guard = within(lease(), "it is woken", waiting).await???;
     let mut keys = server.keys()?;
     keys.sort();
     ensure!(keys == ["a", "b", "c"], "{keys:?}");
@@ -135,8 +138,8 @@ async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
     let set = one.multi_lock([one.lock("a"), two.lock("b")])?;
     set.acquire().await?.release().await?;
     servers.nodes()[1].freeze()?;
-    let patient = AcquireOptions::new().wait(LEASE);
-    let error = within(LEASE * 2, "an error", set.acquire_with(patient)).await?;
+    let patient = AcquireOptions::new().wait(lease());
+    let error = within(lease() * 2, "an error", set.acquire_with(patient)).await?;
     let error = error.unwrap_err();
     ensure!(
         matches!(
@@ -146,19 +149,21 @@ async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
         "{error}"
     );
     ensure!(error.to_string().contains('b'), "{error}");
-    eventually(LEASE * 2, "nothing is left", || {
+    eventually(lease() * 2, "nothing is left", || {
         let left: i64 = servers.nodes()[0].query(&["EXISTS", "a"])?;
         Ok(left == 0)
     })?;
     servers.nodes()[1].thaw()?;
-    let guard = within(LEASE * 4, "the set", set.acquire()).await??;
+    let guard = within(lease() * 4, "the set", set.acquire()).await??;
     servers.nodes()[1].admin(&["DEL", "b"])?;
-    let told = within(LEASE, "the loss of a part is told", guard.lost()).await?;
+    let told = within(lease(), "the loss of a part is told", guard.lost()).await?;
     ensure!(told == LostReason::Taken, "{told}");
     ensure!(guard.release().await.is_err());
-    eventually(LEASE / 2, "the other part is released all the same", || {
-        Ok(servers.nodes()[0].keys()?.is_empty())
-    })?;
+    eventually(
+        lease() / 2,
+        "the other part is released all the same",
+        || Ok(servers.nodes()[0].keys()?.is_empty()),
+    )?;
     Ok(())
 }
 
@@ -174,14 +179,14 @@ async fn t65_a_set_is_told_that_another_kind_was_taken_at_a_part() -> Result<()>
         let guard = set.acquire().await?;
         server.admin(&["HSET", "b", "mode", "write", writer, "1"])?;
         if renewed {
-            let told = within(LEASE, "the loss of a part is told", guard.lost()).await?;
+            let told = within(lease(), "the loss of a part is told", guard.lost()).await?;
             ensure!(told == LostReason::WrongType, "{told}");
         }
         let error = guard.release().await.unwrap_err();
         ensure!(error.kind() == ErrorKind::Lost, "{error}");
         let reason = error.lost_reason();
         ensure!(reason == Some(LostReason::WrongType), "{error}");
-        eventually(LEASE / 2, "both parts are given up", || {
+        eventually(lease() / 2, "both parts are given up", || {
             let fields: Vec<String> = server.query(&["HKEYS", "b"])?;
             Ok(server.keys()? == ["b"] && fields.len() == 2)
         })?;

@@ -21,7 +21,7 @@ async fn until(guard: &Guard, state: HoldState) {
 /// when the connection is back. A lease without renewal behaves the same, because it still ends with its session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_suspended_session_makes_its_holders_unsure() {
-    let world = World::new(ms(9000)).await;
+    let world = World::new(ms(12_000)).await;
     let guard = world.far.lock("till").acquire().await.unwrap();
     let fixed = AcquireOptions::new().expires_after(ms(60_000));
     let fixed = world.far.lock("desk").acquire_with(fixed).await.unwrap();
@@ -31,7 +31,7 @@ async fn t59_a_suspended_session_makes_its_holders_unsure() {
     world.proxy.cut();
     until(&guard, HoldState::Unsure).await;
     until(&fixed, HoldState::Unsure).await;
-    assert!(begun.elapsed() < ms(2000), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < ms(3000), "{:?}", begun.elapsed());
     assert!(guard.is_held() && fixed.is_held());
     world.proxy.refuse(false);
     until(&guard, HoldState::Held).await;
@@ -71,8 +71,10 @@ async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delay_outlives_the_session_of_a_killed_holder() {
     let world = World::new(ms(1500)).await;
+    let delay = ms(3000);
     let mut peer = world.peer();
-    peer.write_line("acquire till lock_delay=3000").unwrap();
+    let asked = format!("acquire till lock_delay={}", delay.as_millis());
+    peer.write_line(&asked).unwrap();
     peer.wait_line("acquired till", SOON).unwrap();
     let next = waits(&world.near, "till");
     world.until_nodes(2).await;
@@ -95,7 +97,7 @@ async fn a_delay_outlives_the_session_of_a_killed_holder() {
     let (next, taken) = soon("the next holder", next).await.unwrap();
     let waited = taken - before;
     // The server's clock, which measures the delay, counts whole milliseconds.
-    assert!(waited >= ms(2990) && waited < ms(5000), "{waited:?}");
+    assert!(waited >= delay - ms(10) && waited < delay * 2, "{waited:?}");
     next.release().await.unwrap();
     free(&world.far, "till").await;
     let mut peer = world.peer();

@@ -7,7 +7,7 @@ use tidelock::{Client, ClientBuilder};
 use crate::world::ms;
 
 fn builder() -> ClientBuilder {
-    Client::builder().lease(ms(3000)).response_timeout(ms(1000))
+    Client::builder().lease(ms(9000)).response_timeout(ms(3000))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

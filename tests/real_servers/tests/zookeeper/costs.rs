@@ -40,8 +40,8 @@ pub(crate) async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) 
 async fn a_lock_costs_two_trips_and_a_release_one() {
     let server = ZooKeeperServer::start_with_lasting_containers().unwrap();
     let client = Client::builder()
-        .lease(ms(60_000))
-        .response_timeout(ms(20_000))
+        .lease(Duration::from_secs(60))
+        .response_timeout(Duration::from_secs(20))
         .publish_process_info(false)
         .connect(&server.url())
         .await
@@ -76,7 +76,7 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_the_waiter() {
     let session = ms(9000);
-    let world = World::new(session).await;
+    let world = World::alike(session).await;
     let mut times = Vec::new();
     for turn in 0..60 {
         let (one, other) = match turn % 2 {
@@ -111,7 +111,7 @@ async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() {
 
 /// A hundred waiters of one name, in an otherwise idle process: each watches one node, and all of them sleep.
 async fn a_hundred_waiters_for(window: Duration) {
-    let world = World::new(ms(30_000)).await;
+    let world = World::new(Duration::from_secs(30)).await;
     let held = world.near.lock("till").acquire().await.unwrap();
     let mut peer: Spawned = world.peer();
     for _ in 0..100 {

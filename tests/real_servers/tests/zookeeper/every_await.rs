@@ -1,16 +1,15 @@
 //! Every operation is cancelled at each of its await points, on a real server. No node of a holder or waiter stays behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use testkit::servers::ZooKeeperServer;
 use tidelock::testing::Fixture;
 
-use crate::world::ms;
-
 /// A server of its own for each promise.
 fn fixture() -> Fixture {
     let server = Arc::new(ZooKeeperServer::start().unwrap());
-    let fixture = Fixture::url(format!("{}/left", server.url())).lease_of(ms(3000));
+    let fixture = Fixture::url(format!("{}/left", server.url())).lease_of(Duration::from_secs(3));
     let check = Arc::clone(&server);
     fixture
         .keeping(server)

@@ -1,14 +1,14 @@
 //! T59: session faults, and their effect on locks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use testkit::proxy::{Mode, Way};
 use testkit::servers::ZooKeeperServer;
 use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 use zookeeper_client as zk;
 
-use crate::permits::bare;
-use crate::world::{SOON, World, free, ms, noted, soon, waits};
+use crate::permits::{bare, set};
+use crate::world::{SOON, World, client_that_waits, free, ms, noted, soon, waits};
 
 /// The holder is cut off by a silent partition. It knows that the lock is lost before the server ends its session and
 /// grants the lock to the next waiter. After the partition it does not disturb the new holder, and takes the lock in a
@@ -65,11 +65,11 @@ async fn t59_a_lease_that_outlasts_its_session_is_lost_with_it() {
 /// vanishes with it is replaced equally soon, and locks with longer leases stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_short_lease_ends_with_a_session_as_short() {
-    let world = World::new(ms(16_000)).await;
+    let world = World::hasty(ms(16_000)).await;
     let long = world.far.lock("desk").acquire().await.unwrap();
-    let short = AcquireOptions::new().lease(ms(1000));
+    let short = AcquireOptions::new().lease(ms(2000));
     let guard = world.far.lock("till").acquire_with(short).await.unwrap();
-    tokio::time::sleep(ms(1500)).await;
+    tokio::time::sleep(ms(3000)).await;
     let next = waits(&world.near, "till");
     world.until_nodes(3).await;
     let begun = Instant::now();
@@ -79,7 +79,7 @@ async fn t59_a_short_lease_ends_with_a_session_as_short() {
     let (_guard, reason, at) = soon("the loss", told).await.unwrap();
     assert_eq!(reason, LostReason::Expired);
     assert!(at < taken, "told {:?} too late", at - taken);
-    assert!(taken - begun < ms(2500), "{:?}", taken - begun);
+    assert!(taken - begun < ms(6000), "{:?}", taken - begun);
     assert!(long.is_held());
     world.heal();
     next.release().await.unwrap();
@@ -91,7 +91,7 @@ async fn t59_a_short_lease_ends_with_a_session_as_short() {
 /// its place in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
-    let world = World::new(ms(6000)).await;
+    let world = World::new(ms(9000)).await;
     let guard = world.far.lock("till").acquire().await.unwrap();
     let held = world
         .near
@@ -108,10 +108,10 @@ async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
     world.proxy.cut();
     tokio::time::sleep(ms(2500)).await;
     assert!(guard.is_held(), "not known to be lost");
-    assert!(guard.valid_for() < ms(4000), "{:?}", guard.valid_for());
+    assert!(guard.valid_for() < ms(7000), "{:?}", guard.valid_for());
     world.proxy.refuse(false);
     let end = Instant::now() + SOON;
-    while guard.valid_for() < ms(4000) {
+    while guard.valid_for() < ms(7000) {
         assert!(Instant::now() < end, "it is not proved again");
         tokio::time::sleep(ms(10)).await;
     }
@@ -128,7 +128,7 @@ async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
 /// The server is killed and restarts with its data: sessions, locks and queue places are unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_server_restart_loses_nothing() {
-    let world = World::new(ms(9000)).await;
+    let world = World::new(ms(16_000)).await;
     let guard = world.far.lock("till").acquire().await.unwrap();
     let waiter = waits(&world.near, "till");
     world.until_nodes(2).await;
@@ -136,7 +136,7 @@ async fn t59_a_server_restart_loses_nothing() {
     tokio::time::sleep(ms(500)).await;
     world.server.restart().unwrap();
     let begun = Instant::now();
-    while guard.valid_for() < ms(7500) {
+    while guard.valid_for() < ms(13_000) {
         assert!(begun.elapsed() < SOON, "it is not proved again");
         tokio::time::sleep(ms(10)).await;
     }
@@ -182,12 +182,12 @@ async fn t59_a_frozen_server_gives_nothing_away_untold() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_acquisitions_outlast_a_freeze_of_more_than_two_leases() {
     let world = World::new(ms(15_000)).await;
-    let (till, prices) = (
-        world.near.lock("till"),
-        world.near.read_write_lock("prices"),
-    );
-    let seats = world.near.semaphore("seats");
-    seats.set_permits(1).await.unwrap();
+    // Its requests are given up and repeated while the server is frozen.
+    let url = format!("{}/w", world.server.url());
+    let near = client_that_waits(&url, ms(15_000), ms(1000)).await;
+    let (till, prices) = (near.lock("till"), near.read_write_lock("prices"));
+    let seats = near.semaphore("seats");
+    set(&seats, 1).await;
     let short = || AcquireOptions::new().lease(ms(1500));
     let use_all = async || {
         tokio::join!(
@@ -238,7 +238,7 @@ async fn t59_a_create_whose_reply_was_lost_is_found_again() {
 /// long before the session would end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
-    let world = World::new(ms(16_000)).await;
+    let world = World::hasty(ms(16_000)).await;
     free(&world.far, "till").await;
     world.proxy.set(Way::ToClient, Mode::Delay(ms(80)));
     let waiting = tokio::spawn(world.far.lock("till").acquire());
@@ -249,7 +249,7 @@ async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
     waiting.abort();
     drop(waiting.await);
     world.heal();
-    world.until_nodes(0).await;
+    world.until_nodes_within(Duration::from_secs(20), 0).await;
     free(&world.near, "till").await;
 }
 
@@ -257,7 +257,7 @@ async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
 /// node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
-    let world = World::new(ms(6000)).await;
+    let world = World::hasty(ms(6000)).await;
     free(&world.far, "till").await;
     for pause in [0, 1, 2, 4, 8, 700] {
         let lock = world.far.lock("till");
@@ -279,7 +279,8 @@ async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
 /// the old node for its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_node_of_an_old_session_is_not_mine() {
-    let world = World::with(ms(9000), "?session_timeout=1200ms").await;
+    let session = format!("?session_timeout={}ms", ms(2000).as_millis());
+    let world = World::with(ms(9000), &session).await;
     let held = world.near.lock("till").acquire().await.unwrap();
     let waiter = waits(&world.far, "till");
     world.until_nodes(2).await;
@@ -294,7 +295,7 @@ async fn t59_a_node_of_an_old_session_is_not_mine() {
     held.release().await.unwrap();
     let (guard, _) = soon("the waiter", waiter).await.unwrap();
     assert!(guard.is_held());
-    tokio::time::sleep(ms(3000)).await;
+    tokio::time::sleep(ms(4000)).await;
     assert!(guard.is_held(), "it holds by a node of a living session");
     guard.release().await.unwrap();
     world.until_nodes(0).await;
@@ -311,11 +312,20 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
         peer.wait_line("acquired till", SOON).unwrap();
         let next = waits(&world.near, "till");
         world.until_nodes(2).await;
-        let begun = Instant::now();
-        peer.write_line("status till").unwrap();
-        let answer = peer.wait_line("status till", SOON).unwrap();
-        let (_, valid) = answer.rsplit_once("valid_ms=").unwrap();
-        let proved = ms(valid.trim().parse().unwrap());
+        // Where a busy machine kept the last heartbeat waiting, the proof is short, and the next one is longer.
+        let asked = Instant::now();
+        let (begun, proved) = loop {
+            let begun = Instant::now();
+            peer.write_line("status till").unwrap();
+            let answer = peer.wait_line("status till", SOON).unwrap();
+            let (_, valid) = answer.rsplit_once("valid_ms=").unwrap();
+            let proved = Duration::from_millis(valid.trim().parse().unwrap());
+            if proved >= lease / 2 {
+                break (begun, proved);
+            }
+            assert!(asked.elapsed() < SOON, "{answer}");
+            tokio::time::sleep(ms(5)).await;
+        };
         if frozen {
             peer.freeze().unwrap();
         } else {
@@ -324,13 +334,12 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
         let (next, taken) = soon("the next holder", next).await.unwrap();
         let waited = taken - begun;
         // The holder answered after `begun`, and a later renewal only lengthens the proof, so an earlier grant makes
-        // two holders. Where a busy machine kept the last heartbeat waiting, the proof is short. Then the half of a
-        // lease shows that the grant waited for the end of the session, and did not come with that of the connection.
-        let bound = proved.max(lease / 2);
-        assert!(waited >= bound, "{waited:?}, proved for {proved:?}");
+        // two holders. It also shows that the grant waited for the end of the session, and did not come with that of
+        // the connection.
+        assert!(waited >= proved, "{waited:?}, proved for {proved:?}");
         // The session ends two seconds and one tick after the last heartbeat, and there is a heartbeat every third of
         // the lease. On a busy machine a heartbeat may come later, and the waiter may hear later of the end.
-        assert!(waited < lease * 3, "{waited:?}");
+        assert!(waited < lease * 4, "{waited:?}");
         if frozen {
             peer.thaw().unwrap();
             peer.wait_line("lost till reason=Expired", SOON).unwrap();
@@ -354,13 +363,16 @@ fn paths(dump: &str) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_waits_for_a_frozen_server_once() {
     let server = ZooKeeperServer::start().unwrap();
-    let answer = ms(1000);
-    let builder = Client::builder().lease(ms(30_000)).response_timeout(answer);
+    let answer = ms(3000);
+    let builder = Client::builder()
+        .lease(Duration::from_secs(30))
+        .response_timeout(answer)
+        .connect_within(SOON);
     let client = builder.connect(&format!("{}/w", server.url())).await;
     let client = client.unwrap();
     let mut guards = Vec::new();
-    for lease in [30_000, 6_000, 3_000] {
-        let short = AcquireOptions::new().expires_after(ms(lease));
+    for lease in [30, 20, 10] {
+        let short = AcquireOptions::new().expires_after(Duration::from_secs(lease));
         let lock = client.lock(&format!("till:{lease}"));
         guards.push(lock.acquire_with(short).await.unwrap());
     }
@@ -376,7 +388,7 @@ async fn closing_waits_for_a_frozen_server_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_session_with_a_crowd_of_waiters_survives_a_reconnect() {
     let world = World::new(ms(6000)).await;
-    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(2000));
+    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(3000));
     let builder = builder.publish_process_info(false);
     let url = format!("zookeeper://{}/w", world.proxy.addr());
     let crowd = builder.connect(&url).await.unwrap();
@@ -407,7 +419,7 @@ async fn t59_a_session_with_a_crowd_of_waiters_survives_a_reconnect() {
 /// client connects, and not at its next renewal ten seconds later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_the_end_of_a_session_is_told_when_the_server_says_so() {
-    let world = World::new(ms(30_000)).await;
+    let world = World::new(Duration::from_secs(30)).await;
     let other = ZooKeeperServer::start().unwrap();
     // A server lets nobody in who has seen newer transactions than its own.
     let (filler, mode) = (bare(&other).await, zk::CreateMode::Persistent);
@@ -420,7 +432,8 @@ async fn t59_the_end_of_a_session_is_told_when_the_server_says_so() {
     world.proxy.set_upstream(other.addr());
     world.proxy.cut();
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
-    assert!(begun.elapsed() < ms(5000), "{:?}", begun.elapsed());
+    let limit = Duration::from_secs(8);
+    assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     // The client has a session at the new server.
     free(&world.far, "till").await;
@@ -431,8 +444,10 @@ async fn t59_the_end_of_a_session_is_told_when_the_server_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_a_close_interrupts_is_not_confirmed() {
     let server = ZooKeeperServer::start().unwrap();
-    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(1000));
-    let builder = builder.publish_process_info(false);
+    let builder = Client::builder()
+        .lease(ms(12_000))
+        .response_timeout(ms(3000));
+    let builder = builder.publish_process_info(false).connect_within(SOON);
     let mut held = Vec::new();
     for n in 0..40 {
         let client = builder.clone().connect(&server.url()).await.unwrap();
@@ -444,7 +459,7 @@ async fn a_release_that_a_close_interrupts_is_not_confirmed() {
     for (client, guard) in held {
         releases.spawn(async move {
             let release = guard.release();
-            tokio::join!(release, client.close(std::time::Duration::ZERO)).0
+            tokio::join!(release, client.close(Duration::ZERO)).0
         });
     }
     while let Some(told) = soon("the releases", releases.join_next()).await {

@@ -1,6 +1,7 @@
 //! The marks of jobs, elections and barriers: what a change that is delayed on its way may not do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::ZooKeeperServer;
@@ -24,7 +25,9 @@ fn change<'a>(before: Option<&'a str>, after: &'a str) -> MarkChange<'a> {
 async fn a_late_change_does_not_replace_a_mark_that_was_made_again() {
     let server = ZooKeeperServer::start().unwrap();
     let proxy = Proxy::start_opaque(server.addr()).unwrap();
-    let fixture = |addr: String| Fixture::url(format!("zookeeper://{addr}/w")).lease_of(ms(3000));
+    let fixture = |addr: String| {
+        Fixture::url(format!("zookeeper://{addr}/w")).lease_of(Duration::from_secs(3))
+    };
     let [near, far] = [server.addr(), proxy.addr()].map(|addr| fixture(addr.to_string()));
     let (near, far) = (near.bare().await, far.bare().await);
     let (name, raw) = (Name::new("solver").unwrap(), bare(&server).await);

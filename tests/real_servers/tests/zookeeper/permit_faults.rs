@@ -17,7 +17,7 @@ use crate::world::{SOON, World, client, free, ms, soon};
 async fn t51_waiters_go_on_when_an_empty_zookeeper_gets_permits() {
     let server = ZooKeeperServer::start().unwrap();
     let url = format!("{}/w", server.url());
-    let (a, b) = (client(&url, ms(3000)).await, client(&url, ms(3000)).await);
+    let (a, b) = (client(&url, ms(6000)).await, client(&url, ms(6000)).await);
     let (near, far) = (a.semaphore(NAME), b.semaphore(NAME));
     set(&near, 2).await;
     let held = near.permits(2).acquire().await.unwrap();
@@ -137,7 +137,7 @@ async fn maker(world: &World) -> (String, JoinHandle<tidelock::Result<bool>>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t51_a_process_that_dies_while_it_makes_the_first_number_leaves_nothing() {
     for makes_another in [true, false] {
-        let world = World::new(ms(1500)).await;
+        let world = World::hasty(ms(1500)).await;
         let (name, making) = maker(&world).await;
         world.partition();
         let semaphore = world.near.semaphore(&name);
@@ -164,7 +164,7 @@ async fn t51_a_process_that_dies_while_it_makes_the_first_number_leaves_nothing(
 /// T51: the transaction of a process that was slow arrives after another one has made the number. It changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t51_a_first_number_that_comes_late_changes_nothing() {
-    let world = World::new(ms(9000)).await;
+    let world = World::hasty(ms(9000)).await;
     let (name, making) = maker(&world).await;
     let near = world.near.semaphore(&name);
     let made = soon("a number", near.set_permits_if_new(2)).await;
@@ -185,7 +185,7 @@ async fn t51_a_first_number_that_comes_late_changes_nothing() {
 /// told that the number may be there, although the request that removes its node was certainly not sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t51_a_first_number_whose_reply_was_lost_is_in_doubt() {
-    let world = World::new(ms(9000)).await;
+    let world = World::hasty(ms(9000)).await;
     let (name, making) = maker(&world).await;
     tokio::time::sleep(ms(100)).await; // its transaction comes to the proxy
     world.proxy.refuse(true);

@@ -24,9 +24,9 @@ const TOLD: Duration = Duration::from_secs(6);
 
 /// It also waits longer for answers than the clients of other tests: a busy machine is no fault of the store.
 pub(crate) async fn patient_client(server: &ZooKeeperServer) -> Client {
-    let builder = Client::builder().lease(ms(60_000));
-    let builder = builder.response_timeout(ms(15_000));
-    let builder = builder.publish_process_info(false);
+    let builder = Client::builder().lease(Duration::from_secs(60));
+    let builder = builder.response_timeout(Duration::from_secs(15));
+    let builder = builder.publish_process_info(false).connect_within(SOON);
     let url = format!("{}/shop", server.url());
     builder.connect(&url).await.unwrap()
 }
@@ -305,9 +305,10 @@ async fn t51_permits_of_a_process_that_was_killed_come_back_once() {
     let url = format!("{}/shop", server.url());
     let semaphore = patient_client(&server).await.semaphore(NAME);
     semaphore.set_permits(3).await.unwrap();
+    let lease = ms(1500).as_millis().to_string();
     let process = |permits: u16| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
-        command.args([&*url, "1500"]);
+        command.args([&*url, &*lease]);
         let mut peer = Spawned::start(command).unwrap();
         peer.wait_line("ready", SOON).unwrap();
         let line = format!("acquire {NAME} permits={permits}");
@@ -409,7 +410,7 @@ async fn t51_a_grant_whose_reply_was_lost_is_found_again() {
 async fn a_forced_release_on_zookeeper_finds_permits_whose_number_was_deleted() {
     let server = ZooKeeperServer::start().unwrap();
     // A forced release is told at the next renewal.
-    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(2000));
+    let builder = Client::builder().lease(ms(6000)).response_timeout(ms(3000));
     let a = builder.connect(&format!("{}/shop", server.url())).await;
     let a = a.unwrap();
     let (semaphore, bare) = (a.semaphore(NAME), bare(&server).await);
@@ -507,7 +508,7 @@ async fn permits_on_zookeeper_cost_what_the_page_says() {
     let before = server.number("zk_packets_received").unwrap();
     held.release().await.unwrap();
     let (first, ..) = futures_util::future::select_all(waiting.iter_mut()).await;
-    tokio::time::sleep(ms(300)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let sent = server.number("zk_packets_received").unwrap() - before;
     println!("requests of a turn among 30 waiters: {sent}");
     // A release, a look and a grant; the next waiter looks and watches; and what `number` itself and heartbeats send.

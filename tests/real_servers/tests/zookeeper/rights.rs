@@ -20,12 +20,12 @@ async fn rights(client: &Client) -> Severity {
 async fn t27_a_path_of_another_user_is_named_and_found() {
     let server = ZooKeeperServer::start().unwrap();
     let url = |login: &str| format!("zookeeper://{login}{}/theirs", server.addr());
-    let owner = client(&url("owner:secret@"), ms(3000)).await;
+    let owner = client(&url("owner:secret@"), ms(12_000)).await;
     // The first lock creates the path. The path exists while the lock is held.
     let held = owner.lock("kept").acquire().await.unwrap();
     assert_eq!(rights(&owner).await, Severity::Good);
     for login in ["", "other:secret@", "owner:wrong@"] {
-        let stranger = client(&url(login), ms(3000)).await;
+        let stranger = client(&url(login), ms(12_000)).await;
         assert_eq!(rights(&stranger).await, Severity::Danger, "{login}");
         for name in ["kept", "till"] {
             let error = stranger.lock(name).acquire().await.unwrap_err();
@@ -53,13 +53,13 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
 async fn a_password_without_a_user_is_for_the_user_of_the_url() {
     let server = ZooKeeperServer::start().unwrap();
     let url = |login: &str| format!("zookeeper://{login}@{}/theirs", server.addr());
-    let owner = client(&url("owner:secret"), ms(3000)).await;
+    let owner = client(&url("owner:secret"), ms(12_000)).await;
     // The first lock creates the path. The path exists while the lock is held.
     let held = owner.lock("kept").acquire().await.unwrap();
     for login in ["owner", "owner:wrong"] {
         let settings = Client::builder()
-            .lease(ms(3000))
-            .response_timeout(ms(600))
+            .lease(ms(12_000))
+            .response_timeout(ms(3000))
             .publish_process_info(false)
             .credentials(Credentials::password("secret"));
         let same = settings.connect(&url(login)).await.unwrap();
@@ -91,7 +91,7 @@ async fn with_a_node_that_nobody_may_delete(world: &World) -> Guard {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_the_node_of_an_ended_lease_goes_when_the_client_may_delete_it_again() {
-    let world = World::new(ms(3000)).await;
+    let world = World::alike(ms(9000)).await;
     let kept = with_a_node_that_nobody_may_delete(&world).await;
     let open = "setAcl /w/till world:anyone:cdrwa";
     world.server.admin(open).unwrap();
@@ -100,19 +100,20 @@ async fn t27_the_node_of_an_ended_lease_goes_when_the_client_may_delete_it_again
     world.until_nodes(0).await;
 }
 
-/// The end of its session deletes the node, whatever the client may do.
+/// The end of its session deletes the node, whatever the client may do. A session that is not ended ends by itself after a
+/// lease or more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_client_that_may_not_delete_a_node_ends_its_session_when_it_is_closed() {
-    let world = World::new(ms(3000)).await;
+    let world = World::alike(ms(9000)).await;
     let _kept = with_a_node_that_nobody_may_delete(&world).await;
     world.near.close(ms(0)).await;
-    world.until_nodes(1).await;
+    world.until_nodes_within(ms(6000), 1).await;
 }
 
 /// A name that belongs to another user hides no other name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_passes_over_names_that_the_user_may_not_read() {
-    let world = World::new(ms(3000)).await;
+    let world = World::alike(ms(9000)).await;
     // The first lock creates the base path.
     let guard = world.near.lock("till").acquire().await.unwrap();
     let theirs = "addauth digest other:secret\ncreate /w/theirs \"\" auth::cdrwa";
@@ -134,7 +135,10 @@ async fn the_rights_of_the_page_are_enough() {
     assert!(said.contains("Created /locks"), "{said}");
 
     let url = format!("zookeeper://billing:secret@{}/locks", server.addr());
-    let [a, b] = [client(&url, ms(3000)).await, client(&url, ms(3000)).await];
+    let [a, b] = [
+        client(&url, ms(12_000)).await,
+        client(&url, ms(12_000)).await,
+    ];
     assert_eq!(rights(&a).await, Severity::Good);
     let guard = a.lock("till").fenced().acquire().await.unwrap();
     let next = b.lock("till");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+pub(crate) use real_servers::ms;
 use testkit::process::Spawned;
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::ZooKeeperServer;
@@ -9,18 +10,17 @@ use tidelock::{AcquireOptions, Client, FencedGuard, Guard};
 use tokio::task::JoinHandle;
 
 /// Longer than any step of these tests, unless it hangs.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+/// The lease of a client that must lose nothing, however long something does not run.
+const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
     pub(crate) server: ZooKeeperServer,
     pub(crate) proxy: Proxy,
-    /// Connects directly to the server.
+    /// Connects directly to the server. It has a long lease, unless both are alike.
     pub(crate) near: Client,
-    /// Connects through the proxy.
+    /// Connects through the proxy, and has the lease of the test.
     pub(crate) far: Client,
     lease: Duration,
 }
@@ -30,12 +30,27 @@ impl World {
         Self::with(lease, "").await
     }
 
-    /// With these options in the URL.
+    /// With these options in the URL of `far`.
     pub(crate) async fn with(lease: Duration, options: &str) -> Self {
+        Self::of(lease.max(LONG), lease, lease.min(ms(3000)), options).await
+    }
+
+    /// Both clients have this lease.
+    pub(crate) async fn alike(lease: Duration) -> Self {
+        Self::of(lease, lease, lease.min(ms(3000)), "").await
+    }
+
+    /// `far` does not wait long for an answer.
+    pub(crate) async fn hasty(lease: Duration) -> Self {
+        Self::of(lease.max(LONG), lease, (lease / 3).min(ms(600)), "").await
+    }
+
+    async fn of(long: Duration, lease: Duration, patience: Duration, options: &str) -> Self {
         let server = ZooKeeperServer::start().unwrap();
         let proxy = Proxy::start_opaque(server.addr()).unwrap();
-        let near = client(&format!("{}/w{options}", server.url()), lease).await;
-        let far = client(&format!("zookeeper://{}/w{options}", proxy.addr()), lease).await;
+        let near = client(&format!("{}/w", server.url()), long).await;
+        let url = format!("zookeeper://{}/w{options}", proxy.addr());
+        let far = client_that_waits(&url, lease, patience).await;
         Self {
             server,
             proxy,
@@ -72,7 +87,11 @@ impl World {
     }
 
     pub(crate) async fn until_nodes(&self, count: u64) {
-        let end = Instant::now() + SOON;
+        self.until_nodes_within(SOON, count).await;
+    }
+
+    pub(crate) async fn until_nodes_within(&self, limit: Duration, count: u64) {
+        let end = Instant::now() + limit;
         while self.nodes() != count {
             assert!(Instant::now() < end, "{} nodes, not {count}", self.nodes());
             tokio::time::sleep(ms(20)).await; // without a pause, the request itself keeps a cold server busy
@@ -81,9 +100,15 @@ impl World {
 }
 
 pub(crate) async fn client(url: &str, lease: Duration) -> Client {
+    client_that_waits(url, lease, ms(3000)).await
+}
+
+/// `patience`: how long it waits for an answer.
+pub(crate) async fn client_that_waits(url: &str, lease: Duration, patience: Duration) -> Client {
     let builder = Client::builder()
         .lease(lease)
-        .response_timeout((lease / 3).min(ms(600)))
+        .response_timeout(patience)
+        .connect_within(SOON)
         .publish_process_info(false);
     builder.connect(url).await.unwrap()
 }
@@ -114,7 +139,7 @@ pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
 }
 
 pub(crate) async fn free(client: &Client, name: &str) {
-    let options = AcquireOptions::new().wait(ms(3000));
+    let options = AcquireOptions::new().wait(SOON);
     let guard = client.lock(name).acquire_with(options).await.unwrap();
     guard.release().await.unwrap();
 }

@@ -97,7 +97,8 @@ pub async fn a_failed_campaign_leaves_no_candidate(fixture: &Fixture) {
 pub async fn a_campaign_without_an_answer_ends_when_it_is_cancelled(fixture: &Fixture) {
     let (name, stop) = (unique("billing"), CancelToken::new());
     let other = election(fixture, &name, "web-1").await;
-    let (cut_off, plug) = fixture.mortal(fixture.builder()).await;
+    let long = fixture.builder().lease(fixture.lease() * 4);
+    let (cut_off, plug) = fixture.mortal(long).await;
     let candidate = cut_off.client().election(&name).identity("web-2");
     let candidate = candidate.cancel(&stop);
     // Its requests take effect, but it hears no answer.
@@ -109,7 +110,7 @@ pub async fn a_campaign_without_an_answer_ends_when_it_is_cancelled(fixture: &Fi
     })
     .await;
     stop.cancel();
-    let ended = within("its end", fixture.lease() / 2, campaign).await;
+    let ended = within("its end", fixture.lease() * 3 / 2, campaign).await;
     let error = ended.expect("no panic").expect_err("no answer");
     assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
     plug.lose_replies(0);

@@ -21,9 +21,14 @@ use crate::testing::polls::{Polled, poll_times};
 /// Bounds the polls. Every operation completes with fewer.
 pub(super) const MAX_AWAITS: usize = 500;
 
+/// The least lease of the clients. A third of it is enough for a hand-over on a busy machine.
+const LEAST: Duration = Duration::from_secs(12);
+
 /// Two clients and a lock between them.
 pub(super) struct Stage<'a> {
     fixture: &'a Fixture,
+    /// The lease of its clients. Nothing awaits its end.
+    lease: Duration,
     pub(super) one: Client,
     pub(super) other: Client,
     pub(super) name: String,
@@ -31,22 +36,25 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) async fn new(fixture: &'a Fixture) -> Self {
+        let lease = (fixture.lease() * 4).max(LEAST);
+        let builder = || fixture.builder().lease(lease);
         Self {
             fixture,
-            one: fixture.client(fixture.builder()).await,
-            other: fixture.client(fixture.builder()).await,
+            lease,
+            one: fixture.client(builder()).await,
+            other: fixture.client(builder()).await,
             name: unique("stock"),
         }
     }
 
     /// Longer than any operation that does not hang.
     pub(super) fn patience(&self) -> Duration {
-        self.fixture.lease() * 10
+        self.lease * 3
     }
 
     /// How long an acquire waits that must succeed. Shorter than a lease: a hold that was forgotten does not end within it.
     pub(super) fn soon(&self) -> AcquireOptions {
-        AcquireOptions::new().wait(self.fixture.lease() * 2 / 3)
+        AcquireOptions::new().wait(self.lease / 3)
     }
 
     /// How long an acquire waits that is in vain if the holder `stays`.
@@ -161,7 +169,7 @@ pub async fn upgrade_cancelled_at_every_await_leaves_its_reader_as_it_was(fixtur
         let limit = if shared {
             fixture.lease() / 20
         } else {
-            fixture.soon()
+            stage.lease / 3
         };
         let begin = async || sides.upgrade_with(&held, AcquireOptions::new().wait(limit));
         at_every_await(&stage, begin, async |done, polls| {
@@ -253,9 +261,11 @@ pub async fn release_cancelled_at_every_await_still_releases(fixture: &Fixture) 
 pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
-    let long = fixture.lease() * 3;
+    // A hold that was left behind does not end while `is_clean` waits, and a session of the store proves as much.
+    let (short, long) = (stage.lease / 2, stage.lease);
     for polls in 0..MAX_AWAITS {
-        let guard = lock.acquire().await.expect("free");
+        let short = AcquireOptions::new().lease(short);
+        let guard = lock.acquire_with(short).await.expect("free");
         let before = guard.valid_for();
         let done = poll_times(guard.extend(long), polls, stage.patience()).await;
         assert!(guard.is_held());
@@ -345,7 +355,8 @@ pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let awaited = unique("awaited");
     for polls in 0..MAX_AWAITS {
-        let closing = fixture.client(fixture.builder()).await;
+        let builder = fixture.builder().lease(stage.lease);
+        let closing = fixture.client(builder).await;
         let guard = closing.lock(&stage.name).acquire().await.expect("free");
         let rival = stage.other.lock(&awaited).acquire().await.expect("free");
         let lock = closing.lock(&awaited);

@@ -267,6 +267,7 @@ pub async fn a_forced_release_needs_the_token_that_was_seen(fixture: &Fixture) {
     if !fixture.capabilities().await.has(LockKind::Fenced) {
         return tokens_only_grow(fixture).await;
     }
+    let fixture = &fixture.patient();
     let (name, a) = (unique("ledger"), fixture.party().await);
     let lock = a.lock(&name);
     let operator = lock.lock();
@@ -279,10 +280,6 @@ pub async fn a_forced_release_needs_the_token_that_was_seen(fixture: &Fixture) {
     assert!(held.is_held().await);
     assert!(operator.inspect().await.expect("answered").is_locked());
     assert!(operator.force_release_if(&seen).await.expect("done"));
-    let told = within(
-        "the loss",
-        fixture.lease() / 2 + fixture.soon(),
-        held.lost(),
-    );
+    let told = within("the loss", fixture.next_renewal(), held.lost());
     assert_eq!(told.await, LostReason::Taken);
 }

@@ -64,6 +64,7 @@ pub async fn a_loss_is_told_also_after_a_lost_reply(fixture: &Fixture) {
 
 /// A forced release of a hold that was seen frees this hold only. The next owner keeps the lock.
 pub async fn a_forced_release_of_what_was_seen_spares_the_next_owner(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b, c) = (
         fixture.party().await,
@@ -91,12 +92,7 @@ pub async fn a_forced_release_of_what_was_seen_spares_the_next_owner(fixture: &F
         operator.force_release_if(&now).await.expect("done"),
         "the owner that was seen"
     );
-    let told = within(
-        "the loss",
-        fixture.lease() / 2 + fixture.soon(),
-        next.lost(),
-    )
-    .await;
+    let told = within("the loss", fixture.next_renewal(), next.lost()).await;
     assert_eq!(told, LostReason::Taken);
     lock.acquire()
         .await

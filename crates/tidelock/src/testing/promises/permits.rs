@@ -192,14 +192,16 @@ pub async fn permits_are_renewed_while_their_guard_lives(fixture: &Fixture) {
 /// Permits that are not renewed end, their holder is told first, and an extension moves that end.
 pub async fn permits_that_end_are_told_before_others_have_them(fixture: &Fixture) {
     let [a, b] = pair(fixture, 1).await;
-    let once = AcquireOptions::new().expires_after(fixture.lease() / 2);
+    let once = AcquireOptions::new().expires_after(fixture.lease() * 2);
     let held = Arc::new(a.permits(1).acquire_with(once).await.expect("there is 1"));
-    held.extend(fixture.lease()).await.expect("held");
+    let begun = tokio::time::Instant::now();
+    held.extend(fixture.lease() * 4).await.expect("held");
     let waiter = waiting(fixture, &b, 1).await;
     let former = Arc::clone(&held);
     let taken = tokio::spawn(async move { (waiter.await, former.is_held()) });
-    let reason = within("the loss", fixture.lease() * 2, held.lost()).await;
+    let reason = within("the loss", fixture.lease() * 6, held.lost()).await;
     assert_eq!(reason, LostReason::Expired);
+    assert!(begun.elapsed() > fixture.lease() * 3, "it was extended");
     let (permit, still_held) = within("the next", fixture.lease() * 2, taken)
         .await
         .expect("no panic");

@@ -38,6 +38,7 @@ pub async fn the_last_guard_out_releases(fixture: &Fixture) {
 
 /// After two concurrent releases of one hold have returned, the lock is free.
 pub async fn guards_released_together_release(fixture: &Fixture) {
+    let fixture = &fixture.patient();
     let name = unique("stock");
     let (a, b) = (
         fixture.client(fixture.builder()).await,

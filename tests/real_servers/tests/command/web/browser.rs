@@ -29,11 +29,12 @@ impl Web {
         Self::start_by(tidelock(url, &[&web, flags].concat())?)
     }
 
-    /// It waits for each answer of the store for half a second at most.
-    pub(crate) fn impatient(url: &str) -> Result<Self> {
+    /// It waits for each answer of the store for this long at most.
+    pub(crate) fn impatient(url: &str, limit: Duration) -> Result<Self> {
         let web = ["web", "--listen", "127.0.0.1:0", "--every", "1s"];
         let mut web = tidelock(url, &web)?;
-        web.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "500");
+        let limit = limit.as_millis().to_string();
+        web.env("TIDELOCK_RESPONSE_TIMEOUT_MS", limit);
         Self::start_by(web)
     }
 

@@ -14,6 +14,9 @@ use crate::SOON;
 /// Between two looks at a page for what it does not show yet.
 const SHORT: Duration = Duration::from_millis(20);
 
+/// Several browsers need the processors at once.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// A browser with one tab.
 pub(super) struct Chromium {
     /// The tab that is seen.
@@ -70,9 +73,9 @@ impl Chromium {
             if seen == json!(true) {
                 return Ok(());
             }
-            if begun.elapsed() > SOON {
+            if begun.elapsed() > LONGEST {
                 let shown = self.eval("return document.body?.innerText").await?;
-                anyhow::bail!("{seen} after {SOON:?}: {what}; shown: {shown}");
+                anyhow::bail!("{seen} after {LONGEST:?}: {what}; shown: {shown}");
             }
             tokio::time::sleep(SHORT).await;
         }
