@@ -34,7 +34,7 @@ impl KnownNodes {
 /// The ids in a reply to `CLUSTER SLOTS`. `None`: it has a node without an id, as that of a proxy, so nothing can be compared.
 pub(crate) fn ids(slots: &Reply) -> Option<HashSet<String>> {
     let ranges = slots.list().unwrap_or_default().iter();
-    let nodes = ranges.flat_map(|range| range.list().and_then(|range| range.get(2..)));
+    let nodes = ranges.filter_map(|range| range.list().and_then(|range| range.get(2..)));
     let mut ids = HashSet::new();
     for node in nodes.flatten() {
         let id = node.list()?.get(2)?.text().filter(|id| !id.is_empty())?;
