@@ -57,10 +57,10 @@ pub(crate) struct Cluster {
     pub(crate) changes: watch::Sender<u64>,
     /// When the map last changed, in nanoseconds of the boot clock.
     changed_at: AtomicU64,
-    /// Since when no node has reported a map. `None`: the last refresh succeeded.
+    /// Since when no node has reported the map of a cluster that is up. `None`: the last refresh has found one.
     outage: Mutex<Option<MapOutage>>,
-    /// How long no node may report a map before the cluster counts as gone. It exceeds the default lease: a lock that is
-    /// held in the cluster has ended by then, or is not held by its client any more.
+    /// How long no node may report a map before the cluster counts as gone. At least the default lease: the locks of this client
+    /// that have no longer one have ended by then.
     gone_after: Duration,
     /// Counts the refreshes. It rotates the node that we ask first.
     next_node: AtomicUsize,
@@ -110,7 +110,9 @@ struct NodeView {
     of_primary: bool,
     ranges: Vec<SlotRange>,
     /// The ids of the nodes, if it tells them.
-    ids: Option<HashSet<String>>,
+    ids: HashSet<String>,
+    /// The node does not report that the cluster is down. One that was left behind by a cluster that is gone does.
+    is_up: bool,
 }
 
 impl Cluster {
@@ -264,7 +266,9 @@ impl Cluster {
     /// Replaces the map. Closes the connections to nodes that were replaced, also those with requests in flight: a
     /// partitioned node may never reply.
     fn take(&self, view: NodeView) {
-        *self.outage.lock() = None;
+        if view.is_up {
+            *self.outage.lock() = None;
+        }
         self.entry.known_nodes.replace(view.ids);
         let mut map = self.map.write();
         let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
@@ -316,14 +320,13 @@ impl Cluster {
     }
 
     /// Takes the map of another cluster, and ends the connections to the nodes of this one. The new ids are known before those
-    /// connections end; otherwise a request could connect to an old node again, unchecked.
+    /// connections end; otherwise a request could connect to an old node again.
     fn replace(&self, view: NodeView) {
-        self.entry.known_nodes.replace(view.ids.clone());
-        let map = std::mem::take(&mut *self.map.write());
-        for node in &map.nodes {
+        let old = self.map();
+        self.take(view);
+        for node in &old.nodes {
             node.endpoint.leave();
         }
-        self.take(view);
     }
 
     /// Gives all slots to one node.
@@ -339,7 +342,8 @@ impl Cluster {
             epoch: 0,
             of_primary: true,
             ranges: vec![range],
-            ids: None,
+            ids: HashSet::new(),
+            is_up: true,
         });
     }
 
@@ -395,7 +399,8 @@ mod tests {
             epoch,
             of_primary: true,
             ranges: ranges.iter().map(range).collect(),
-            ids: None,
+            ids: HashSet::new(),
+            is_up: true,
         }
     }
 

@@ -5,12 +5,11 @@ use std::collections::HashSet;
 use crate::engine::runtime::sync::RwLock;
 use crate::store::redis::wire::reply::Reply;
 
-/// Why a connection to a node of another cluster is refused.
-pub(crate) const ANOTHER_CLUSTER: &str = "this address now belongs to another cluster: its node knows none of the nodes of ours; \
+/// Why a connection to such a node is refused.
+pub(crate) const ANOTHER_CLUSTER: &str = "the node at this address is not of our cluster: it does not know the other nodes; \
      waiting for a node of our cluster";
 
-/// The ids of the nodes that have slots, and of their replicas. Empty until the slot map is known, and if the nodes do not
-/// tell their ids.
+/// The ids of the nodes that have slots, and of their replicas. Empty until the slot map is known, and if no node tells an id.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNodes(RwLock<HashSet<String>>);
 
@@ -19,30 +18,35 @@ impl KnownNodes {
         self.0.read().is_empty()
     }
 
-    pub(crate) fn replace(&self, ids: Option<HashSet<String>>) {
-        *self.0.write() = ids.unwrap_or_default();
+    /// Replaces the ids by those of a newer map. A map without ids tells nothing about who is known.
+    pub(crate) fn replace(&self, ids: HashSet<String>) {
+        if !ids.is_empty() {
+            *self.0.write() = ids;
+        }
     }
 
-    /// Whether a node that reports these ids is of our cluster: it knows one of the known nodes. Any one is enough, since a
-    /// node that has lost its data gets a new id. One that knows nobody has not joined our cluster, and may join another.
-    pub(crate) fn are_known_to(&self, ids: Option<&HashSet<String>>) -> bool {
+    /// Whether a node that reports these ids is of our cluster: it knows some of the known nodes. Not all of them, since nodes
+    /// come and go, and one that has lost its data gets a new id. But one is not enough where there are more: a node that
+    /// was taken out of our cluster, and put into another one, still knows itself.
+    pub(crate) fn are_known_to(&self, ids: &HashSet<String>) -> bool {
         let known = self.0.read();
-        known.is_empty() || ids.is_none_or(|ids| !known.is_disjoint(ids))
+        let needed = if known.len().min(ids.len()) < 3 { 1 } else { 2 };
+        known.is_empty() || known.intersection(ids).count() >= needed
     }
 }
 
-/// The ids in a reply to `CLUSTER SLOTS`. `None`: it has a node without an id, as that of a proxy, so nothing can be compared.
-pub(crate) fn ids(slots: &Reply) -> Option<HashSet<String>> {
+/// The ids in a reply to `CLUSTER SLOTS`. A proxy may leave them empty.
+pub(crate) fn ids(slots: &Reply) -> HashSet<String> {
     let ranges = slots.list().unwrap_or_default().iter();
     let nodes = ranges.filter_map(|range| range.list().and_then(|range| range.get(2..)));
     let mut ids = HashSet::new();
     for node in nodes.flatten() {
-        let id = node.list()?.get(2)?.text().filter(|id| !id.is_empty())?;
-        if !ids.contains(id) {
+        let id = node.list().and_then(|node| node.get(2)?.text());
+        if let Some(id) = id.filter(|id| !id.is_empty() && !ids.contains(*id)) {
             ids.insert(id.to_owned());
         }
     }
-    Some(ids)
+    ids
 }
 
 #[cfg(test)]
@@ -53,7 +57,7 @@ mod tests {
         Reply::Text(text.as_bytes().to_vec())
     }
 
-    fn told(ranges: &[&[&str]]) -> Option<HashSet<String>> {
+    fn told(ranges: &[&[&str]]) -> HashSet<String> {
         let node = |id: &&str| Reply::List(vec![text("10.0.0.1"), Reply::Int(7000), text(id)]);
         let range = |ids: &&[&str]| {
             let mut range = vec![Reply::Int(0), Reply::Int(99)];
@@ -64,28 +68,38 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_of_our_cluster_if_it_knows_one_of_its_nodes() {
+    fn a_node_is_of_our_cluster_if_it_knows_some_of_its_nodes() {
         let known = KnownNodes::default();
-        let is_ours = |ranges: &[&[&str]]| known.are_known_to(told(ranges).as_ref());
+        let is_ours = |ranges: &[&[&str]]| known.are_known_to(&told(ranges));
         assert!(known.is_empty() && is_ours(&[&["z"]]) && is_ours(&[]));
         known.replace(told(&[&["a", "a2"], &["b"]]));
         assert!(!known.is_empty());
-        assert!(is_ours(&[&["a"]]) && is_ours(&[&["x"], &["y", "a2"]]));
+        assert!(is_ours(&[&["a"]]) && is_ours(&[&["a2", "x"]]));
+        assert!(is_ours(&[&["x"], &["y", "a2"], &["b"]]));
         assert!(!is_ours(&[&["x", "y"], &["z"]]));
+        assert!(
+            !is_ours(&[&["x"], &["y"], &["b"]]),
+            "it is in another one now"
+        );
         assert!(!is_ours(&[]), "it has not joined yet");
+        assert!(!is_ours(&[&["", ""]]), "our nodes tell their ids");
         // A replica that does not tell the id of its primary.
-        assert!(is_ours(&[&["", "r"]]));
-        known.replace(told(&[&["", "r"]]));
-        assert!(known.is_empty() && is_ours(&[&["a"]]));
+        assert!(is_ours(&[&["", "a2"]]));
+        // What tells nothing changes nothing.
+        known.replace(told(&[&[""]]));
+        assert!(!known.is_empty() && !is_ours(&[&["z"]]));
+        // In a small cluster one node may be all that is left.
+        known.replace(told(&[&["p", "r"]]));
+        assert!(is_ours(&[&["p", "r2"]]) && !is_ours(&[&["p2", "r2"]]));
     }
 
     #[test]
-    fn a_node_without_an_id_cannot_be_compared() {
+    fn a_reply_of_another_form_has_no_ids() {
         let node = Reply::List(vec![text("10.0.0.1"), Reply::Int(7000)]);
         for node in [node, Reply::Nil] {
             let range = Reply::List(vec![Reply::Int(0), Reply::Int(1), node]);
-            assert_eq!(ids(&Reply::List(vec![range])), None);
+            assert!(ids(&Reply::List(vec![range])).is_empty());
         }
-        assert_eq!(ids(&Reply::Nil), Some(HashSet::new()));
+        assert!(ids(&Reply::Nil).is_empty());
     }
 }

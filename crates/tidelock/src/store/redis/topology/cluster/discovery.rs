@@ -43,7 +43,7 @@ const NEXT_NODE_AFTER: Duration = Duration::from_millis(50);
 
 /// After so many failed refreshes, and the time for it, the cluster counts as gone. A process that was frozen for long has not
 /// asked often.
-const MIN_FAILURES: u32 = 5;
+const MIN_FAILURES: u32 = 10;
 
 /// The replies of one refresh, until one is accepted.
 struct ClusterViews {
@@ -117,8 +117,7 @@ impl Cluster {
                 match self.timers.limit(NEXT_NODE_AFTER, asked.next()).await {
                     Some(Some(Ok(view))) => {
                         if let Some(view) = views.hear(view) {
-                            self.take(view);
-                            return Ok(());
+                            return self.take_or_start_again(view).await;
                         }
                     }
                     Some(Some(Err(error))) => troubles.push(error),
@@ -126,17 +125,26 @@ impl Cluster {
                 }
             }
             match views.best() {
-                Some(view) => self.take(view),
-                None if self.is_gone() && self.start_again().await => {}
-                None => return Err(self.unreachable(troubles)),
+                Some(view) => self.take_or_start_again(view).await,
+                None if self.is_gone() && self.start_again().await => Ok(()),
+                None => Err(self.unreachable(troubles)),
             }
-            Ok(())
         })
+    }
+
+    /// A node that reports that the cluster is down may be the last one of a cluster that is gone.
+    async fn take_or_start_again(&self, view: NodeView) -> Result<()> {
+        let is_up = view.is_up;
+        self.take(view);
+        if !is_up && self.is_gone() {
+            self.start_again().await;
+        }
+        Ok(())
     }
 
     /// A node may join another cluster while we are connected to it. Then its connections end, also those of callers.
     fn check_it_is_ours(&self, node: &ClusterNode, view: NodeView) -> Result<NodeView> {
-        if self.entry.known_nodes.are_known_to(view.ids.as_ref()) {
+        if self.entry.known_nodes.are_known_to(&view.ids) {
             return Ok(view);
         }
         node.endpoint.leave();
@@ -168,15 +176,17 @@ impl Cluster {
             };
             view(&self.node_with(address, entry), end).await.ok()
         });
-        let mut views = join_all(asked).await.into_iter().flatten();
+        let views = join_all(asked).await.into_iter().flatten();
+        // A node that reports its cluster as down does not count: it may be left over from one that is gone.
+        let mut views = views.filter(|view| view.is_up);
         let Some(first) = views.next() else {
             return false;
         };
         let other = KnownNodes::default();
         other.replace(first.ids.clone());
-        let is_kin = |view: &NodeView| self.entry.known_nodes.are_known_to(view.ids.as_ref());
+        let is_kin = |view: &NodeView| self.entry.known_nodes.are_known_to(&view.ids);
         // One that is of our cluster has just come back, and answers the next refresh.
-        let is_other = |view: &NodeView| !is_kin(view) && other.are_known_to(view.ids.as_ref());
+        let is_other = |view: &NodeView| !is_kin(view) && other.are_known_to(&view.ids);
         if !is_other(&first) || !views.all(|view| is_other(&view)) {
             return false;
         }
@@ -278,8 +288,10 @@ async fn view(node: &ClusterNode, end: BootInstant) -> Result<NodeView> {
     let epoch = epoch
         .and_then(|epoch| epoch.parse().ok())
         .unwrap_or_default();
+    let state = fields.get("cluster_state");
     Ok(NodeView {
         epoch,
+        is_up: state.is_none_or(|state| *state == "ok"),
         of_primary: ranges.iter().any(|range| range.primary == node.address),
         ranges,
         ids: known_nodes::ids(&slots),
@@ -302,6 +314,8 @@ fn explain(address: &HostAddress, error: &Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn view(epoch: i64, of_primary: bool) -> NodeView {
@@ -309,7 +323,8 @@ mod tests {
             epoch,
             of_primary,
             ranges: Vec::new(),
-            ids: None,
+            ids: HashSet::new(),
+            is_up: true,
         }
     }
 

@@ -22,9 +22,10 @@ pub(super) async fn of(
         return Ok(());
     }
     match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
-        Ok(slots) if !known.are_known_to(known_nodes::ids(&slots).as_ref()) => Err(unsent(
-            format_args!("{address}: {}", known_nodes::ANOTHER_CLUSTER),
-        )),
+        Ok(slots) if !known.are_known_to(&known_nodes::ids(&slots)) => Err(unsent(format_args!(
+            "{address}: {}",
+            known_nodes::ANOTHER_CLUSTER
+        ))),
         Err(RequestError::Server(server_error)) if server_error.denies_cluster() => {
             Err(unsent(format_args!("{address}: {server_error}")))
         }
