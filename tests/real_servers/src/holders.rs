@@ -1,6 +1,6 @@
 //! Clients that hold locks under faults: their settings, and the report of a loss.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use testkit::process::boot_time;
@@ -18,6 +18,27 @@ pub fn builder(lease: Duration) -> ClientBuilder {
 /// Waits for the loss of a guard and records when it was reported.
 #[derive(Debug)]
 pub struct Told(JoinHandle<(Duration, LostReason)>);
+
+/// Waits for the loss of a hold that is not renewed any more. `since`: when its last renewal had been sent.
+///
+/// # Panics
+/// If the guard claims the lock when its lease has ended. The claim is read by the clock, so a thread that runs late does not
+/// matter.
+pub async fn lost_in_time(guard: &Guard, since: Instant, lease: Duration) -> LostReason {
+    let lost = guard.lost();
+    tokio::pin!(lost);
+    loop {
+        tokio::select! {
+            reason = &mut lost => return reason,
+            () = tokio::time::sleep(lease / 100) => {}
+        }
+        // We read the clock first, so that a pause between the two makes the claim no later.
+        let held_for = since.elapsed();
+        if guard.is_held() {
+            assert!(held_for < lease, "held after {held_for:?}");
+        }
+    }
+}
 
 /// Acquires a lock, and retries if an outage lasts longer than one acquire waits.
 pub async fn insist<G: LockGuard>(lock: Lock<G>) -> Result<G> {

@@ -22,7 +22,7 @@ pub mod waiting;
 
 pub use callers::callers;
 pub use history::{History, Span, Toll, hammer};
-pub use holders::{Told, builder, insist, listen};
+pub use holders::{Told, builder, insist, listen, lost_in_time};
 pub use marks::{leads, runs_once};
 pub use testkit::process::boot_time;
 pub use timing::{SOON, eventually, ms, secs, within};

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use real_servers::lost_in_time;
 use testkit::proxy::{Mode, Proxy, Then, When};
 use testkit::servers::{EtcdCluster, EtcdServer};
 use tidelock::{Client, ErrorKind, LostReason};
@@ -247,21 +248,7 @@ async fn t60_a_frozen_server_loses_the_lock_in_time() {
     server.freeze().unwrap();
     // The last request that the server has answered was sent before this instant. The lease is 2 s.
     let frozen = Instant::now();
-    let told = async {
-        let lost = guard.lost();
-        tokio::pin!(lost);
-        loop {
-            tokio::select! {
-                reason = &mut lost => break reason,
-                () = tokio::time::sleep(ms(20)) => {}
-            }
-            // We read the clock first, so that a pause between the two makes the claim no later.
-            let now = Instant::now();
-            if guard.is_held() {
-                assert!(now - frozen < ms(2000), "held after {:?}", now - frozen);
-            }
-        }
-    };
+    let told = lost_in_time(&guard, frozen, ms(2000));
     assert_eq!(soon("the loss", told).await, LostReason::Expired);
     // The frozen server grants nothing; a busy machine may be late to tell.
     assert!(frozen.elapsed() <= ms(4000), "{:?}", frozen.elapsed());

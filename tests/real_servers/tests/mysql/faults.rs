@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use real_servers::{ms, secs};
+use real_servers::{lost_in_time, ms, secs};
 use testkit::proxy::{Mode, Proxy};
 use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, ErrorKind, LostReason};
@@ -166,21 +166,7 @@ async fn a_frozen_server_is_told_before_the_lease_ends() -> Result<()> {
     server.freeze()?;
     // The last request that the server has answered was sent before this instant.
     let frozen = Instant::now();
-    let told = async {
-        let lost = guard.lost();
-        tokio::pin!(lost);
-        loop {
-            tokio::select! {
-                reason = &mut lost => break reason,
-                () = sleep(lease() / 100) => {}
-            }
-            // We read the clock first, so that a pause between the two makes the claim no later.
-            let now = Instant::now();
-            if guard.is_held() {
-                assert!(now - frozen < lease(), "held after {:?}", now - frozen);
-            }
-        }
-    };
+    let told = lost_in_time(&guard, frozen, lease());
     assert_eq!(soon("the loss", told).await, LostReason::Expired);
     assert!(frozen.elapsed() < lease() * 2, "{:?}", frozen.elapsed());
     server.thaw()?;
