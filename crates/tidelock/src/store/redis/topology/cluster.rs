@@ -269,7 +269,7 @@ impl Cluster {
         if view.is_up {
             *self.outage.lock() = None;
         }
-        self.entry.known_nodes.replace(view.ids);
+        self.entry.known_nodes.update(view.ids);
         let mut map = self.map.write();
         let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
@@ -323,6 +323,7 @@ impl Cluster {
     /// connections end; otherwise a request could connect to an old node again.
     fn replace(&self, view: NodeView) {
         let old = self.map();
+        self.entry.known_nodes.replace(view.ids.clone());
         self.take(view);
         for node in &old.nodes {
             node.endpoint.leave();

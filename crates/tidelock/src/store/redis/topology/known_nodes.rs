@@ -18,11 +18,16 @@ impl KnownNodes {
         self.0.read().is_empty()
     }
 
-    /// Replaces the ids by those of a newer map. A map without ids tells nothing about who is known.
-    pub(crate) fn replace(&self, ids: HashSet<String>) {
+    /// Replaces the ids by those of a newer map of our cluster. A map without ids tells nothing about who is known.
+    pub(crate) fn update(&self, ids: HashSet<String>) {
         if !ids.is_empty() {
-            *self.0.write() = ids;
+            self.replace(ids);
         }
+    }
+
+    /// Replaces the ids by those of another cluster, whose nodes may tell none.
+    pub(crate) fn replace(&self, ids: HashSet<String>) {
+        *self.0.write() = ids;
     }
 
     /// Whether a node that reports these ids is of our cluster: it knows some of the known nodes. Not all of them, since nodes
@@ -86,11 +91,14 @@ mod tests {
         // A replica that does not tell the id of its primary.
         assert!(is_ours(&[&["", "a2"]]));
         // What tells nothing changes nothing.
-        known.replace(told(&[&[""]]));
+        known.update(told(&[&[""]]));
         assert!(!known.is_empty() && !is_ours(&[&["z"]]));
         // In a small cluster one node may be all that is left.
-        known.replace(told(&[&["p", "r"]]));
+        known.update(told(&[&["p", "r"]]));
         assert!(is_ours(&[&["p", "r2"]]) && !is_ours(&[&["p2", "r2"]]));
+        // Another cluster is used now, and its nodes tell no ids.
+        known.replace(told(&[&[""]]));
+        assert!(known.is_empty() && is_ours(&[&[""]]));
     }
 
     #[test]

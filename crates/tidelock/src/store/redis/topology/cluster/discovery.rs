@@ -8,8 +8,8 @@
 //! 3. If all nodes have replied and none was accepted, take the best reply: primaries before replicas, then the highest
 //!    epoch. A replica's epoch means little: a partitioned replica raises its epoch with each election that it starts
 //!    and that no other node takes part in.
-//! 4. A node that knows none of the known nodes is of another cluster, and its map is not accepted. If no node of ours has
-//!    replied for longer than a lease, we start again with the addresses of the URL, as a new client does.
+//! 4. A node that does not know the known nodes is of another cluster, and its map is not accepted. If no node has reported
+//!    our cluster as up for longer than a lease, we start again with the addresses of the URL, as a new client does.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
