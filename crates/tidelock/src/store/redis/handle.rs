@@ -106,9 +106,12 @@ mod tests {
             (1, 1),
             (1_000_000, 1),
             (1_000_001, 2),
+            (1_999_999_999, 2000),
             (30_000_000_000, 30_000),
+            (30_001_000_000, 30_001),
         ] {
             assert_eq!(millis(Duration::from_nanos(nanos)), whole);
         }
+        assert_eq!(millis(Duration::MAX), u64::MAX);
     }
 }

@@ -181,3 +181,6 @@ impl Operate for Redis {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests;

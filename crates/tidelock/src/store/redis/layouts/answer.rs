@@ -187,6 +187,41 @@ mod tests {
         }
     }
 
+    /// The script has looked at the key. The user acts on what it has found.
+    #[test]
+    fn each_refusal_of_a_script_says_what_is_in_the_way() {
+        for (code, more, kind, said) in [
+            (2, None, ErrorKind::Cancelled, "withdrawn"),
+            (3, None, ErrorKind::WrongType, "the key is no plain lock"),
+            (3, Some("write"), ErrorKind::WrongType, "mode write"),
+            (5, None, ErrorKind::WrongType, "not a read-write lock"),
+            (6, None, ErrorKind::Lost, ""),
+            (7, Some("list"), ErrorKind::WrongType, "the key is list"),
+            (
+                4,
+                Some("007"),
+                ErrorKind::WrongType,
+                "stock:n holds \"007\"",
+            ),
+            (4, None, ErrorKind::WrongType, "stock:n holds no number"),
+            // A repeated request, and the counter was overwritten meanwhile.
+            (1, Some("x"), ErrorKind::WrongType, "stock:n holds \"x\""),
+        ] {
+            let mut parts = vec![Reply::Int(code)];
+            parts.extend(more.map(text));
+            let reply = Reply::List(parts);
+            let error = AcquireAnswer::read(&reply, || "stock:n".to_owned()).unwrap_err();
+            assert_eq!(error.kind(), kind, "{reply:?}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_counter_names_the_largest_number_that_helps() {
+        let said = no_token("c", "-1").to_string();
+        assert!(said.contains("and 9223372036854775806"), "{said}");
+    }
+
     #[test]
     fn text_of_others_is_shortened_and_without_control_characters() {
         for error in [

@@ -167,3 +167,6 @@ impl Counts for Redis {
         Box::pin(self.arm_count(name, kind))
     }
 }
+
+#[cfg(test)]
+mod tests;

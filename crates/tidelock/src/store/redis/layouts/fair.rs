@@ -18,3 +18,6 @@
 mod acquire;
 pub(crate) mod beats;
 mod release;
+
+#[cfg(test)]
+mod tests;

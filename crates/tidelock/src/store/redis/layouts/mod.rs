@@ -136,3 +136,6 @@ impl Redis {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

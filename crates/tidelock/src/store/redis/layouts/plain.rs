@@ -97,3 +97,6 @@ fn without_scripts() -> Error {
     Error::new(ErrorKind::Refused)
         .because("replicas acknowledge only scripts, and the user may not run scripts")
 }
+
+#[cfg(test)]
+mod tests;

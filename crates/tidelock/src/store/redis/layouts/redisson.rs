@@ -8,3 +8,6 @@ mod sides;
 mod spin;
 
 pub(crate) use self::release::muted;
+
+#[cfg(test)]
+mod tests;

@@ -154,3 +154,6 @@ impl Redis {
 fn has_failed(renewed: &Renewed) -> bool {
     matches!(renewed, Renewed::Failed(_))
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,4 +102,15 @@ mod tests {
         );
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
+
+    /// The first two digits of the client's id divide a quarter of the pause into 256 parts.
+    #[test]
+    fn the_looks_of_all_clients_are_spread_evenly() {
+        for _ in 0..20 {
+            let owner = OwnerMint::new().fresh();
+            let share = u32::from_str_radix(&owner.text()[..2], 16).unwrap();
+            let pause = Duration::from_nanos(187_500_000 + 244_140 * u64::from(share));
+            assert_eq!(look(&owner), pause, "{owner}");
+        }
+    }
 }
