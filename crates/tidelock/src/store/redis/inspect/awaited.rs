@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_lock_of_a_channel_is_the_one_whose_waiters_it_wakes() {
-        for text in ["stock:42", "{shop}:stock:42", "a{b}c", "x}"] {
+        for text in ["stock:42", "{shop}:stock:42", "a{b}c", "x}", "{}", "{a{b}"] {
             let name = Name::new(text).unwrap();
             let fair = fair_channel(&name, "6f7c7a56-5dcb-4a4f-8b7e-1f7d7c9b1b11:7");
             for channel in [
@@ -127,6 +127,8 @@ mod tests {
             "redisson_topic:{x}",
             "redisson_lock__channel",
             "redisson_sc:",
+            "redisson_countdownlatch__channel__{}",
+            "redisson_countdownlatch__channel__start",
             "news",
         ] {
             assert_eq!(of_channel(other), None, "{other}");

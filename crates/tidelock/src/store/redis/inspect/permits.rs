@@ -146,6 +146,9 @@ mod tests {
             text("1700000000001"),
             text(old),
             text("1700000000002"),
+            // Any 16 bytes are an id, also if they are a text.
+            text("0123456789abcdef"),
+            text("1700000000003"),
         ]);
         let seen: Vec<(String, u64)> = holders(&out)
             .into_iter()
@@ -156,7 +159,8 @@ mod tests {
             [
                 ("ab".repeat(14) + "0000", 2),
                 ("cd".repeat(16), 1),
-                (old.to_owned(), 1)
+                (old.to_owned(), 1),
+                ("30313233343536373839616263646566".to_owned(), 1)
             ]
         );
     }

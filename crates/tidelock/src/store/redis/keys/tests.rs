@@ -104,7 +104,7 @@ fn braces_that_make_no_tag_part_the_keys_of_a_lock() {
 #[test]
 fn owners_are_told_from_other_fields() {
     let uuid = "0123abcd-0123-4123-8123-0123456789ab";
-    for good in [":1", ":42:write", ":7:0123"] {
+    for good in [":1", ":42:write", ":7:0123", ":-1"] {
         assert_eq!(owner_client(&format!("{uuid}{good}")), Some(uuid));
     }
     for bad in [
@@ -112,6 +112,9 @@ fn owners_are_told_from_other_fields() {
         "price",
         uuid,
         "0123abcd-0123-4123-8123-0123456789ab:",
+        "0123abcd-0123-4123-8123-0123456789ab:x",
+        "0123abcd-0123-4123-8123-0123456789abx1",
+        "xxxxabcd-0123-4123-8123-0123456789ab:1",
         "ä",
     ] {
         assert_eq!(owner_client(bad), None, "{bad}");
@@ -158,6 +161,105 @@ fn the_permits_of_a_semaphore_are_beside_it() {
         assert_eq!(hashed(out), hashed(given));
     }
     assert_eq!(of_permits_out("{render}"), None);
+}
+
+/// `ls` finds a semaphore by this key, and shows the name that the user gave.
+#[test]
+fn a_semaphore_is_found_by_its_permits_whatever_its_name() {
+    for (key, name) in [
+        ("{a{b}:timeout", Some("{a{b}")),
+        ("{a}b:timeout", Some("{a}b")),
+        ("plain:timeout", Some("plain")),
+        ("{a}:timeout:x", None),
+    ] {
+        assert_eq!(of_permits_out(key), name, "{key}");
+    }
+}
+
+/// Redisson and other processes use the same texts.
+#[test]
+fn every_key_and_channel_has_its_own_beginning() {
+    let id = "u:7";
+    for (key, text) in [
+        (fair_queue(&name("x")), "redisson_lock_queue:{x}"),
+        (fair_times(&name("x")), "redisson_lock_timeout:{x}"),
+        (alive(&name("x")), "tidelock:alive:{x}"),
+        (unconfirmed(&name("x")), "tidelock:granted:{x}"),
+        (read_write_channel(&name("x")), "redisson_rwlock:{x}"),
+        (
+            latch_channel(&name("x")),
+            "redisson_countdownlatch__channel__{x}",
+        ),
+        (read_write_queue(&name("x")), "tidelock:rw_queue:{x}"),
+        (
+            read_write_deadlines(&name("x")),
+            "tidelock:rw_deadlines:{x}",
+        ),
+        (marks(&name("x")), "tidelock:marks:{x}"),
+        (mark_ends(&name("x")), "tidelock:mark_ends:{x}"),
+        (plain_token(&name("x")), "tidelock:token:{x}:x"),
+        (plain_token(&name("{a}x")), "tidelock:token:{a}:{a}x"),
+        (
+            count_answer(CountKind::Latch, &name("x"), id),
+            "tidelock:latch:{x}:u:7",
+        ),
+        (
+            count_answer(CountKind::Semaphore, &name("{a}x"), id),
+            "tidelock:semaphore:{a}:u:7",
+        ),
+        (client_of("u"), "tidelock:client:u"),
+        (
+            fair_channel(&name("x"), id),
+            "redisson_lock__channel:{x}:u:7",
+        ),
+    ] {
+        assert_eq!(key, text);
+    }
+    let own = ClientId::random();
+    assert_eq!(client(&own), client_of(own.as_str()));
+}
+
+fn ticket(kind: LockKind) -> Ticket {
+    Ticket {
+        kind,
+        name: name("x"),
+        owner: crate::types::OwnerMint::new().fresh(),
+    }
+}
+
+/// With sides, permits and counts, only the store knows which of the waiters is next.
+#[test]
+fn a_message_wakes_all_waiters_unless_the_lock_has_one_holder() {
+    for (kind, channel, is_for_all) in [
+        (LockKind::Mutex, "redisson_lock__channel:{x}", false),
+        (LockKind::Fair, "redisson_lock__channel:{x}", false),
+        (LockKind::Read, "redisson_rwlock:{x}", true),
+        (LockKind::WriteFenced, "redisson_rwlock:{x}", true),
+        (LockKind::Permits(2), "redisson_sc:{x}", true),
+    ] {
+        let woken = wake_channel(&ticket(kind));
+        assert_eq!((&*woken, wakes_all(&woken)), (channel, is_for_all));
+        assert_eq!(is_of_sides(&woken), kind.is_read_write());
+    }
+    assert!(wakes_all(&latch_channel(&name("x"))));
+    assert!(!wakes_all(&events(0, &name("x"))));
+}
+
+#[test]
+fn only_a_reader_has_a_key_of_its_own_for_its_hold() {
+    let (reader, writer) = (ticket(LockKind::ReadFenced), ticket(LockKind::WriteFenced));
+    let owner = &reader.owner;
+    let hold = format!("{{x}}:{owner}:rwlock_timeout:1");
+    assert_eq!(read_hold(&reader), hold);
+    assert_eq!(read_hold(&writer), "x");
+}
+
+#[test]
+fn scripts_know_permits_by_what_their_ids_have_in_common() {
+    let (permits, lock) = (ticket(LockKind::Permits(3)), ticket(LockKind::Mutex));
+    let base = permits.owner.permit_base();
+    assert_eq!(owner_of(&permits), format!("{base}:3"));
+    assert_eq!(owner_of(&lock), lock.owner.text());
 }
 
 #[test]

@@ -59,4 +59,22 @@ mod tests {
             assert!(!is_of_turns(&channel(&name)));
         }
     }
+
+    /// The owners of Redisson have a UUID of version 4, and a lock may have any name.
+    #[test]
+    fn a_channel_that_only_looks_like_one_of_turns_is_none() {
+        let client = OwnerMint::new().fresh().client().to_owned();
+        let redisson = "0123abcd-0123-4123-8123-0123456789ab";
+        for other in [
+            format!("redisson_lock__channel:{{x}}:{redisson}"),
+            format!("redisson_lock__channel:{{x}}:{client}0"),
+            format!("redisson_lock__channel:{{x}}:{}", client.replace('-', "x")),
+            format!("redisson_rwlock:{{x}}:{client}"),
+            "redisson_lock__channel".to_owned(),
+        ] {
+            assert_eq!(of_turn_channel(&other), None, "{other}");
+            assert!(!is_of_turns(&other), "{other}");
+        }
+        assert_eq!(turns_of("stock"), None);
+    }
 }
