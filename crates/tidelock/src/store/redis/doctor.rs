@@ -213,34 +213,4 @@ pub(crate) fn role(info: &Info<'_>) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn judged(text: &str, judge: impl Fn(&Info<'_>) -> Finding) -> Severity {
-        judge(&Info::parse(text)).severity
-    }
-
-    #[test]
-    fn a_setting_that_loses_locks_is_a_danger() {
-        assert_eq!(judged("redis_version:6.0.16\r\n", version), Danger);
-        assert_eq!(judged("redis_version:10.0.1\r\n", version), Good);
-        let stray = |info: &Info<'_>| mode(info, false);
-        assert_eq!(judged("redis_mode:cluster\r\n", stray), Danger);
-        assert_eq!(
-            judged(
-                "maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n",
-                eviction
-            ),
-            Danger
-        );
-        assert_eq!(
-            judged("maxmemory:100\r\nmaxmemory_policy:noeviction\r\n", eviction),
-            Good
-        );
-        assert_eq!(judged("role:slave\r\n", role), Danger);
-        assert_eq!(
-            judged("role:master\r\nconnected_slaves:1\r\n", role),
-            Advice
-        );
-    }
-}
+mod tests;

@@ -9,7 +9,6 @@ use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor;
 use crate::store::redis::doctor::{allowed, far};
 use crate::store::redis::pubsub::subscriber::PublishModes;
-use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::request::Request;
 
@@ -52,7 +51,7 @@ pub(crate) async fn examine(
         found.extend(far::findings(&connection, timers).await?);
         Ok((node.address.to_string(), found))
     });
-    let mut findings = vec![slots(cluster, nodes.len()), messages(ways)];
+    let mut findings = vec![slots(nodes.len(), cluster.bare_slots()), messages(ways)];
     findings.extend(merged(try_join_all(each).await?));
     findings.extend(rights.await?);
     findings.push(views(router).await?);
@@ -67,9 +66,10 @@ async fn views(router: &Router) -> Result<Finding> {
     Ok(VIEWS.allowed(is_allowed, "nodes say how many changes they have seen"))
 }
 
-fn slots(cluster: &Cluster, nodes: usize) -> Finding {
+/// `bare`: how many slots have no node.
+fn slots(nodes: usize, bare: usize) -> Finding {
     let found = format!("{nodes} nodes have slots");
-    match cluster.bare_slots() {
+    match bare {
         0 => SLOTS.good(found),
         bare => SLOTS.bad(format!("{found}, {bare} slots have none")),
     }
@@ -156,5 +156,29 @@ mod tests {
             .map(|one| (one.subject.as_str(), one.found.as_str()))
             .collect();
         assert_eq!(seen, [("clock", "0 s | 1 s"), ("eviction of a", "lru")]);
+    }
+
+    /// Only a problem of some servers is worth their names.
+    #[test]
+    fn findings_of_all_servers_and_good_ones_name_no_server() {
+        let good = Finding::new(Severity::Good, "replicas", "none", "fine");
+        let bad = Finding::new(Severity::Danger, "eviction", "lru", "bad");
+        let found = merged(vec![
+            ("a".to_owned(), vec![bad.clone(), good]),
+            ("b".to_owned(), vec![bad]),
+        ]);
+        let seen: Vec<&str> = found.iter().map(|one| one.subject.as_str()).collect();
+        assert_eq!(seen, ["eviction", "replicas"]);
+    }
+
+    #[test]
+    fn slots_without_a_node_are_a_danger() {
+        let (all, some) = (slots(3, 0), slots(3, 17));
+        assert_eq!(
+            (all.severity, &*all.found),
+            (Severity::Good, "3 nodes have slots")
+        );
+        assert_eq!(some.severity, Severity::Danger);
+        assert_eq!(some.found, "3 nodes have slots, 17 slots have none");
     }
 }
