@@ -86,7 +86,8 @@ pub(crate) fn of_permits_out(key: &str) -> Option<&str> {
         .strip_prefix('{')
         .and_then(|name| name.strip_suffix('}'));
     // A name with a brace of its own stays as it is.
-    Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(name))
+    let inner = inner.filter(|inner| !inner.is_empty() && !inner.contains('{'));
+    Some(inner.unwrap_or(name))
 }
 
 /// The owner of a ticket in the arguments of the scripts. For permits, what their ids have in common, and how many they

@@ -1,8 +1,8 @@
 //! Doctor checks for all servers: the single one, or each cluster node that has locks.
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::Timers;
 use crate::store::doctor::DoctorCheck;
@@ -28,6 +28,22 @@ const SLOTS: DoctorCheck = DoctorCheck {
     advice: "see what `CLUSTER NODES` says, and give the slots to a node",
 };
 
+const NODE: DoctorCheck = DoctorCheck {
+    subject: "node",
+    good: "it answers",
+    severity: Severity::Danger,
+    bad: "its locks cannot be had until it answers or a replica has taken over",
+    advice: "see what `CLUSTER NODES` says, and look at the server",
+};
+
+const RIGHTS: DoctorCheck = DoctorCheck {
+    subject: "rights",
+    good: "all are there",
+    severity: Severity::Advice,
+    bad: "not known as long as a part of the cluster is away",
+    advice: "run the doctor again when all slots have a node that answers",
+};
+
 /// Runs the checks on every server that has locks, and the checks of the user's rights.
 pub(crate) async fn examine(
     router: &Router,
@@ -47,15 +63,54 @@ pub(crate) async fn examine(
     let nodes = cluster.primaries();
     let each = nodes.iter().map(|node| async move {
         let connection = face.connection(node);
-        let mut found = doctor::examine(&connection, true).await?;
-        found.extend(far::findings(&connection, timers).await?);
-        Ok((node.address.to_string(), found))
+        let seen = async {
+            let mut found = doctor::examine(&connection, true).await?;
+            found.extend(far::findings(&connection, timers).await?);
+            Ok(found)
+        };
+        (node.address.to_string(), seen.await)
     });
-    let mut findings = vec![slots(nodes.len(), cluster.bare_slots()), messages(ways)];
-    findings.extend(merged(try_join_all(each).await?));
-    findings.extend(rights.await?);
-    findings.push(views(router).await?);
+    let (each, is_whole) = seen(join_all(each).await)?;
+    let bare = cluster.bare_slots();
+    let mut findings = vec![slots(nodes.len(), bare), messages(ways)];
+    findings.extend(merged(each));
+    let checked = async {
+        let mut checked = rights.await?;
+        checked.push(views(router).await?);
+        Ok(checked)
+    };
+    match checked.await {
+        Ok(checked) => findings.extend(checked),
+        // The names that are tried may belong to a node that is down, or to no node. The user needs the rest most then.
+        Err(error) if bare > 0 || !is_whole => findings.push(RIGHTS.bad(untold(&error))),
+        Err(error) => return Err(error),
+    }
     Ok(findings)
+}
+
+/// The findings of each node, and whether all nodes could be asked. An error if none could.
+fn seen(each: Vec<(String, Result<Vec<Finding>>)>) -> Result<(Vec<(String, Vec<Finding>)>, bool)> {
+    let (mut findings, mut refused) = (Vec::new(), Vec::new());
+    for (address, answer) in each {
+        match answer {
+            Ok(found) => findings.push((address, found)),
+            Err(error) => refused.push((address, error)),
+        }
+    }
+    let is_whole = refused.is_empty();
+    if findings.is_empty()
+        && let Some((_, error)) = refused.pop()
+    {
+        return Err(error);
+    }
+    let silent = |(address, error): (String, Error)| (address, vec![NODE.bad(untold(&error))]);
+    findings.extend(refused.into_iter().map(silent));
+    Ok((findings, is_whole))
+}
+
+/// A check that an error has ended.
+fn untold(error: &Error) -> String {
+    format!("not checked: {error}")
 }
 
 /// Whether the user may query the nodes for the age of their slot map.
@@ -140,6 +195,7 @@ fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn equal_findings_are_reported_once_and_others_with_their_server() {
@@ -156,6 +212,22 @@ mod tests {
             .map(|one| (one.subject.as_str(), one.found.as_str()))
             .collect();
         assert_eq!(seen, [("clock", "0 s | 1 s"), ("eviction of a", "lru")]);
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_hides_no_finding_of_the_others() {
+        let fine = || Ok(vec![Finding::new(Severity::Good, "clock", "0 s", "fine")]);
+        let away = || Err(Error::new(ErrorKind::Unavailable));
+        let each = vec![("a".to_owned(), fine()), ("b".to_owned(), away())];
+        let (each, is_whole) = seen(each).unwrap();
+        assert!(!is_whole);
+        let found = merged(each);
+        let subjects: Vec<&str> = found.iter().map(|one| &*one.subject).collect();
+        assert_eq!(subjects, ["clock", "node of b"]);
+        let (_, is_whole) = seen(vec![("a".to_owned(), fine())]).unwrap();
+        assert!(is_whole);
+        let nobody = vec![("a".to_owned(), away())];
+        assert_eq!(seen(nobody).unwrap_err().kind(), ErrorKind::Unavailable);
     }
 
     /// Only a problem of some servers is worth their names.

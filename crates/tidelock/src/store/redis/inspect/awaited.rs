@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::subscriber::PublishModes;
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::router::Router;
-use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::errors::{lacks_subcommand, unexpected};
 use crate::store::redis::wire::reply::{MessageForm, Reply};
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::{Layout, Redis};
@@ -78,8 +78,8 @@ async fn channels(
 ) -> Result<Vec<String>> {
     let list = Request::new("PUBSUB").arg(form.lists()).arg(CHANNELS);
     let reply = match server.ask(&list, deadline).await {
-        // A server without sharded messages.
-        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
+        // A node without sharded messages, in a cluster that is being upgraded.
+        Err(error) if lacks_subcommand(&error) => return Ok(Vec::new()),
         reply => reply?,
     };
     let channels = reply.list().ok_or_else(|| unexpected(&reply))?;

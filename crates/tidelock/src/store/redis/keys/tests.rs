@@ -169,6 +169,7 @@ fn a_semaphore_is_found_by_its_permits_whatever_its_name() {
     for (key, name) in [
         ("{a{b}:timeout", Some("{a{b}")),
         ("{a}b:timeout", Some("{a}b")),
+        ("{}:timeout", Some("{}")),
         ("plain:timeout", Some("plain")),
         ("{a}:timeout:x", None),
     ] {

@@ -181,6 +181,13 @@ pub(crate) fn wants_keys_declared(error: &Error) -> bool {
     detail.is_some_and(|detail| detail.contains("undeclared key"))
 }
 
+/// The server is older than this part of a command. It has run nothing. Redis 6.2 and 7 say it in words that differ in one
+/// letter.
+pub(crate) fn lacks_subcommand(error: &Error) -> bool {
+    let detail = error.detail();
+    detail.is_some_and(|detail| detail.contains("nknown subcommand"))
+}
+
 /// The server error that caused this error.
 pub(crate) fn server_error(error: &Error) -> Option<&ServerError> {
     std::error::Error::source(error)?.downcast_ref()
@@ -361,6 +368,24 @@ mod tests {
         ] {
             let error = ServerError::parse(text).error();
             assert_eq!(wants_keys_declared(&error), wants, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_subcommand_that_a_server_does_not_know_is_told_by_its_words() {
+        for (text, lacks) in [
+            (
+                "ERR Unknown subcommand or wrong number of arguments for 'shardchannels'. Try PUBSUB HELP.",
+                true,
+            ),
+            (
+                "ERR unknown subcommand 'shardchannels'. Try PUBSUB HELP.",
+                true,
+            ),
+            ("ERR unknown command 'pubsub'", false),
+        ] {
+            let error = ServerError::parse(text).error();
+            assert_eq!(lacks_subcommand(&error), lacks, "{text}");
         }
     }
 

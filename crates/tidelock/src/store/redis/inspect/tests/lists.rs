@@ -165,6 +165,9 @@ async fn locks_are_awaited_on_the_channels_that_somebody_listens_to() {
         awaited.awaited().await.unwrap_err().kind(),
         ErrorKind::Refused
     );
+    let older = "-ERR Unknown subcommand or wrong number of arguments for 'shardchannels'. Try PUBSUB HELP.";
+    server.on("PUBSUB SHARDCHANNELS redisson_*", older);
+    assert_eq!(awaited.awaited().await.unwrap(), [""; 0]);
     let awaited = store.front.extensions().awaited.unwrap();
     assert_eq!(awaited.awaited().await.unwrap(), [""; 0]);
     server.on("PUBSUB CHANNELS redisson_*", "nil");
