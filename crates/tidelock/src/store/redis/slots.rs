@@ -87,10 +87,11 @@ mod tests {
             ("1 ?:7", 1, tcp("seed", 7)),
             ("2 fe80::1:7", 2, tcp("fe80::1", 7)),
             ("2 node-3.shop:7", 2, tcp("node-3.shop", 7)),
+            ("16383 [fe80::1]:7", 16383, tcp("fe80::1", 7)),
         ] {
             assert_eq!(redirection(said, &asked), Some((slot, address)), "{said}");
         }
-        for nonsense in ["", "x a:1", "1 a", "1 a:x", "99999 a:1"] {
+        for nonsense in ["", "x a:1", "1 a", "1 a:x", "16384 a:1", "99999 a:1"] {
             assert_eq!(redirection(nonsense, &asked), None, "{nonsense}");
         }
     }

@@ -314,6 +314,51 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_up_to_the_limits_is_read() {
+        let most = HEAVIEST / size_of::<Reply>();
+        for (part, is_read) in [
+            (format!("${MAX_BULK_BYTES}\r\n"), true),
+            (format!("${}\r\n", MAX_BULK_BYTES + 1), false),
+            (format!("*{most}\r\n"), true),
+            (format!("*{}\r\n", most + 1), false),
+            (format!("+{}", "x".repeat(MAX_LINE_BYTES)), true),
+            (format!("+{}", "x".repeat(MAX_LINE_BYTES + 1)), false),
+        ] {
+            let next = Decoder::default().next(part.as_bytes());
+            assert_eq!(next.is_ok(), is_read, "{part:.20}");
+        }
+    }
+
+    /// A connection lives for months.
+    #[test]
+    fn the_limit_of_one_reply_is_not_that_of_all() {
+        let long = "x".repeat(3 << 20);
+        let bytes = format!("${}\r\n{long}\r\n", long.len());
+        let mut decoder = Decoder::default();
+        for _ in 0..12 {
+            let (used, said) = decoder.next(bytes.as_bytes()).unwrap();
+            assert_eq!(used, bytes.len());
+            let expected = answer(Reply::Text(long.clone().into_bytes()));
+            assert!(said == Some(expected), "it is another text");
+        }
+    }
+
+    #[test]
+    fn every_form_of_an_error_and_of_nothing_is_understood() {
+        let error = || RequestError::Server(ServerError::new("OOM", "no memory"));
+        for (bytes, expected) in [
+            ("-OOM no memory\r\n", Err(error())),
+            ("!13\r\nOOM no memory\r\n", Err(error())),
+            ("_\r\n", Ok(Reply::Nil)),
+            ("$-1\r\n", Ok(Reply::Nil)),
+            ("*-1\r\n", Ok(Reply::Nil)),
+        ] {
+            let said = whole(bytes.as_bytes());
+            assert_eq!(said, (vec![Frame::Answer(expected)], None), "{bytes:?}");
+        }
+    }
+
+    #[test]
     fn bytes_that_no_redis_sends_are_refused() {
         let tls_alert = b"\x15\x03\x03\x00\x02\x02\x46\r\n";
         for bytes in [

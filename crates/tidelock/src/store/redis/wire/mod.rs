@@ -11,3 +11,6 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
 pub(crate) mod stream;
+
+#[cfg(test)]
+pub(crate) mod tests;

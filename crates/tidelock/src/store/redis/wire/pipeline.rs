@@ -357,3 +357,6 @@ impl Pipeline {
         (state.slots.len() - state.free.len(), state.slots.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

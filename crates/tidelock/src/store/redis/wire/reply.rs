@@ -102,3 +102,63 @@ pub(crate) enum Push {
     Subscribed(MessageForm, String),
     Unsubscribed(MessageForm, String),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_number_is_read_in_both_of_its_forms() {
+        for (reply, int, count) in [
+            (Reply::Int(7), Some(7), 7),
+            (text("7"), Some(7), 7),
+            (text("-7"), Some(-7), 0),
+            (Reply::Int(i64::MAX), Some(i64::MAX), 0),
+            (text("x"), None, 0),
+            (Reply::Nil, None, 0),
+            (Reply::List(vec![Reply::Int(7)]), None, 0),
+        ] {
+            assert_eq!((reply.int(), reply.count()), (int, count), "{reply:?}");
+        }
+    }
+
+    /// Any client may have written them.
+    #[test]
+    fn bytes_that_are_no_text_can_be_shown() {
+        let bytes = Reply::Text(vec![b'a', 0xff]);
+        assert_eq!((bytes.text(), bytes.int()), (None, None));
+        assert_eq!(bytes.lossy().as_deref(), Some("a\u{fffd}"));
+        assert_eq!((Reply::Int(7).text(), Reply::Int(7).lossy()), (None, None));
+        assert_eq!(text("a").text(), Some("a"));
+    }
+
+    #[test]
+    fn a_script_that_met_a_replica_is_noticed_by_one_of_its_results() {
+        let refusal = "READONLY You can't write against a read only replica.";
+        for (results, is_replica) in [
+            (vec![Reply::Int(1), text(refusal)], true),
+            (vec![text(&format!("-{refusal}"))], true),
+            (vec![text("OK"), Reply::Nil], false),
+            (vec![text("OOM command not allowed")], false),
+            // A value, which only begins like an error.
+            (vec![text(&format!("{refusal:1000}"))], false),
+            (vec![text(&format!("{refusal:999}"))], true),
+        ] {
+            let reply = Reply::List(results);
+            assert_eq!(reply.says_replica(), is_replica, "{reply:?}");
+        }
+        assert!(!text(refusal).says_replica());
+    }
+
+    #[test]
+    fn a_request_without_a_usable_reply_may_have_run() {
+        let broken = RequestError::Broken("no answer".to_owned());
+        assert!(broken.error().outcome_unknown());
+        let refused = RequestError::Server(ServerError::new("OOM", "no"));
+        assert!(!refused.error().outcome_unknown());
+    }
+}

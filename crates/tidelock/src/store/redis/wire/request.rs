@@ -6,9 +6,7 @@ pub(crate) trait Encode {
     fn write(&self, out: &mut Vec<u8>);
 
     /// Whether the slot is being migrated to this node, so that ASKING must come first.
-    fn is_asking(&self) -> bool {
-        false
-    }
+    fn is_asking(&self) -> bool;
 }
 
 /// A request that owns its arguments.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::live_connection::LiveConnection;
-use crate::store::redis::wire::live_connection::peer::{Peer, SETINFO, in_time};
+use crate::store::redis::wire::live_connection::peer::{HANDSHAKE, Peer, SETINFO, in_time, pair};
 
 /// Whether the connection is for pushes, the requests, the replies, and the error.
 type Greeting = (
@@ -16,7 +16,7 @@ type Greeting = (
     &'static str,
 );
 
-fn greetings() -> [Greeting; 6] {
+fn greetings() -> [Greeting; 7] {
     let login = |db, user: Option<&str>| HandshakeLogin {
         db,
         user: user.map(str::to_owned),
@@ -37,6 +37,13 @@ fn greetings() -> [Greeting; 6] {
             &["AUTH me hunter2", "HELLO"],
             "-WRONGPASS no\r\n-NOAUTH no\r\n",
             "Stranger",
+        ),
+        (
+            login(0, None),
+            false,
+            &["AUTH hunter2", "HELLO"],
+            "-LOADING no\r\n-LOADING no\r\n",
+            "Server",
         ),
         (
             login(3, Some("me")),
@@ -86,6 +93,53 @@ async fn a_handshake_reports_why_the_server_refuses() {
         let closed = format!("{:?}", closed.unwrap_err());
         assert!(closed.starts_with(expected), "{closed}");
         assert!(!closed.contains("hunter2"), "{closed}");
+    }
+}
+
+/// A server that refuses a client gives the reason and closes the connection, whatever was asked.
+#[tokio::test]
+async fn the_reason_of_a_server_that_hangs_up_is_told_without_the_password() {
+    for (said, expected) in [
+        ("-ERR max number of clients reached\r\n", "Server("),
+        ("-WRONGPASS no hunter2\r\n", "Ended("),
+    ] {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let mut peer = Peer(theirs);
+        let login = HandshakeLogin {
+            db: 0,
+            user: None,
+            password: Some("hunter2".to_owned()),
+            in_cluster: false,
+        };
+        let opening = <LiveConnection>::open(Box::pin(ours), &login, None);
+        let talk = async {
+            peer.says(said).await;
+            drop(peer);
+        };
+        let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+        let closed = format!("{:?}", closed.unwrap_err());
+        assert!(closed.starts_with(expected), "{closed}");
+        assert!(!closed.contains("hunter2"), "{closed}");
+    }
+}
+
+/// An old server does not know HELLO, and a newer one may answer in a way that we do not know.
+#[tokio::test]
+async fn the_greeting_of_a_server_tells_its_mode_and_is_not_needed() {
+    for (said, mode) in [
+        ("*2\r\n+mode\r\n+standalone\r\n", ServerMode::Standalone),
+        ("*2\r\n+mode\r\n+sentinel\r\n", ServerMode::Unknown),
+        ("*2\r\n+role\r\n+standalone\r\n", ServerMode::Unknown),
+        ("-ERR unknown\r\n", ServerMode::Unknown),
+        ("#t\r\n", ServerMode::Unknown),
+    ] {
+        let (opening, mut peer) = pair(None);
+        let greeting = async {
+            peer.expects(&HANDSHAKE).await;
+            peer.says(format!("{said}+OK\r\n+OK\r\n")).await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        assert_eq!(conn.unwrap().mode, mode, "{said}");
     }
 }
 
