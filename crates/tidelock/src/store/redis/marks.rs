@@ -140,7 +140,12 @@ impl Marks for Redis {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::redis::connect;
+    use crate::store::redis::wire::tests::{ScriptedServer, usual};
+    use crate::store::{Backend, Background, Clock, Env, ReplicaAck, Store, Timers};
 
     #[test]
     fn the_time_of_any_answer_is_read() {
@@ -155,5 +160,98 @@ mod tests {
         assert_eq!(told(&["7"]), None);
         assert_eq!(told(&["-7", "0"]), None);
         assert_eq!(told_time(&Reply::Nil), None);
+    }
+
+    /// A store whose server answers each script with `answer`, and `WAIT` with this number. It has a replica.
+    async fn store(answer: &'static str, acknowledged: u32) -> (ScriptedServer, Store) {
+        let replica = "connected_slaves:1\r\nslave0:ip=10.0.0.9,port=1,state=online,lag=0\r\n";
+        let server = ScriptedServer::start(move |request| {
+            Some(match request.split(' ').next() {
+                Some("EVALSHA") => answer.to_owned(),
+                Some("INFO") => format!("${}\r\n{replica}\r\n", replica.len()),
+                Some("WAIT") => format!(":{acknowledged}\r\n"),
+                Some("TIME") => "*2\r\n+1785000000\r\n+123456\r\n".to_owned(),
+                _ => usual(request),
+            })
+        });
+        let server = server.await;
+        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
+        let (timers, limit) = (Timers::new(Clock::Simulated), Duration::from_secs(20));
+        background.spawn(timers.clone().drive());
+        let env = Env::of_limits(timers, background, limit);
+        let store = connect(&server.address.to_string(), &env).await.unwrap();
+        (server, store)
+    }
+
+    /// How many calls of this script, with these keys and arguments, the server has had.
+    fn calls(server: &ScriptedServer, script: &Script, args: &str) -> usize {
+        let keys = "2 tidelock:marks:{job} tidelock:mark_ends:{job}";
+        server.heard(&format!("EVALSHA {} {keys} {args}", script.sha()))
+    }
+
+    fn kind<T>(result: Result<T>) -> Result<T, ErrorKind> {
+        result.map_err(|error| error.kind())
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_read_as_the_server_tells_it() {
+        let name = Name::new("job").unwrap();
+        for (answer, expected) in [
+            ("$4\r\ndone\r\n", Ok(Some("done".to_owned()))),
+            ("$-1\r\n", Ok(None)),
+            (":1\r\n", Err(ErrorKind::OutcomeUnknown)),
+        ] {
+            let (server, store) = store(answer, 0).await;
+            let marks = store.front.extensions().need_marks().unwrap();
+            assert_eq!(kind(marks.read(&name, "noon").await), expected);
+            assert_eq!(calls(&server, &scripts::READ_MARK, "noon"), 1);
+            let now = marks.now(&name).await.unwrap();
+            assert_eq!(now, since_epoch(1_785_000_000_123));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_newest_marks_come_with_their_slots() {
+        let name = Name::new("job").unwrap();
+        let pair = |slot: &str, mark: &str| (slot.to_owned(), mark.to_owned());
+        for (answer, expected) in [
+            ("*0\r\n", Ok(vec![])),
+            (
+                "*4\r\n+b\r\n+2\r\n+a\r\n+1\r\n",
+                Ok(vec![pair("b", "2"), pair("a", "1")]),
+            ),
+            ("$-1\r\n", Err(ErrorKind::OutcomeUnknown)),
+        ] {
+            let (server, store) = store(answer, 0).await;
+            let marks = store.front.extensions().need_marks().unwrap();
+            assert_eq!(kind(marks.history(&name, 7).await), expected);
+            assert_eq!(calls(&server, &scripts::NEWEST_MARKS, "7"), 1);
+        }
+    }
+
+    /// Otherwise a failover could make a job run twice.
+    #[tokio::test]
+    async fn a_mark_counts_as_written_once_enough_replicas_have_it() {
+        let name = Name::new("job").unwrap();
+        for (answer, wish, acknowledged, expected) in [
+            (":0\r\n", ReplicaAck::Off, 0, Ok(false)),
+            (":1\r\n", ReplicaAck::Off, 0, Ok(true)),
+            (":2\r\n", ReplicaAck::Off, 0, Err(ErrorKind::OutcomeUnknown)),
+            (":0\r\n", ReplicaAck::Any, 0, Ok(false)),
+            (":1\r\n", ReplicaAck::Any, 1, Ok(true)),
+            (":1\r\n", ReplicaAck::Any, 0, Err(ErrorKind::OutcomeUnknown)),
+        ] {
+            let (server, store) = store(answer, acknowledged).await;
+            let marks = store.front.extensions().need_marks().unwrap();
+            let keep = Duration::from_secs(60);
+            let change = MarkChange {
+                wish,
+                ..MarkChange::unacknowledged("noon", Some("begun"), "done", keep)
+            };
+            let replaced = kind(marks.replace(&name, change).await);
+            assert_eq!(replaced, expected, "{answer:?} {wish} {acknowledged}");
+            let args = "noon done 60000 begun";
+            assert_eq!(calls(&server, &scripts::REPLACE_MARK, args), 1);
+        }
     }
 }

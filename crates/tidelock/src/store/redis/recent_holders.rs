@@ -52,3 +52,50 @@ impl RecentHolders {
         at.is_some_and(|at| self.timers.now().since(*at) < STAYS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::store::Clock;
+
+    fn name(number: usize) -> Name {
+        Name::new(format!("lock:{number}")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_are_expected_for_a_while_after_the_last_one_was_seen() {
+        let holders = RecentHolders::new(Timers::new(Clock::Simulated));
+        assert!(!holders.is_recent(&name(1)));
+        holders.saw(&name(1));
+        advance(STAYS / 2).await;
+        holders.saw(&name(1));
+        advance(STAYS - Duration::from_nanos(1)).await;
+        assert!(holders.is_recent(&name(1)) && !holders.is_recent(&name(2)));
+        advance(Duration::from_nanos(1)).await;
+        assert!(!holders.is_recent(&name(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_are_not_recent_take_no_memory() {
+        let holders = RecentHolders::new(Timers::new(Clock::Simulated));
+        for number in 0..MANY {
+            holders.saw(&name(number));
+        }
+        advance(STAYS).await;
+        holders.saw(&name(MANY));
+        assert_eq!(holders.seen.lock().each.len(), 1);
+    }
+
+    /// A process may wait for many names at once.
+    #[tokio::test(start_paused = true)]
+    async fn the_more_names_are_recent_the_less_often_all_are_looked_through() {
+        let holders = RecentHolders::new(Timers::new(Clock::Simulated));
+        for number in 0..=MANY * 2 {
+            holders.saw(&name(number));
+        }
+        let seen = holders.seen.lock();
+        assert_eq!((seen.each.len(), seen.many), (MANY * 2 + 1, MANY * 4));
+    }
+}

@@ -91,3 +91,170 @@ impl ChannelRouter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::error::Result;
+    use crate::store::redis::address::HostAddress;
+    use crate::store::redis::topology::endpoint::{EndpointLogin, PrimaryFinder, ServerFinder};
+    use crate::store::{Background, BoxFuture, Clock};
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    fn address(port: u16) -> HostAddress {
+        HostAddress::Tcp {
+            host: "h".to_owned(),
+            port,
+            tls: false,
+        }
+    }
+
+    fn endpoint(finder: ServerFinder, timers: &Timers) -> Arc<Endpoint> {
+        let entry = EndpointLogin::default();
+        Arc::new(Endpoint::new(finder, entry, timers.clone(), LIMIT))
+    }
+
+    /// In simulated time, with the timers running.
+    fn cluster() -> Arc<Cluster> {
+        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
+        let timers = Timers::new(Clock::Simulated);
+        background.spawn(timers.clone().drive());
+        let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
+        let cluster = Cluster::new(seeds, entry, background, timers, LIMIT, LIMIT);
+        Arc::new(cluster)
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_heard_at_the_node_that_has_its_slot() {
+        let cluster = cluster();
+        let router = ChannelRouter::Cluster(Arc::clone(&cluster));
+        assert!(router.of("foo").is_none(), "no node is known");
+        cluster.give_all_slots(&address(1));
+        cluster.moved(slots::of("foo"), &address(2));
+        for (channel, port) in [
+            ("redisson_lock__channel:{foo}", 2),
+            ("redisson_lock__channel:{bar}", 1),
+            // Only the node that has the key tells its events.
+            ("__keyspace@0__:foo", 2),
+            ("__keyspace@0__:bar", 1),
+        ] {
+            let endpoint = router.of(channel).unwrap();
+            assert_eq!(endpoint.address(), Some(&address(port)), "{channel}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_subscription_is_tried_again_if_the_error_passes_or_names_another_node() {
+        let cluster = cluster();
+        cluster.give_all_slots(&address(1));
+        let asked = Arc::clone(&cluster.owner(7).unwrap().endpoint);
+        let of_cluster = ChannelRouter::Cluster(Arc::clone(&cluster));
+        let of_server = ChannelRouter::One(Arc::clone(&asked));
+        for (text, in_cluster, alone, port) in [
+            ("ASK 7 h:2", true, false, 1),
+            ("TRYAGAIN no", true, true, 1),
+            ("NOPERM no", false, false, 1),
+            ("MOVED 7 h:2", true, false, 2),
+        ] {
+            let error = ServerError::parse(text);
+            assert_eq!(of_cluster.learn(&asked, &error), in_cluster, "{text}");
+            assert_eq!(of_server.learn(&asked, &error), alone, "{text}");
+            let owner = cluster.owner(7).unwrap();
+            assert_eq!(owner.address, address(port), "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_the_slot_map_is_waited_for_up_to_the_limit() {
+        let cluster = cluster();
+        cluster.give_all_slots(&address(1));
+        let timers = cluster.timers.clone();
+        let of_server = endpoint(ServerFinder::Fixed(address(1)), &timers);
+        let of_server = ChannelRouter::One(of_server);
+        let of_cluster = ChannelRouter::Cluster(Arc::clone(&cluster));
+        for router in [&of_server, &of_cluster] {
+            let begun = timers.now();
+            router.change(LIMIT).await;
+            assert!(timers.now().since(begun) >= LIMIT);
+        }
+        let begun = timers.now();
+        let moves = async {
+            timers.after(LIMIT).await;
+            cluster.moved(7, &address(2));
+        };
+        tokio::join!(of_cluster.change(LIMIT * 10), moves);
+        assert!(timers.now().since(begun) < LIMIT * 2);
+    }
+
+    /// Other clients follow a change of the slot map within seconds.
+    #[tokio::test(start_paused = true)]
+    async fn subscribers_count_as_settled_a_while_after_a_change_of_the_slot_map() {
+        let cluster = cluster();
+        let router = ChannelRouter::Cluster(Arc::clone(&cluster));
+        let of_server = endpoint(ServerFinder::Fixed(address(1)), &cluster.timers);
+        assert!(ChannelRouter::One(of_server).are_settled());
+        cluster.give_all_slots(&address(1));
+        assert!(!router.are_settled());
+        advance(Duration::from_secs(60)).await;
+        assert!(router.are_settled());
+        cluster.moved(7, &address(2));
+        assert!(!router.are_settled());
+    }
+
+    /// Sentinels that count how often they are asked to look again, and are closed.
+    #[derive(Default)]
+    struct CountingFinder {
+        doubts: AtomicU32,
+        closes: AtomicU32,
+    }
+
+    impl fmt::Display for CountingFinder {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("sentinels")
+        }
+    }
+
+    impl PrimaryFinder for CountingFinder {
+        fn find(&self) -> BoxFuture<'_, Result<HostAddress>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn note(&self, _: &HostAddress) -> bool {
+            false
+        }
+
+        fn is_at(&self, _: &HostAddress) -> bool {
+            true
+        }
+
+        fn doubt(&self) {
+            self.doubts.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn close(&self) {
+            self.closes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn sentinels_are_asked_again_after_a_problem_and_stop_with_the_client() {
+        let finder = Arc::<CountingFinder>::default();
+        let counts = || {
+            let count = |number: &AtomicU32| number.load(Ordering::SeqCst);
+            (count(&finder.doubts), count(&finder.closes))
+        };
+        let timers = Timers::new(Clock::Boot);
+        let primary = ServerFinder::Primary(Arc::clone(&finder) as _);
+        let router = ChannelRouter::One(endpoint(primary, &timers));
+        router.doubt();
+        assert_eq!(counts(), (1, 0));
+        router.close();
+        assert_eq!(counts(), (1, 1));
+    }
+}

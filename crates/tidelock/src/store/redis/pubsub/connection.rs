@@ -42,15 +42,15 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
             Ok(conn) => {
                 let opened = registry.timers().now();
                 let is_lost = serve(&registry, &session, Arc::new(conn)).await.is_lost();
-                let is_steady = registry.timers().now().since(opened) >= STEADY;
-                if is_steady || registry.was_served(&session) {
-                    failures = 0;
-                }
+                let lasted = registry.timers().now().since(opened);
+                let was_served = registry.was_served(&session);
                 if is_lost {
                     registry.channel_router.doubt();
                 }
                 registry.disconnected(&session);
-                if is_steady || !is_lost {
+                let (counted, at_once) = after_connection(failures, lasted, was_served, is_lost);
+                failures = counted;
+                if at_once {
                     continue;
                 }
             }
@@ -63,6 +63,18 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
         // The slot map may have changed, so the channels may belong to another server now.
         registry.subscribe_again(&session);
     }
+}
+
+/// After a connection has ended: how many failures count from now on, and whether the next one is opened at once.
+fn after_connection(
+    failures: u32,
+    lasted: Duration,
+    was_served: bool,
+    is_lost: bool,
+) -> (u32, bool) {
+    let is_steady = lasted >= STEADY;
+    let failures = if is_steady || was_served { 0 } else { failures };
+    (failures, is_steady || !is_lost)
 }
 
 /// The outcome of a command.
@@ -189,3 +201,6 @@ async fn ping(session: &PubSubConnection, conn: Arc<LiveConnection>) -> Sent {
         Some(Ok(_) | Err(RequestError::Broken(_))) | None => Sent::Lost,
     }
 }
+
+#[cfg(test)]
+mod tests;

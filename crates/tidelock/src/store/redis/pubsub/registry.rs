@@ -326,3 +326,6 @@ impl SubscriptionRegistry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

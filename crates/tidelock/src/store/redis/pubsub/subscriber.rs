@@ -290,3 +290,6 @@ impl fmt::Debug for Subscriber {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

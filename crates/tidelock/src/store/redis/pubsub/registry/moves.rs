@@ -12,7 +12,7 @@ use crate::store::redis::pubsub::registry::state::{
 use crate::store::redis::wire::reply::MessageForm;
 
 /// How long a subscription stays live after its last waiter has left, for the next waiter.
-const IDLE_SUBSCRIPTION_LIFETIME: Duration = Duration::from_millis(2500);
+pub(super) const IDLE_SUBSCRIPTION_LIFETIME: Duration = Duration::from_millis(2500);
 
 /// The result of the sweep for one channel.
 enum ChannelCheck {
