@@ -87,6 +87,8 @@ enum Sent {
     Passing(MessageForm, Arc<str>),
     /// The server rejects the subscription by which tidelock's waiters are counted.
     Uncounted(MessageForm, Arc<str>),
+    /// As [`Passing`](Self::Passing), for that subscription.
+    NotYetCounted(MessageForm, Arc<str>),
     /// No reply: the connection can no longer be trusted.
     Lost,
 }
@@ -132,7 +134,11 @@ async fn serve(
                 }
                 Sent::Stuck(form, channel) => registry.stuck(session, form, &channel),
                 Sent::Passing(form, channel) => registry.retry(session, form, &channel),
-                Sent::Uncounted(form, own) => registry.uncounted(session, form, &own),
+                Sent::Uncounted(form, own) => {
+                    registry.uncounted(session, form, &own);
+                    registry.pause_counting();
+                }
+                Sent::NotYetCounted(form, own) => registry.uncounted(session, form, &own),
                 Sent::Lost => return End::Lost,
             },
             () = &mut look => {
@@ -177,6 +183,10 @@ async fn send(
         (true, true) if forbids(&server_error).is_some() => Sent::Lost,
         // The slot has moved, and all counted subscriptions with it.
         (true, true) => Sent::Done,
+        // One slot that moves, or a server that loads, must not make this process foreign on all other channels.
+        (true, false) if registry.channel_router.learn(endpoint, &server_error) => {
+            Sent::NotYetCounted(form, channel)
+        }
         (true, false) => Sent::Uncounted(form, channel),
         (false, true) => Sent::Stuck(form, channel),
         (false, false) => {

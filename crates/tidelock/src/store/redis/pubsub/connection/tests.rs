@@ -70,6 +70,7 @@ fn named(sent: &Sent) -> &'static str {
         Sent::Stuck(..) => "stuck",
         Sent::Passing(..) => "passing",
         Sent::Uncounted(..) => "uncounted",
+        Sent::NotYetCounted(..) => "not yet counted",
         Sent::Lost => "lost",
     }
 }
@@ -83,6 +84,7 @@ async fn the_answer_to_a_command_decides_what_becomes_of_its_channel() {
         (false, false, "-LOADING no\r\n", "passing"),
         (false, true, "-NOPERM no\r\n", "stuck"),
         (true, false, "-NOPERM no\r\n", "uncounted"),
+        (true, false, "-LOADING no\r\n", "not yet counted"),
         // It would be counted as long as the connection lives, and hide others.
         (true, true, "-NOPERM no\r\n", "lost"),
         (true, true, "-MOVED 7 h:2\r\n", "done"),

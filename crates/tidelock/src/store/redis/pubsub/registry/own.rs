@@ -106,18 +106,22 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Records that the server refused the counting channel. Others then treat this process as a foreign client, which
-    /// costs one extra message per release.
+    /// Records that the server does not count this process on a channel. Others then treat it as a foreign client, which
+    /// costs one extra message per release. The next sweep tries it again.
     pub(crate) fn uncounted(&self, session: &Arc<PubSubConnection>, form: MessageForm, own: &str) {
-        let until = self.timers().now() + REFUSED_FOR;
         let mut state = self.lock();
-        state.uncounted_until = Some(until);
         let channel = keys::channel_of_own(own);
         if let Some(entry) = channel.and_then(|channel| state.channels.get_mut(form, &channel))
             && entry.is_on(session)
         {
             entry.own = OwnChannel::Out;
         }
+    }
+
+    /// Joins no counting channel for a while: the user lacks the right, on all of them.
+    pub(crate) fn pause_counting(&self) {
+        let until = self.timers().now() + REFUSED_FOR;
+        self.lock().uncounted_until = Some(until);
     }
 
     /// The part of this process in the server's counts for a channel.

@@ -68,8 +68,15 @@ async fn a_process_that_the_server_does_not_count_tries_again_later() {
     on.subscribed(LOCK);
     let (registry, connection) = (&on.registry, on.connection());
     let _wake = registry.arm_if_any(LOCK).unwrap();
+    // An error that passes.
     registry.uncounted(&connection, Plain, OWN);
     assert_eq!(registry.counted(LOCK), count(1, Some(false)));
+    assert!(registry.counts_its_kind());
+    assert!(registry.sweep(&connection));
+    assert_eq!(sends(&connection), [format!("SUBSCRIBE {OWN}")]);
+    // One that does not.
+    registry.uncounted(&connection, Plain, OWN);
+    registry.pause_counting();
     advance(REFUSED_FOR - NANOSECOND).await;
     assert!(!registry.counts_its_kind());
     assert!(registry.sweep(&connection) && sends(&connection).is_empty());
