@@ -15,10 +15,10 @@ use super::refused_releases::with_refused_releases;
 
 /// The log of this thread.
 #[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -78,7 +78,7 @@ async fn short_and_long_leases() {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Collects what this thread logs until the result is dropped, down to this level.
-fn listen(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
+pub(crate) fn listen(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(log.clone())

@@ -8,6 +8,8 @@ mod at_the_door;
 #[cfg(feature = "blocking")]
 mod blocking_api;
 mod cancel_when;
+#[cfg(feature = "redis")]
+mod cluster_gone;
 mod cron_once;
 mod elections;
 mod emptied;

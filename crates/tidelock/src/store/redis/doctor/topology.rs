@@ -9,6 +9,8 @@ use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor;
 use crate::store::redis::doctor::{allowed, far};
 use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::known_nodes;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::request::Request;
 
@@ -18,6 +20,14 @@ const VIEWS: DoctorCheck = DoctorCheck {
     severity: Severity::Advice,
     bad: "a node that is cut off is believed when it is asked: for a moment its locks may be looked for at the wrong place, and connections be given up in vain",
     advice: "allow +cluster|info",
+};
+
+const NODES: DoctorCheck = DoctorCheck {
+    subject: "rights: nodes",
+    good: "a node is told from a server of others that has got its address",
+    severity: Severity::Danger,
+    bad: "the client cannot see whether this is a node of its cluster, so it opens no connection to it any more: once those that are open have ended, the locks of this node cannot be had",
+    advice: known_nodes::NEEDED_RIGHT,
 };
 
 const SLOTS: DoctorCheck = DoctorCheck {
@@ -65,6 +75,7 @@ pub(crate) async fn examine(
         let connection = face.connection(node);
         let seen = async {
             let mut found = doctor::examine(&connection, true).await?;
+            found.push(proofs(&connection).await?);
             found.extend(far::findings(&connection, timers).await?);
             Ok(found)
         };
@@ -111,6 +122,14 @@ fn seen(each: Vec<(String, Result<Vec<Finding>>)>) -> Result<(Vec<(String, Vec<F
 /// A check that an error has ended.
 fn untold(error: &Error) -> String {
     format!("not checked: {error}")
+}
+
+/// Whether the user may ask this node which nodes it knows. Each new connection to a node begins with that.
+async fn proofs(connection: &Connection) -> Result<Finding> {
+    let slots = Request::new("CLUSTER").arg("SLOTS");
+    let asked = connection.ask(&slots, connection.deadline()).await;
+    let is_allowed = allowed(asked)?.is_some();
+    Ok(NODES.allowed(is_allowed, "each one says which nodes it knows"))
 }
 
 /// Whether the user may query the nodes for the age of their slot map.
@@ -196,6 +215,9 @@ fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::store::redis::topology::tests::scripted::{
+        ScriptedServer, connection_to, slots as slots_told,
+    };
 
     #[test]
     fn equal_findings_are_reported_once_and_others_with_their_server() {
@@ -252,5 +274,22 @@ mod tests {
         );
         assert_eq!(some.severity, Severity::Danger);
         assert_eq!(some.found, "3 nodes have slots, 17 slots have none");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_may_not_be_asked_for_its_nodes_is_told_with_the_missing_right() {
+        let server = ScriptedServer::start().await;
+        let connection = connection_to(server.address());
+        let all = slots_told(&[(0, 16383, server.port, "id")]);
+        let forbidden = "-NOPERM no permissions to run the 'cluster|slots' command\r\n";
+        for (reply, severity, advice) in [
+            (&*all, Severity::Good, None),
+            (forbidden, Severity::Danger, Some("allow +cluster|slots")),
+        ] {
+            server.answers("CLUSTER SLOTS", &[reply]);
+            let found = proofs(&connection).await.unwrap();
+            assert_eq!(found.severity, severity, "{reply}");
+            assert_eq!(found.advice.as_deref(), advice);
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 mod discovery;
 mod migrating;
+mod outage;
 pub(crate) mod slot_ranges;
 
 pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
@@ -26,6 +27,7 @@ use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots::SLOTS;
 use crate::store::redis::topology::cluster::migrating::MigratingSlots;
+use crate::store::redis::topology::cluster::outage::MapOutage;
 use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
@@ -96,15 +98,10 @@ struct SlotMap {
     owners: Vec<u16>,
 }
 
-/// Refreshes of the map that have failed, one after the other.
-#[derive(Clone, Copy)]
-struct MapOutage {
-    since: BootInstant,
-    count: u32,
-}
-
 /// The map as one node reports it.
 struct NodeView {
+    /// The address of that node.
+    told_by: HostAddress,
     epoch: i64,
     /// The node lists itself as a primary.
     of_primary: bool,
@@ -257,7 +254,7 @@ impl Cluster {
         self.timers.now().since(changed_at) >= SETTLES
     }
 
-    fn is_in_doubt(&self) -> bool {
+    pub(super) fn is_in_doubt(&self) -> bool {
         let now = self.timers.now();
         let until = *self.doubtful_until.lock();
         until.is_some_and(|until| now < until)
@@ -267,7 +264,7 @@ impl Cluster {
     /// partitioned node may never reply.
     fn take(&self, view: NodeView) {
         if view.is_up {
-            *self.outage.lock() = None;
+            self.ends_outage();
         }
         self.entry.known_nodes.update(view.ids);
         let mut map = self.map.write();
@@ -319,10 +316,21 @@ impl Cluster {
         }
     }
 
+    /// A node reports a cluster that is up.
+    fn ends_outage(&self) {
+        let outage = self.outage.lock().take();
+        let now = self.timers.now();
+        if let Some(lasted) = outage.and_then(|outage| outage.told_for(now)) {
+            tracing::warn!(cluster = %Escaped(self), ?lasted, "a node of this cluster reports it as up again");
+        }
+    }
+
     /// Takes the map of another cluster, and ends the connections to the nodes of this one. The new ids are known before those
     /// connections end; otherwise a request could connect to an old node again.
     fn replace(&self, view: NodeView) {
         let old = self.map();
+        // The warning about the move has told the end of the outage.
+        *self.outage.lock() = None;
         self.entry.known_nodes.replace(view.ids.clone());
         self.take(view);
         for node in &old.nodes {
@@ -340,6 +348,7 @@ impl Cluster {
             replicas: Vec::new(),
         };
         self.take(NodeView {
+            told_by: primary.clone(),
             epoch: 0,
             of_primary: true,
             ranges: vec![range],
@@ -376,64 +385,4 @@ impl fmt::Display for Cluster {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Clock;
-
-    fn address(port: u16) -> HostAddress {
-        let host = "h".to_owned();
-        HostAddress::Tcp {
-            host,
-            port,
-            tls: false,
-        }
-    }
-
-    fn view(epoch: i64, ranges: &[(u16, u16, u16)]) -> NodeView {
-        let range = |&(first, last, port): &(u16, u16, u16)| SlotRange {
-            first,
-            last,
-            primary: address(port),
-            replicas: vec![],
-        };
-        NodeView {
-            epoch,
-            of_primary: true,
-            ranges: ranges.iter().map(range).collect(),
-            ids: HashSet::new(),
-            is_up: true,
-        }
-    }
-
-    #[test]
-    fn a_node_is_believed_by_the_epoch_it_has_seen() {
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        let entry = EndpointLogin::default();
-        let limit = Duration::from_secs(1);
-        let cluster = Cluster::new(vec![address(9)], entry, background, timers, limit, limit);
-        let port = |slot| cluster.owner(slot).map(|node| node.address.clone());
-        assert_eq!(port(0), None);
-
-        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
-        assert_eq!((port(0), port(100)), (Some(address(1)), Some(address(2))));
-        let first = cluster.owner(0).unwrap();
-
-        // One slot moves to a node that the map does not have yet.
-        cluster.moved(7, &address(3));
-        assert_eq!((port(7), port(8)), (Some(address(3)), Some(address(1))));
-        let third = cluster.owner(7).unwrap();
-
-        // A report by a node that does not know of the move closes no connection.
-        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
-        assert_eq!(port(7), Some(address(1)));
-        assert_eq!(third.endpoint.times_left(), 0);
-        assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
-
-        // A failover: the old primary may never reply, so its connections are closed.
-        cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
-        assert_eq!((port(0), port(99)), (Some(address(4)), None));
-        assert_eq!(first.endpoint.times_left(), 1);
-        assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
-    }
-}
+mod tests;

@@ -9,6 +9,9 @@ use crate::store::redis::wire::reply::Reply;
 pub(crate) const ANOTHER_CLUSTER: &str = "the node at this address is not of our cluster: it does not know the other nodes; \
      waiting for a node of our cluster";
 
+/// The remedy if the user may not ask a node for the ids.
+pub(crate) const NEEDED_RIGHT: &str = "allow +cluster|slots";
+
 /// The ids of the nodes that have slots, and of their replicas. Empty until the slot map is known, and if no node tells an id.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNodes(RwLock<HashSet<String>>);

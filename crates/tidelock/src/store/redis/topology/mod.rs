@@ -11,4 +11,6 @@ pub(crate) mod replication;
 pub(crate) mod router;
 pub(crate) mod sentinel;
 pub(crate) mod server_run;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod transaction;

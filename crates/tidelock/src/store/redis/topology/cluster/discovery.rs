@@ -21,9 +21,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::topology::cluster::{
-    Cluster, ClusterNode, MapOutage, NodeView, SlotMap, slot_ranges,
-};
+use crate::store::redis::topology::cluster::outage::MapOutage;
+use crate::store::redis::topology::cluster::{Cluster, ClusterNode, NodeView, SlotMap, slot_ranges};
 use crate::store::redis::topology::endpoint::EndpointLogin;
 use crate::store::redis::topology::known_nodes::{self, KnownNodes};
 use crate::store::redis::wire::errors::unsent;
@@ -40,10 +39,6 @@ const REFRESH_IN_DOUBT: Duration = Duration::from_millis(300);
 
 /// How long we wait for a node before we ask the next one too.
 const NEXT_NODE_AFTER: Duration = Duration::from_millis(50);
-
-/// After so many failed refreshes, and the time for it, the cluster counts as gone. A process that was frozen for long has not
-/// asked often.
-const MIN_FAILURES: u32 = 10;
 
 /// The replies of one refresh, until one is accepted.
 struct ClusterViews {
@@ -92,6 +87,31 @@ impl NodeView {
         let epoch = if self.of_primary { self.epoch } else { known };
         Self { epoch, ..self }
     }
+
+    /// Reads the replies of the node at `asked` to `CLUSTER SLOTS` and `CLUSTER INFO`.
+    fn read(slots: &Reply, info: &str, asked: &HostAddress) -> Result<Self> {
+        let ranges = slot_ranges::read(slots, asked);
+        if ranges.is_empty() {
+            return Err(unsent("it reports no slots"));
+        }
+        let fields: HashMap<&str, &str> = info
+            .lines()
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .collect();
+        let epoch = fields.get("cluster_current_epoch");
+        let epoch = epoch
+            .and_then(|epoch| epoch.parse().ok())
+            .unwrap_or_default();
+        let state = fields.get("cluster_state");
+        Ok(Self {
+            told_by: asked.clone(),
+            epoch,
+            is_up: state.is_none_or(|state| *state == "ok"),
+            of_primary: ranges.iter().any(|range| range.primary == *asked),
+            ranges,
+            ids: known_nodes::ids(slots),
+        })
+    }
 }
 
 impl Cluster {
@@ -117,7 +137,7 @@ impl Cluster {
                 match self.timers.limit(NEXT_NODE_AFTER, asked.next()).await {
                     Some(Some(Ok(view))) => {
                         if let Some(view) = views.hear(view) {
-                            return self.take_or_start_again(view).await;
+                            return self.take_or_start_again(view, troubles).await;
                         }
                     }
                     Some(Some(Err(error))) => troubles.push(error),
@@ -125,18 +145,22 @@ impl Cluster {
                 }
             }
             match views.best() {
-                Some(view) => self.take_or_start_again(view).await,
-                None if self.is_gone() && self.start_again().await => Ok(()),
+                Some(view) => self.take_or_start_again(view, troubles).await,
+                None if self.is_gone(&troubles) && self.start_again().await => Ok(()),
                 None => Err(self.unreachable(troubles)),
             }
         })
     }
 
     /// A node that reports that the cluster is down may be the last one of a cluster that is gone.
-    async fn take_or_start_again(&self, view: NodeView) -> Result<()> {
+    async fn take_or_start_again(&self, view: NodeView, mut troubles: Vec<Error>) -> Result<()> {
         let is_up = view.is_up;
+        if !is_up {
+            let node = &view.told_by;
+            troubles.push(unsent(format_args!("{node}: its cluster is down")));
+        }
         self.take(view);
-        if !is_up && self.is_gone() {
+        if !is_up && self.is_gone(&troubles) {
             self.start_again().await;
         }
         Ok(())
@@ -151,18 +175,20 @@ impl Cluster {
         Err(unsent(known_nodes::ANOTHER_CLUSTER))
     }
 
-    /// Counts a refresh that has failed. Returns whether the cluster that was known counts as gone.
-    fn is_gone(&self) -> bool {
+    /// Counts a refresh that has failed, and tells the operator once that clients wait. Returns whether the cluster that was known
+    /// counts as gone.
+    fn is_gone(&self, troubles: &[Error]) -> bool {
         let now = self.timers.now();
         let mut outage = self.outage.lock();
-        let MapOutage { since, count } = outage.unwrap_or(MapOutage {
-            since: now,
-            count: 0,
-        });
-        let count = count.saturating_add(1);
-        *outage = Some(MapOutage { since, count });
-        let known = !self.entry.known_nodes.is_empty();
-        known && count > MIN_FAILURES && now.since(since) >= self.gone_after
+        let failed = outage.get_or_insert_with(|| MapOutage::begun(now));
+        let is_news = failed.goes_on(troubles.iter().any(is_of_another_cluster));
+        let has_lasted = failed.has_lasted(self.gone_after, now);
+        drop(outage);
+        if is_news {
+            let (seen, moves_after) = (seen(troubles), self.gone_after);
+            tracing::warn!(cluster = %Escaped(self), seen = %Escaped(&seen), ?moves_after, "no node of this cluster reports it as up, and its locks wait for one; see which of its nodes run, and where the addresses of the URL lead. If that is another cluster for good, this client moves there after that time, and a new client uses it at once");
+        }
+        has_lasted && !self.entry.known_nodes.is_empty()
     }
 
     /// Asks the addresses of the URL, whatever cluster is there now, and takes its map. Addresses that a node has told are not
@@ -177,19 +203,9 @@ impl Cluster {
             view(&self.node_with(address, entry), end).await.ok()
         });
         let views = join_all(asked).await.into_iter().flatten();
-        // A node that reports its cluster as down does not count: it may be left over from one that is gone.
-        let mut views = views.filter(|view| view.is_up);
-        let Some(first) = views.next() else {
+        let Some(first) = of_another_cluster(views, &self.entry.known_nodes) else {
             return false;
         };
-        let other = KnownNodes::default();
-        other.replace(first.ids.clone());
-        let is_kin = |view: &NodeView| self.entry.known_nodes.are_known_to(&view.ids);
-        // One that is of our cluster has just come back, and answers the next refresh.
-        let is_other = |view: &NodeView| !is_kin(view) && other.are_known_to(&view.ids);
-        if !is_other(&first) || !views.all(|view| is_other(&view)) {
-            return false;
-        }
         tracing::warn!(cluster = %Escaped(self), "no node of this cluster has answered for longer than a lease; the addresses of the URL lead to another cluster, which is used now");
         self.replace(first);
         true
@@ -223,15 +239,41 @@ impl Cluster {
         if let Some(at) = troubles.iter().position(|one| !one.is_retryable()) {
             return troubles.swap_remove(at);
         }
-        let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
+        let seen = seen(&troubles);
         unsent(format_args!(
-            "{self}: no node reports which node has which slot: {}",
-            if each.is_empty() {
-                "no answer".to_owned()
-            } else {
-                each.join("; ")
-            }
+            "{self}: no node reports which node has which slot: {seen}"
         ))
+    }
+}
+
+/// The first of these views, if all of them are of one cluster, and not of ours.
+fn of_another_cluster(
+    views: impl Iterator<Item = NodeView>,
+    ours: &KnownNodes,
+) -> Option<NodeView> {
+    // A node that reports its cluster as down does not count: it may be left over from one that is gone.
+    let mut views = views.filter(|view| view.is_up);
+    let first = views.next()?;
+    let other = KnownNodes::default();
+    other.replace(first.ids.clone());
+    // One that is of our cluster has just come back, and answers the next refresh.
+    let is_other =
+        |view: &NodeView| !ours.are_known_to(&view.ids) && other.are_known_to(&view.ids);
+    (is_other(&first) && views.all(|view| is_other(&view))).then_some(first)
+}
+
+fn is_of_another_cluster(trouble: &Error) -> bool {
+    let detail = trouble.detail();
+    detail.is_some_and(|detail| detail.contains(known_nodes::ANOTHER_CLUSTER))
+}
+
+/// The answers of nodes of which none has a map.
+fn seen(troubles: &[Error]) -> String {
+    let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
+    if each.is_empty() {
+        "no answer".to_owned()
+    } else {
+        each.join("; ")
     }
 }
 
@@ -272,37 +314,20 @@ async fn view(node: &ClusterNode, end: BootInstant) -> Result<NodeView> {
     let ask = |what: &str| Request::new("CLUSTER").arg(what);
     let (slots, info) = (ask("SLOTS"), ask("INFO"));
     let (slots, info) = tokio::join!(node.back.ask(&slots, end), node.back.ask(&info, end));
-    let slots = slots?;
-    let ranges = slot_ranges::read(&slots, &node.address);
-    if ranges.is_empty() {
-        return Err(unsent("it reports no slots"));
-    }
     // `CLUSTER INFO` may be forbidden: then the epoch is zero.
     let info = info.ok();
     let info = info.as_ref().and_then(Reply::text).unwrap_or_default();
-    let fields: HashMap<&str, &str> = info
-        .lines()
-        .filter_map(|line| line.trim_end().split_once(':'))
-        .collect();
-    let epoch = fields.get("cluster_current_epoch");
-    let epoch = epoch
-        .and_then(|epoch| epoch.parse().ok())
-        .unwrap_or_default();
-    let state = fields.get("cluster_state");
-    Ok(NodeView {
-        epoch,
-        is_up: state.is_none_or(|state| *state == "ok"),
-        of_primary: ranges.iter().any(|range| range.primary == node.address),
-        ranges,
-        ids: known_nodes::ids(&slots),
-    })
+    NodeView::read(&slots?, info, &node.address)
 }
 
 fn explain(address: &HostAddress, error: &Error) -> Error {
     let detail = error.detail().unwrap_or_default();
+    let right = format!("{}: ", known_nodes::NEEDED_RIGHT);
     let (kind, advice) = if detail.contains("cluster support disabled") {
         let advice = "it is no node of a cluster; write redis:// instead of redis+cluster://: ";
         (ErrorKind::InvalidOptions, advice)
+    } else if detail.contains("NOPERM") && !detail.contains(known_nodes::NEEDED_RIGHT) {
+        (error.kind(), &*right)
     } else {
         (error.kind(), "")
     };
@@ -313,51 +338,4 @@ fn explain(address: &HostAddress, error: &Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    fn view(epoch: i64, of_primary: bool) -> NodeView {
-        NodeView {
-            epoch,
-            of_primary,
-            ranges: Vec::new(),
-            ids: HashSet::new(),
-            is_up: true,
-        }
-    }
-
-    fn views(known: i64, first: bool) -> ClusterViews {
-        ClusterViews {
-            known,
-            first,
-            best: None,
-        }
-    }
-
-    #[test]
-    fn a_replica_does_not_outvote_the_primaries() {
-        let mut answers = views(6, false);
-        assert!(answers.hear(view(9, false)).is_none());
-        let believed = answers.hear(view(6, true)).map(|view| view.epoch);
-        assert_eq!(believed, Some(6));
-
-        // Only a replica replies: we take its map, and the next primary's map replaces it.
-        let mut answers = views(6, false);
-        assert!(answers.hear(view(9, false)).is_none());
-        assert_eq!(answers.best().map(|view| view.epoch), Some(6));
-
-        // All primaries report an older epoch: the cluster was created again.
-        let mut answers = views(6, false);
-        assert!(answers.hear(view(9, false)).is_none() && answers.hear(view(2, true)).is_none());
-        let best = answers.best().map(|view| (view.epoch, view.of_primary));
-        assert_eq!(best, Some((2, true)));
-    }
-
-    #[test]
-    fn the_first_view_is_believed_from_any_node() {
-        let first = views(0, true).hear(view(9, false));
-        assert_eq!(first.map(|view| view.epoch), Some(0));
-    }
-}
+mod tests;

@@ -95,6 +95,17 @@ mod tests {
                 node(text("?"), 7004, unnamed),
             ]),
             Reply::List(vec![Reply::Int(5), Reply::Int(99999), Reply::Nil]),
+            // No cluster has this slot, and this node has no port for us.
+            Reply::List(vec![
+                Reply::Int(16383),
+                Reply::Int(16384),
+                node(text("10.0.0.1"), 7000, vec![]),
+            ]),
+            Reply::List(vec![
+                Reply::Int(400),
+                Reply::Int(500),
+                node(text("10.0.0.1"), 0, vec![]),
+            ]),
             Reply::List(vec![
                 Reply::Int(300),
                 Reply::Int(200),

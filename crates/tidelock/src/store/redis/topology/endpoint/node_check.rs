@@ -1,12 +1,13 @@
 //! Whether a connection leads to a node of our cluster.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
+use crate::store::redis::topology::endpoint::refusal;
 use crate::store::redis::topology::known_nodes::{self, KnownNodes};
 use crate::store::redis::topology::live_connection::LiveConnection;
-use crate::store::redis::wire::errors::unsent;
+use crate::store::redis::wire::errors::{ServerError, unsent};
 use crate::store::redis::wire::handshake::ServerMode;
-use crate::store::redis::wire::reply::RequestError;
+use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 
 /// Checks that the server is still a node of our cluster. Another server may have taken over the address. A standalone
@@ -18,24 +19,135 @@ pub(super) async fn of(
     conn: &LiveConnection,
     known: &KnownNodes,
 ) -> Result<()> {
-    if conn.mode != ServerMode::Standalone && known.is_empty() {
+    if !is_in_doubt(conn.mode, known) {
         return Ok(());
     }
-    match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
-        Ok(slots) if !known.are_known_to(&known_nodes::ids(&slots)) => Err(unsent(format_args!(
+    let answer = conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await;
+    judge(address, answer, known)
+}
+
+/// Whether the server must prove that it is a node. Otherwise it is one, and no node is known with which it could be compared.
+fn is_in_doubt(mode: ServerMode, known: &KnownNodes) -> bool {
+    mode == ServerMode::Standalone || !known.is_empty()
+}
+
+/// Judges the reply to CLUSTER SLOTS. An error is no proof: the server may load its data, say, and after that it would not be
+/// checked again.
+fn judge(
+    address: &HostAddress,
+    answer: Result<Reply, RequestError>,
+    known: &KnownNodes,
+) -> Result<()> {
+    match answer {
+        Ok(slots) if known.are_known_to(&known_nodes::ids(&slots)) => Ok(()),
+        Ok(_) => Err(unsent(format_args!(
             "{address}: {}",
             known_nodes::ANOTHER_CLUSTER
         ))),
-        Err(RequestError::Server(server_error)) if server_error.denies_cluster() => {
-            Err(unsent(format_args!("{address}: {server_error}")))
-        }
-        // It loads its data, say, and after that it would not be checked again.
-        Err(RequestError::Server(server_error))
-            if !known.is_empty() && server_error.error().kind() != ErrorKind::Refused =>
-        {
-            Err(unsent(format_args!("{address}: {server_error}")))
-        }
+        Err(RequestError::Server(server_error)) => Err(unproved(address, &server_error)),
         Err(RequestError::Broken(why)) => Err(unsent(format_args!("{address}: {why}"))),
-        Ok(_) | Err(RequestError::Server(_)) => Ok(()),
+    }
+}
+
+/// A refusal is an error too. A client reads its slot map with the same request, so it has connected with a user who may send it.
+/// If this server refuses it, either the user has lost the right, or the server is another one that has other users, or no such
+/// command at all. Only the operator can tell.
+fn unproved(address: &HostAddress, server_error: &ServerError) -> Error {
+    let error = server_error.error();
+    match error.kind() {
+        ErrorKind::Refused if server_error.ends_session() => refusal::at(address, &error),
+        ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
+            "{address}: the client cannot see whether this is a node of its cluster, and does not use it; {}: {}",
+            known_nodes::NEEDED_RIGHT,
+            error.detail().unwrap_or_default()
+        )),
+        _ => unsent(format_args!("{address}: {server_error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(ids: &[&str]) -> KnownNodes {
+        let known = KnownNodes::default();
+        known.replace(ids.iter().map(|&id| id.to_owned()).collect());
+        known
+    }
+
+    /// The reply of a node that knows these nodes.
+    fn slots(ids: &[&str]) -> Reply {
+        let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
+        let node = |id: &&str| Reply::List(vec![text("h"), Reply::Int(1), text(id)]);
+        let mut range = vec![Reply::Int(0), Reply::Int(16383)];
+        range.extend(ids.iter().map(node));
+        Reply::List(vec![Reply::List(range)])
+    }
+
+    #[test]
+    fn only_a_node_is_believed_unasked_and_only_if_none_is_known() {
+        for (mode, is_proved) in [
+            (ServerMode::ClusterNode, true),
+            (ServerMode::Unknown, true),
+            (ServerMode::Standalone, false),
+        ] {
+            assert_eq!(!is_in_doubt(mode, &known(&[])), is_proved, "{mode:?}");
+            assert!(is_in_doubt(mode, &known(&["a"])), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_prove_that_it_is_a_node_grants_nothing() {
+        let address = HostAddress::Tcp {
+            host: "h".to_owned(),
+            port: 1,
+            tls: false,
+        };
+        let refuses = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
+        let (unavailable, refused) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Refused));
+        for (answer, kind, told) in [
+            (Ok(slots(&["a", "x"])), None, ""),
+            (Ok(slots(&["x"])), unavailable, known_nodes::ANOTHER_CLUSTER),
+            (
+                refuses("NOPERM no permissions to run the 'cluster|slots' command"),
+                refused,
+                "does not use it; allow +cluster|slots: ",
+            ),
+            (
+                refuses("ERR unknown command 'CLUSTER'"),
+                refused,
+                "allow +cluster|slots: ",
+            ),
+            // It has lost its users, or has never had ours.
+            (
+                refuses("NOAUTH Authentication required."),
+                refused,
+                "h:1: authentication: check user and password",
+            ),
+            (
+                refuses("ERR This instance has cluster support disabled"),
+                unavailable,
+                "h:1: ERR This instance has cluster support disabled",
+            ),
+            (
+                refuses("LOADING Redis is loading the dataset in memory"),
+                unavailable,
+                "h:1: LOADING",
+            ),
+            (
+                Err(RequestError::Broken("closed".to_owned())),
+                unavailable,
+                "h:1: closed",
+            ),
+        ] {
+            for known in [known(&["a"]), known(&[])] {
+                // If no id is known, any node may be ours.
+                let expected = kind.filter(|_| !known.is_empty() || answer.is_err());
+                let judged = judge(&address, answer.clone(), &known).err();
+                assert_eq!(judged.as_ref().map(Error::kind), expected, "{answer:?}");
+                let detail = judged.as_ref().and_then(Error::detail).unwrap_or_default();
+                assert!(judged.is_none() || detail.contains(told), "{detail}");
+            }
+        }
     }
 }

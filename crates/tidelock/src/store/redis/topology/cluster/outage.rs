@@ -1,0 +1,97 @@
+//! The time in which no node reports the map of a cluster that is up.
+
+use std::time::Duration;
+
+use crate::store::BootInstant;
+
+/// After so many failed refreshes, and the time for it, the cluster counts as gone. A process that was frozen for long has not
+/// asked often. It is also longer than a failover takes, so an operator is not told of each.
+const MIN_FAILURES: u32 = 10;
+
+/// Refreshes of the map that have failed, one after the other.
+#[derive(Debug)]
+pub(super) struct MapOutage {
+    since: BootInstant,
+    count: u32,
+    /// The operator was told of it.
+    is_told: bool,
+}
+
+impl MapOutage {
+    pub(super) fn begun(now: BootInstant) -> Self {
+        Self {
+            since: now,
+            count: 0,
+            is_told: false,
+        }
+    }
+
+    /// Counts a refresh that has failed. Returns whether the operator must be told now, which happens once. `sees_another`: a node
+    /// of another cluster has answered, which no failover explains.
+    pub(super) fn goes_on(&mut self, sees_another: bool) -> bool {
+        self.count = self.count.saturating_add(1);
+        let is_news = !self.is_told && (sees_another || self.count > MIN_FAILURES);
+        if is_news {
+            self.is_told = true;
+        }
+        is_news
+    }
+
+    /// Whether it has lasted so long that the cluster counts as gone.
+    pub(super) fn has_lasted(&self, gone_after: Duration, now: BootInstant) -> bool {
+        self.count > MIN_FAILURES && now.since(self.since) >= gone_after
+    }
+
+    /// How long it has lasted, if the operator was told that it has begun.
+    pub(super) fn told_for(&self, now: BootInstant) -> Option<Duration> {
+        self.is_told.then(|| now.since(self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGUN: BootInstant = BootInstant(7);
+
+    #[test]
+    fn an_operator_is_told_once_of_an_outage() {
+        let told_at = |sees_another: &[u32]| -> Vec<u32> {
+            let mut outage = MapOutage::begun(BEGUN);
+            (1..=40)
+                .filter(|nth| outage.goes_on(sees_another.contains(nth)))
+                .collect()
+        };
+        assert_eq!(told_at(&[]), [11], "a failover is over before");
+        assert_eq!(told_at(&[3, 4, 20]), [3], "another cluster is no failover");
+        assert_eq!(told_at(&[20]), [11]);
+    }
+
+    #[test]
+    fn a_cluster_is_gone_after_both_the_time_and_the_failures() {
+        let lease = Duration::from_secs(30);
+        let almost = lease - Duration::from_nanos(1);
+        for (failures, after, is_gone) in [
+            (10, lease * 9, false),
+            (11, almost, false),
+            (11, lease, true),
+            (40, lease * 9, true),
+        ] {
+            let mut outage = MapOutage::begun(BEGUN);
+            for _ in 0..failures {
+                outage.goes_on(false);
+            }
+            let has_lasted = outage.has_lasted(lease, BEGUN + after);
+            assert_eq!(has_lasted, is_gone, "{failures} in {after:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_outage_that_was_told_is_said_to_be_over() {
+        let (second, mut outage) = (Duration::from_secs(1), MapOutage::begun(BEGUN));
+        outage.goes_on(false);
+        assert_eq!(outage.told_for(BEGUN + second), None);
+        outage.goes_on(true);
+        assert_eq!(outage.told_for(BEGUN + second), Some(second));
+    }
+}

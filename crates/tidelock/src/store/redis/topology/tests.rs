@@ -1,0 +1,3 @@
+//! The tools that the tests of this room and of those above it share.
+
+pub(crate) mod scripted;
