@@ -152,3 +152,37 @@ impl fmt::Debug for Address {
         write!(f, "{}/{}", self.way, self.db)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As errors, the log and the doctor name a server.
+    #[test]
+    fn an_address_is_shown_as_its_url_without_the_login() {
+        for (url, shown, is_tls) in [
+            ("redis://me:secret@h", "redis://h:6379", false),
+            ("rediss://:secret@h:1/2", "rediss://h:1", true),
+            ("redis://[::1]:9", "redis://[::1]:9", false),
+            ("redis+unix:///run/r?db=1", "redis+unix:///run/r", false),
+            (
+                "redis+sentinel://me:secret@a,[::1]:7/shop",
+                "redis+sentinel://a:26379,[::1]:7/shop",
+                false,
+            ),
+            (
+                "rediss+sentinel://a/shop?sentinel_password=secret",
+                "rediss+sentinel://a:26379/shop",
+                true,
+            ),
+            ("redis+cluster://a,b:7", "redis+cluster://a:6379,b:7", false),
+            ("rediss+cluster://:secret@a", "rediss+cluster://a:6379", true),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(address.way.to_string(), shown, "{url}");
+            assert_eq!(address.is_tls(), is_tls, "{url}");
+            let detailed = format!("{address:?} {:?}", address.way);
+            assert!(!detailed.contains("secret"), "{detailed}");
+        }
+    }
+}

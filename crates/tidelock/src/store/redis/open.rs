@@ -105,6 +105,16 @@ fn patience(env: &Env) -> Duration {
     env.response_timeout + env.connect_slack()
 }
 
+/// How long no node may answer before the client looks for another cluster at the addresses of the URL.
+fn gone_after(env: &Env) -> Duration {
+    env.lease.max(env.response_timeout * 10)
+}
+
+/// How long replicas have to acknowledge. The requests after that must still fit into the response timeout.
+fn acknowledged_within(env: &Env) -> Duration {
+    env.acknowledge_within.min(env.response_timeout / 3)
+}
+
 fn endpoint(finder: ServerFinder, entry: EndpointLogin, env: &Env) -> Arc<Endpoint> {
     let endpoint = Endpoint::new(finder, entry, env.timers.clone(), env.response_timeout);
     Arc::new(endpoint)
@@ -139,7 +149,7 @@ async fn many(
         background,
         timers.clone(),
         env.response_timeout,
-        env.lease.max(env.response_timeout * 10),
+        gone_after(env),
     );
     let cluster = Arc::new(cluster);
     cluster.refresh_map().await?;
@@ -309,9 +319,8 @@ fn faces(
         ways,
         lease: env.lease,
         answers_kept: answers_kept(env.lease),
-        // The requests after the acknowledgement must still fit into the response timeout.
         ack_policy: AckPolicy::new(
-            env.acknowledge_within.min(env.response_timeout / 3),
+            acknowledged_within(env),
             env.timers.clone(),
             env.background.clone(),
         ),
@@ -336,40 +345,4 @@ fn faces(
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::stream::{iter, pending};
-
-    use super::*;
-    use crate::store::{Background, Clock};
-
-    fn mute() -> Result<bool> {
-        Err(unsent("no answer"))
-    }
-
-    fn stranger() -> Result<bool> {
-        Err(Error::new(ErrorKind::Refused))
-    }
-
-    #[tokio::test]
-    async fn one_node_with_sharded_channels_outweighs_those_without() {
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        background.spawn(timers.clone().drive());
-        for (answers, expected) in [
-            (vec![Ok(false), Ok(true)], Ok(true)),
-            (vec![mute(), stranger(), Ok(true)], Ok(true)),
-            (vec![mute(), Ok(false), stranger()], Ok(false)),
-            (vec![mute(), mute()], Err(ErrorKind::Unavailable)),
-            (vec![stranger(), mute()], Err(ErrorKind::Refused)),
-            (vec![], Err(ErrorKind::Unavailable)),
-        ] {
-            let answer = any_knows(&timers, iter(answers)).await;
-            assert_eq!(answer.map_err(|error| error.kind()), expected);
-        }
-        // A node that does not answer delays the answer of the others, but does not replace it.
-        for known in [true, false] {
-            let answers = iter([Ok(known)]).chain(pending());
-            assert_eq!(any_knows(&timers, answers).await.unwrap(), known);
-        }
-    }
-}
+mod tests;

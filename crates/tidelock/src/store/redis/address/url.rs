@@ -229,6 +229,20 @@ mod tests {
             ),
             ("redis://[::1]:9", tcp("::1", 9, false), 0, None, None),
             (
+                "redis://me:@h/2147483647",
+                tcp("h", 6379, false),
+                i64::from(i32::MAX),
+                Some("me"),
+                None,
+            ),
+            (
+                "redis+unix:///s?user=&password=p",
+                HostAddress::Unix("/s".into()),
+                0,
+                None,
+                Some("p"),
+            ),
+            (
                 "redis+unix:///run/r%20s?db=4&user=u&pass=p",
                 HostAddress::Unix("/run/r s".into()),
                 4,
@@ -274,6 +288,8 @@ mod tests {
     fn a_cluster_is_several_hosts() {
         for (query, sharded) in [
             ("", PubSubMode::Auto),
+            ("?sharded_pubsub=auto", PubSubMode::Auto),
+            ("?sharded_pubsub=on", PubSubMode::On),
             ("?sharded_pubsub=both", PubSubMode::Both),
             ("/0?sharded_pubsub=off", PubSubMode::Off),
         ] {
@@ -294,6 +310,8 @@ mod tests {
         for url in [
             "redis://:hunter2@h/x",
             "redis://:hunter2@h/-1",
+            "redis://:hunter2@h/2147483648",
+            "redis+unix:///?pass=hunter2",
             "redis://:hunter2@h?dbb=1",
             "redis://:hunter2@",
             "rediss://:hunter2@h#insecure",

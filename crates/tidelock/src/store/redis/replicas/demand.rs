@@ -57,3 +57,44 @@ pub(crate) fn give_up_if_strict(policy: ReplicaAck, why: &Error) -> Result<()> {
         why.detail().unwrap_or_default()
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// The steps after it need time, and zero would mean that the server waits for good.
+    #[test]
+    fn a_wait_takes_at_most_a_sixth_of_the_lease() {
+        let ms = Duration::from_millis;
+        for (lease, limit) in [(30_000, 1000), (6000, 1000), (3000, 500), (0, 1)] {
+            let demand = AckDemand {
+                purpose: Purpose::Acquire,
+                policy: ReplicaAck::Any,
+                missed: 0,
+                within: ms(1000),
+                lease: ms(lease),
+            };
+            assert_eq!(demand.limit(), ms(limit), "{lease} ms");
+        }
+    }
+
+    #[test]
+    fn only_a_policy_that_was_chosen_fails_where_replicas_cannot_be_asked() {
+        let why = Error::new(ErrorKind::Refused).because("NOPERM");
+        for (policy, fails) in [
+            (ReplicaAck::Off, false),
+            (ReplicaAck::Any, false),
+            (ReplicaAck::Majority, true),
+            (ReplicaAck::All, true),
+        ] {
+            let refusal = give_up_if_strict(policy, &why).err();
+            assert_eq!(refusal.is_some(), fails, "{policy}");
+            if let Some(refusal) = refusal {
+                assert_eq!(refusal.kind(), ErrorKind::Refused);
+                let detail = refusal.detail().unwrap();
+                assert!(detail.ends_with("`any` or `off`: NOPERM"), "{detail}");
+            }
+        }
+    }
+}

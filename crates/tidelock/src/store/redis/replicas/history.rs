@@ -238,4 +238,63 @@ mod tests {
             "it had nothing to keep"
         );
     }
+
+    /// A server that nobody asks any more, because another one has replaced it.
+    #[test]
+    fn a_replica_is_forgotten_also_if_nobody_reports_any_more() {
+        let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
+        replica_history.note(&server, &with(&["b"], &[]), 0, start());
+        assert!(!replica_history.had_any("a", start(), DISCONNECTED_REPLICA_TTL));
+        replica_history.note(&server, &with(&[], &[]), 0, start());
+        for purpose in [Purpose::Acquire, Purpose::Renew] {
+            let missed = |after| {
+                let at = start() + Duration::from_secs(after);
+                let who = replica_history.who_left("a", purpose, at);
+                assert_eq!(who, if after < 30 { "b" } else { "" });
+                replica_history.missed("a", purpose, at)
+            };
+            assert_eq!((missed(29), missed(30)), (1, 0), "{purpose:?}");
+        }
+    }
+
+    #[test]
+    fn the_server_that_misses_most_decides() {
+        let replica_history = ReplicaHistory::default();
+        let most = |after| {
+            let at = || start() + Duration::from_secs(after);
+            replica_history.most_missed(Purpose::Acquire, at)
+        };
+        let unread = || -> BootInstant { panic!("no server had replicas") };
+        assert_eq!(replica_history.most_missed(Purpose::Acquire, unread), 0);
+        let alone = Arc::from("alone");
+        replica_history.note(&alone, &with(&[], &[]), 0, start());
+        assert_eq!(replica_history.most_missed(Purpose::Acquire, unread), 0);
+        for (server, replicas) in [("a", &["b"][..]), ("c", &["d", "e", "f"][..])] {
+            let server = Arc::from(server);
+            replica_history.note(&server, &with(replicas, &[]), 1, start());
+            replica_history.note(&server, &with(&[], &[]), 0, start());
+        }
+        assert_eq!((most(29), most(30)), (3, 0));
+    }
+
+    /// A client that meets a new server again and again, as behind a changing address, does not grow.
+    #[test]
+    fn at_the_limit_a_new_server_makes_room_and_a_known_one_does_not() {
+        let replica_history = ReplicaHistory::default();
+        let notes = |number: usize, online: &[&str]| {
+            let server = Arc::from(number.to_string());
+            replica_history.note(&server, &with(online, &[]), 0, start());
+        };
+        let missed = || replica_history.missed("0", Purpose::Acquire, start());
+        notes(0, &["b"]);
+        notes(0, &[]);
+        for number in 1..MAX_SERVERS {
+            notes(number, &["b"]);
+        }
+        notes(7, &["b"]);
+        assert_eq!(missed(), 1);
+        notes(MAX_SERVERS, &["b"]);
+        assert_eq!(missed(), 0);
+        assert_eq!(replica_history.servers.lock().len(), 1);
+    }
 }

@@ -193,7 +193,90 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::error::{Error, ErrorKind};
+    use crate::store::redis::replicas::run::AckSource;
+    use crate::store::redis::topology::tests::scripted::simulated;
+    use crate::store::{LockKind, Name, Ticket};
+    use crate::types::OwnerMint;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn policy() -> AckPolicy {
+        let (background, timers) = simulated();
+        AckPolicy::new(Duration::from_secs(1), timers, background)
+    }
+
+    /// A report of the server `a`, with its replicas in sync and how many of them have acknowledged.
+    async fn report(
+        policy: &AckPolicy,
+        (purpose, wish): (Purpose, ReplicaAck),
+        online: &[&str],
+        reached: u32,
+    ) -> AckReport {
+        let replicas = Replicas {
+            count: u32::try_from(online.len()).unwrap(),
+            online: online.iter().map(|&addr| Arc::from(addr)).collect(),
+            copying: Arc::default(),
+            server: Some(Arc::from("a")),
+        };
+        let result = AckResult::Count { replicas, reached };
+        let pending = PendingAck {
+            demand: policy.demand(purpose, wish, LEASE),
+            source: AckSource::Known(result),
+        };
+        policy.report(pending).await
+    }
+
+    /// One of those that have left may be promoted, and it has not acknowledged.
+    #[tokio::test(start_paused = true)]
+    async fn a_majority_is_that_of_the_replicas_that_were_there_before() {
+        let (policy, wish) = (policy(), (Purpose::Acquire, ReplicaAck::Majority));
+        let all = report(&policy, wish, &["b", "c", "d", "e"], 2).await;
+        let acknowledged = policy.judge_grant(&all).unwrap().unwrap();
+        assert_eq!((acknowledged.needed, acknowledged.reached), (2, 2));
+        let half = report(&policy, wish, &["b", "c"], 2).await;
+        assert!(policy.judge_grant(&half).is_ok());
+        let one = report(&policy, wish, &["b"], 1).await;
+        let error = policy.judge_grant(&one).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let told = "1 of 4 replicas acknowledged: 3 have left the server (c, d, e)";
+        assert!(error.detail().unwrap().starts_with(told), "{error}");
+        assert_eq!(policy.demand(wish.0, wish.1, LEASE).missed, 3);
+        let any = report(&policy, (Purpose::Acquire, ReplicaAck::Any), &["b"], 1).await;
+        assert!(policy.judge_grant(&any).is_ok(), "one is enough for it");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let later = report(&policy, wish, &["b"], 1).await;
+        assert!(policy.judge_grant(&later).is_ok());
+    }
+
+    /// The replica may be the primary now, and grant the lock to somebody else.
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_by_a_server_that_has_lost_its_last_replica_does_not_count() {
+        let policy = policy();
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("stock").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let judged = |report: &AckReport| {
+            let renewal = Renewal {
+                ticket: ticket.clone(),
+                lease: LEASE,
+                wish: report.demand.policy,
+            };
+            policy.judge_renewal(report, &renewal).is_ok()
+        };
+        let (any, off) = (
+            (Purpose::Renew, ReplicaAck::Any),
+            (Purpose::Renew, ReplicaAck::Off),
+        );
+        assert!(judged(&report(&policy, any, &["b"], 1).await));
+        assert!(!judged(&report(&policy, any, &["b"], 0).await));
+        assert!(!judged(&report(&policy, any, &[], 0).await));
+        assert!(judged(&report(&policy, off, &[], 0).await));
+        tokio::time::advance(LEASE).await;
+        assert!(judged(&report(&policy, any, &[], 0).await), "all leases are over");
+    }
 
     fn replicas(count: u32) -> Replicas {
         Replicas {
@@ -260,6 +343,8 @@ mod tests {
             replicas: replicas(0),
             reached: 0,
         };
+        let why = Error::new(ErrorKind::Refused);
+        let forbidden = AckResult::Forbidden(Arc::new(why));
         for (acknowledged, policy, enough) in [
             (&two, ReplicaAck::Any, true),
             (&two, ReplicaAck::Majority, true),
@@ -267,6 +352,7 @@ mod tests {
             (&AckResult::Nothing, ReplicaAck::Any, false),
             (&AckResult::Nothing, ReplicaAck::Off, true),
             (&nobody, ReplicaAck::All, true),
+            (&forbidden, ReplicaAck::Any, true),
         ] {
             let judged = acknowledged.judge(policy, &demand);
             assert_eq!(judged.is_ok(), enough, "{acknowledged:?} {policy}");

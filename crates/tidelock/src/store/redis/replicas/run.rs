@@ -13,7 +13,7 @@ use crate::store::redis::replicas::wait_connection::AckRequest;
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::topology::live_connection::LiveConnection;
-use crate::store::redis::topology::replication::{NO_REPLICAS_TTL, ReplicaView};
+use crate::store::redis::topology::replication::{NO_REPLICAS_TTL, ReplicaView, ReplicationStatus};
 use crate::store::redis::wire::errors::unanswered;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::{Background, BootInstant, ReplicaAck};
@@ -83,13 +83,15 @@ pub(crate) async fn eval(
     demand: AckDemand,
     background: &Background,
 ) -> Result<(Reply, PendingAck)> {
-    let (reply, source) = match demand.route(connection, conn)? {
+    let route = demand.route(&conn.server.replication, connection.timers().now());
+    let (reply, source) = match route? {
         AckRoute::Alone(acknowledged) => {
             let reply = job.eval(connection, conn, asking).await?;
             (reply, AckSource::Known(acknowledged))
         }
         AckRoute::CheckReplicas(nobody) => {
-            let until = release_starts(connection, job.deadline);
+            let now = connection.timers().now();
+            let until = release_starts(now, job.deadline, connection.limit());
             let reads = conn.read_replication(connection.timers());
             let reads = connection.timers().until(until, reads);
             let (reply, read) = join(job.eval(connection, conn, asking), reads).await;
@@ -143,7 +145,8 @@ async fn queue(
         .send(connection, background, order);
     match connection.timers().until(job.deadline, answered).await {
         Some(Ok(reply)) => {
-            let until = demand.patience(connection, job.deadline);
+            let now = connection.timers().now();
+            let until = demand.patience(now, job.deadline, connection.limit());
             let source = AckSource::Wait(tallied, until, connection.clone());
             Ok((reply?, source))
         }
@@ -156,16 +159,13 @@ async fn queue(
 }
 
 /// Until then a report about the replicas may come. A quarter of the limit is left for releasing the lock.
-fn release_starts(connection: &Connection, deadline: BootInstant) -> BootInstant {
-    let now = connection.timers().now();
-    now + deadline.since(now).saturating_sub(connection.limit() / 4)
+fn release_starts(now: BootInstant, deadline: BootInstant, limit: Duration) -> BootInstant {
+    now + deadline.since(now).saturating_sub(limit / 4)
 }
 
 impl AckDemand {
     /// Chooses the path of a script by the last known replication status.
-    fn route(&self, connection: &Connection, conn: &LiveConnection) -> Result<AckRoute> {
-        let replication = &conn.server.replication;
-        let now = connection.timers().now();
+    fn route(&self, replication: &ReplicationStatus, now: BootInstant) -> Result<AckRoute> {
         Ok(match replication.view() {
             Some((ReplicaView::Replicas(replicas), at)) if replicas.count == 0 => {
                 let nobody = AckResult::Count {
@@ -190,9 +190,11 @@ impl AckDemand {
 
     /// The deadline for the count. It is later than the timeout of `WAIT` itself: the server's reply carries the count,
     /// and the server checks its timeouts only ten times a second.
-    fn patience(&self, connection: &Connection, deadline: BootInstant) -> BootInstant {
+    fn patience(&self, now: BootInstant, deadline: BootInstant, limit: Duration) -> BootInstant {
         let comes = self.limit() + self.limit() / 4 + Duration::from_millis(150);
-        let latest = connection.timers().now() + comes;
-        latest.min(release_starts(connection, deadline))
+        (now + comes).min(release_starts(now, deadline, limit))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -350,3 +350,6 @@ impl AckRequest {
         self.tally
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,3 +32,22 @@ impl Attachments {
         drop(all);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_ask_for_a_type_share_one_value_until_it_is_cleared() {
+        let attachments = Attachments::default();
+        assert!(attachments.is_empty());
+        let text = attachments.get::<String>();
+        let list = attachments.get::<Vec<u8>>();
+        assert!(Arc::ptr_eq(&text, &attachments.get::<String>()));
+        assert!(Arc::ptr_eq(&list, &attachments.get::<Vec<u8>>()));
+        assert!(!attachments.is_empty());
+        attachments.clear();
+        assert!(attachments.is_empty());
+        assert!(!Arc::ptr_eq(&text, &attachments.get::<String>()));
+    }
+}

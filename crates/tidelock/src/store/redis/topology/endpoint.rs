@@ -390,43 +390,4 @@ pub(crate) fn is_primary(reply: &Reply) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-    use crate::store::redis::address::{Address, ServerAddress};
-    use crate::store::{Background, Clock};
-
-    /// A slow credentials callback must not delay renewals and deadlines.
-    #[tokio::test]
-    async fn credentials_are_asked_for_on_a_thread_of_their_own() {
-        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (background, stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        background.spawn(timers.clone().drive());
-        let asked: Arc<Mutex<Vec<std::thread::ThreadId>>> = Arc::default();
-        let seen = Arc::clone(&asked);
-        let url = format!("redis://{}", mute.local_addr().unwrap());
-        let ServerAddress::One(address) = Address::parse(&url).unwrap().way else {
-            panic!("one server");
-        };
-        let entry = EndpointLogin {
-            credentials: Some(Arc::new(move || {
-                seen.lock().unwrap().push(std::thread::current().id());
-                Credentials::default()
-            })),
-            ..EndpointLogin::default()
-        };
-        let limit = Duration::from_millis(300);
-        let endpoint = Endpoint::new(ServerFinder::Fixed(address), entry, timers, limit);
-        let steward = background.run(async move {
-            assert!(endpoint.enter(None, endpoint.deadline()).await.is_err());
-            std::thread::current().id()
-        });
-        let steward = steward.await.unwrap();
-        let asked = asked.lock().unwrap().clone();
-        assert_eq!(asked.len(), 1);
-        assert_ne!(asked[0], steward);
-        drop(stop);
-    }
-}
+mod tests;

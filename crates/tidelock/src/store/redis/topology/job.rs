@@ -110,3 +110,77 @@ impl ServerJob for RequestJob<'_> {
         connection.ask(&request, self.deadline).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::redis::topology::tests::scripted::{ScriptedServer, connection_to};
+    use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
+    use crate::store::redis::wire::script::sha1;
+
+    static SCRIPT: Script = Script::new("return 1", || sha1("return 1"));
+
+    #[tokio::test]
+    async fn a_script_that_the_server_does_not_know_is_sent_as_text_once() {
+        let unknown = "-NOSCRIPT No matching script.\r\n";
+        for (by_hash, by_text, expected, texts_sent) in [
+            (":7\r\n", ":8\r\n", Ok(7), 0),
+            (unknown, ":8\r\n", Ok(8), 1),
+            (unknown, unknown, Err(ErrorKind::OutcomeUnknown), 1),
+            (
+                "-READONLY a replica\r\n",
+                ":8\r\n",
+                Err(ErrorKind::Unavailable),
+                0,
+            ),
+        ] {
+            let server = ScriptedServer::start().await;
+            server.answers("EVALSHA", &[by_hash]);
+            server.answers("EVAL ", &[by_text]);
+            let connection = connection_to(server.address());
+            let job = ScriptJob {
+                script: &SCRIPT,
+                keys: &["key"],
+                args: &["arg"],
+                deadline: connection.deadline(),
+            };
+            let reply = in_time(job.run(&connection, true)).await;
+            let reply = reply.map(|reply| reply.int().unwrap());
+            let reply = reply.map_err(|error| error.kind());
+            assert_eq!(reply, expected, "{by_hash}");
+            let sent = server.heard("EVAL ");
+            assert_eq!(sent, vec!["EVAL return 1 1 key arg"; texts_sent]);
+            // The slot is being migrated: each request needs its own.
+            assert_eq!(server.heard("ASKING").len(), 1 + texts_sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_is_for_the_server_of_its_first_key() {
+        let server = ScriptedServer::start().await;
+        let connection = connection_to(server.address());
+        let deadline = connection.deadline();
+        let mut job = ScriptJob {
+            script: &SCRIPT,
+            keys: &["one", "two"],
+            args: &[],
+            deadline,
+        };
+        assert_eq!((job.key(), job.deadline()), ("one", deadline));
+        job.keys = &[];
+        assert_eq!(job.key(), "");
+        let request = request_of("GET key");
+        let job = RequestJob {
+            key: "key",
+            request: &request,
+            deadline,
+        };
+        assert_eq!((job.key(), job.deadline()), ("key", deadline));
+        for (asking, sent) in [(false, 0), (true, 1)] {
+            in_time(job.run(&connection, asking)).await.unwrap();
+            assert_eq!(server.heard("ASKING").len(), sent);
+        }
+        assert_eq!(server.heard("GET key").len(), 2);
+    }
+}

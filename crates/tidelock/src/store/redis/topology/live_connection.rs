@@ -28,3 +28,25 @@ impl LiveConnection {
         self.server.replication.note(&answer, at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::topology::tests::scripted::{live, simulated, text};
+    use crate::store::redis::wire::live_connection::peer::in_time;
+
+    #[tokio::test]
+    async fn the_replicas_that_a_server_tells_are_kept_with_its_connection() {
+        let ((conn, mut peer), (_, timers)) = (live().await, simulated());
+        assert!(conn.server.replication.view().is_none());
+        let talk = async {
+            peer.expects(&["INFO replication"]).await;
+            peer.says(text("role:slave\r\nconnected_slaves:0\r\n")).await;
+        };
+        let reading = async { tokio::join!(conn.read_replication(&timers), talk) };
+        let (view, ()) = in_time(reading).await;
+        assert!(matches!(view, Some(ReplicaView::Replicas(none)) if none.count == 0));
+        assert!(conn.server.replication.view().is_some());
+        assert!(conn.server.replication.is_replica());
+    }
+}

@@ -141,6 +141,7 @@ fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::errors::ServerError;
 
     #[test]
     fn replicas_are_counted_by_the_primary() {
@@ -153,6 +154,80 @@ mod tests {
         let unnamed = replicas("connected_slaves:0\r\n").unwrap();
         assert_eq!((unnamed.count, unnamed.server), (0, None));
         assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);
+    }
+
+    #[test]
+    fn a_server_counts_as_alone_for_a_while_after_a_look() {
+        let (status, limit) = (ReplicationStatus::default(), Duration::from_secs(3));
+        let looked = BootInstant(1 << 40);
+        let is_alone = |after: Duration| status.is_alone(looked + after + limit, limit);
+        let nano = Duration::from_nanos(1);
+        assert!(!is_alone(Duration::ZERO), "nobody has looked");
+        let just_booted = BootInstant(1);
+        assert!(!status.is_alone(just_booted, limit), "nobody has looked");
+        for (info, alone) in [
+            ("connected_slaves:0\r\n", true),
+            ("connected_slaves:1\r\n", false),
+        ] {
+            let view = ReplicaView::Replicas(replicas(info).unwrap());
+            status.set(view, looked);
+            assert_eq!(is_alone(Duration::ZERO), alone, "{info}");
+            assert_eq!(is_alone(NO_REPLICAS_TTL - nano), alone, "{info}");
+            assert!(!is_alone(NO_REPLICAS_TTL), "{info}");
+        }
+    }
+
+    /// The status in words, and when it was read.
+    fn read(status: &ReplicationStatus) -> Option<(String, u64)> {
+        status.view().map(|(view, at)| match view {
+            ReplicaView::Replicas(replicas) => (format!("{} replicas", replicas.count), at.0),
+            ReplicaView::Forbidden(_) => ("forbidden".to_owned(), at.0),
+        })
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_of_replicas_leaves_the_last_status() {
+        let told = |text: &str| Ok(Reply::Text(text.as_bytes().to_vec()));
+        let refused = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
+        let status = ReplicationStatus::default();
+        assert_eq!(read(&status), None);
+        for (at, answer, says_something, known, is_replica) in [
+            (
+                1,
+                told("role:slave\r\nconnected_slaves:2\r\n"),
+                true,
+                ("2 replicas", 1),
+                true,
+            ),
+            (
+                2,
+                Err(RequestError::Broken("closed".to_owned())),
+                false,
+                ("2 replicas", 1),
+                true,
+            ),
+            (
+                3,
+                refused("ERR something new"),
+                false,
+                ("2 replicas", 1),
+                true,
+            ),
+            (4, told("OK"), false, ("2 replicas", 1), false),
+            (
+                5,
+                refused("NOPERM no permissions"),
+                true,
+                ("forbidden", 5),
+                false,
+            ),
+        ] {
+            let view = status.note(&answer, BootInstant(at));
+            assert_eq!(view.is_some(), says_something, "{answer:?}");
+            let (words, read_at) = known;
+            assert_eq!(read(&status), Some((words.to_owned(), read_at)));
+            assert_eq!(status.is_replica(), is_replica, "{answer:?}");
+        }
     }
 
     #[test]

@@ -364,3 +364,6 @@ impl fmt::Debug for Router {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -402,3 +402,6 @@ impl fmt::Display for Sentinel {
         self.who.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests;

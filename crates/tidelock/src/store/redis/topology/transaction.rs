@@ -206,6 +206,143 @@ fn not_executed(queued: &[CommandResult], failure: &ServerError) -> Error {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::store::redis::topology::tests::scripted::{
+        HANG_UP, ScriptedServer, connection_to, simulated,
+    };
+    use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
+
+    const NOTHING: &str = "*0\r\n";
+    const CHANGED: &str = "*-1\r\n";
+    const DONE: &str = "*1\r\n+OK\r\n";
+    const FORBIDDEN: &str = "-NOPERM no permissions\r\n";
+
+    /// Writes a key if it is free.
+    struct WriteOnce {
+        may_split: bool,
+    }
+
+    impl Transaction for WriteOnce {
+        fn watch(&self) -> Request {
+            request_of("WATCH k")
+        }
+
+        fn reads(&self) -> Vec<Request> {
+            vec![request_of("GET k")]
+        }
+
+        fn may_split(&self) -> bool {
+            self.may_split
+        }
+
+        fn decide(&self, seen: &[CommandResult]) -> Result<TransactionStep> {
+            Ok(match seen {
+                [Ok(Reply::Nil)] => TransactionStep::Write(
+                    vec![request_of("SET k v")],
+                    Box::new(|said: &[Reply]| Ok(Some(Reply::List(said.to_vec())))),
+                ),
+                [Ok(taken)] => TransactionStep::Answer(taken.clone()),
+                other => panic!("{other:?}"),
+            })
+        }
+    }
+
+    async fn run(connection: &Connection, may_split: bool, asking: bool) -> Result<Reply> {
+        let (background, _) = simulated();
+        let deadline = connection.deadline();
+        let job = TransactionJob {
+            key: "k",
+            transaction: Arc::new(WriteOnce { may_split }),
+            deadline,
+            background: &background,
+        };
+        assert_eq!((job.key(), job.deadline()), ("k", deadline));
+        in_time(job.run(connection, asking)).await
+    }
+
+    /// A server where the key is free, which answers EXEC so.
+    async fn server(executed: &[&str]) -> (ScriptedServer, Connection) {
+        let server = ScriptedServer::start().await;
+        server.answers("GET", &["$-1\r\n"]);
+        server.answers("EXEC", executed);
+        let connection = connection_to(server.address());
+        (server, connection)
+    }
+
+    #[tokio::test]
+    async fn a_transaction_is_repeated_until_no_key_has_changed() {
+        let done = Reply::List(vec![Reply::Text(b"OK".to_vec())]);
+        for (executed, writes) in [
+            (&[NOTHING, DONE][..], 1),
+            (&[NOTHING, CHANGED, NOTHING, DONE][..], 2),
+        ] {
+            let (server, connection) = server(executed).await;
+            let reply = run(&connection, false, false).await.unwrap();
+            assert_eq!(reply, done);
+            assert_eq!(server.heard("SET").len(), writes);
+        }
+        let (server, connection) = server(&[NOTHING]).await;
+        server.answers("GET", &["+taken\r\n"]);
+        let reply = run(&connection, false, false).await.unwrap();
+        assert_eq!(reply, Reply::Text(b"taken".to_vec()));
+        assert!(server.heard("SET").is_empty(), "nothing is to be written");
+    }
+
+    /// Another transaction of its caller may succeed: the part without that key.
+    #[tokio::test]
+    async fn a_transaction_whose_key_changes_again_and_again_gives_up() {
+        for (may_split, scope) in [(false, None), (true, Some(ReplyScope::Request))] {
+            let executed = [NOTHING, CHANGED].repeat(MAX_TRANSACTION_RETRIES);
+            let (server, connection) = server(&executed).await;
+            let error = run(&connection, may_split, false).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert_eq!(error.reply_scope(), scope);
+            assert_eq!(server.heard("WATCH").len(), MAX_TRANSACTION_RETRIES);
+        }
+    }
+
+    /// The connection is still inside the transaction if the user may begin one and not execute it.
+    #[tokio::test]
+    async fn a_user_who_may_not_run_transactions_writes_nothing() {
+        for (begun, executed, stays) in [
+            (FORBIDDEN, "-ERR EXEC without MULTI\r\n", true),
+            ("+OK\r\n", FORBIDDEN, false),
+        ] {
+            let (server, connection) = server(&[executed]).await;
+            server.answers("MULTI", &[begun]);
+            for _ in 0..2 {
+                let error = run(&connection, false, false).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Refused);
+            }
+            assert!(server.heard("SET").is_empty());
+            let used = server.connections("WATCH");
+            assert_eq!(used[0] == used[1], stays, "{begun}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_transaction_is_in_doubt_only_once_its_writes_were_sent() {
+        for (request, reply, kind) in [
+            ("GET", HANG_UP, ErrorKind::Unavailable),
+            ("SET", HANG_UP, ErrorKind::OutcomeUnknown),
+            ("WATCH", "-ERR several slots\r\n", ErrorKind::Unavailable),
+        ] {
+            let (server, connection) = server(&[NOTHING]).await;
+            server.answers(request, &[reply]);
+            let error = run(&connection, false, false).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{request}");
+        }
+        let (_server, connection) = server(&[NOTHING, ":1\r\n"]).await;
+        let error = run(&connection, false, false).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    }
+
+    #[tokio::test]
+    async fn keys_of_a_slot_that_migrates_cannot_be_watched() {
+        let (server, connection) = server(&[NOTHING]).await;
+        let error = run(&connection, false, true).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(server.heard("WATCH").is_empty());
+    }
 
     #[test]
     fn a_transaction_that_the_server_aborts_has_run_nothing() {

@@ -70,3 +70,108 @@ pub(crate) fn at(address: &HostAddress, error: &Error) -> Error {
     };
     Error::new(kind).because(format!("{address}: {}", error.detail().unwrap_or_default()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::wire::errors::ServerError;
+
+    fn server(tls: bool) -> HostAddress {
+        HostAddress::Tcp {
+            host: "h".to_owned(),
+            port: 1,
+            tls,
+        }
+    }
+
+    fn is_told(address: &HostAddress, error: HandshakeError, kind: ErrorKind, told: &str) {
+        let refusal = of(address, 7, error);
+        assert_eq!(refusal.kind(), kind, "{refusal}");
+        let detail = refusal.detail().unwrap();
+        assert!(detail.contains(told), "{detail}");
+    }
+
+    #[test]
+    fn a_failed_handshake_says_what_to_change() {
+        let ended = |why: &str| HandshakeError::Ended(why.to_owned());
+        let alert = "received fatal alert: CertificateRequired";
+        for (tls, error, kind, told) in [
+            (
+                false,
+                HandshakeError::Stranger("no".to_owned()),
+                ErrorKind::Refused,
+                "redis://h:1: authentication failed: check user and password (no)",
+            ),
+            (
+                false,
+                ended("closed"),
+                ErrorKind::Unavailable,
+                "if the port speaks TLS, write rediss://",
+            ),
+            (
+                true,
+                ended("closed"),
+                ErrorKind::Unavailable,
+                "set `tls_identity`",
+            ),
+            (true, ended(alert), ErrorKind::Refused, "set `tls_identity`"),
+            (
+                false,
+                HandshakeError::Other("no".to_owned()),
+                ErrorKind::Unavailable,
+                "because of database 7: no",
+            ),
+        ] {
+            is_told(&server(tls), error, kind, told);
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_told_with_the_address_to_write() {
+        let socket = HostAddress::Unix("/run/r".into());
+        for (address, error, told) in [
+            (
+                &server(true),
+                HandshakeError::ClusterNode,
+                "write rediss+cluster://h:1 ",
+            ),
+            (
+                &socket,
+                HandshakeError::ClusterNode,
+                "write redis+cluster:// with the addresses",
+            ),
+            (
+                &server(false),
+                HandshakeError::NoDatabase(Some(4)),
+                "no database 7, it has 0 to 3 (`databases` in its configuration); name another one, as in redis://h:1/0",
+            ),
+            (
+                &socket,
+                HandshakeError::NoDatabase(None),
+                "most servers have 0 to 15 (`databases` in its configuration); name another one, with the option db",
+            ),
+        ] {
+            is_told(address, error, ErrorKind::InvalidOptions, told);
+        }
+    }
+
+    /// No lock was asked for, so nothing is in doubt.
+    #[test]
+    fn an_error_of_the_handshake_leaves_no_doubt() {
+        let said = |text: &str| HandshakeError::Server(ServerError::parse(text));
+        for (text, kind, told) in [
+            (
+                "ERR something new",
+                ErrorKind::Unavailable,
+                "redis://h:1: unknown error (server: ERR something new)",
+            ),
+            (
+                "DENIED protected mode",
+                ErrorKind::Refused,
+                "redis://h:1: the server is in protected mode",
+            ),
+        ] {
+            is_told(&server(false), said(text), kind, told);
+        }
+    }
+}

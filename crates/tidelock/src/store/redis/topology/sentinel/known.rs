@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::store::redis::topology::connection::ConnectionRuntime;
     use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
+    use crate::store::redis::topology::tests::scripted::{ScriptedServer, connection_to, text};
     use crate::store::{Clock, Timers};
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -194,5 +195,65 @@ mod tests {
         }
         add(&known, 6, start + MINUTE * 100);
         assert_eq!(ports(&known), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_is_believed_unless_it_has_another_id_than_was_told() {
+        let server = ScriptedServer::start().await;
+        let (a, b) = (text("a"), text("b"));
+        for (is_named, told, reply, is_another) in [
+            (false, Some("a"), &*a, false),
+            (false, Some("a"), &*b, true),
+            (false, Some("a"), "-ERR unknown subcommand\r\n", false),
+            (false, None, &*b, false),
+            // The URL names its address, whoever is there.
+            (true, Some("a"), &*b, false),
+        ] {
+            server.answers("SENTINEL MYID", &[reply]);
+            let connection = connection_to(server.address());
+            let end = connection.deadline();
+            let now = BootInstant::from_nanos(1);
+            let one = KnownSentinel::new(server.address(), connection, is_named, now);
+            let one = one.with_id(told);
+            assert_eq!(one.is_another(end).await, is_another, "{told:?} {reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_id_that_is_told_last_is_the_one_that_counts() {
+        let server = ScriptedServer::start().await;
+        server.answers("SENTINEL MYID", &[&text("b")]);
+        let known = KnownSentinels::default();
+        let connection = connection_to(server.address());
+        let (end, now) = (connection.deadline(), BootInstant::from_nanos(1));
+        let one = KnownSentinel::new(server.address(), connection, false, now);
+        known.add(one.with_id(Some("a")), now);
+        assert!(known.all()[0].is_another(end).await);
+        assert!(known.names(&server.address(), Some("b")));
+        assert!(!known.all()[0].is_another(end).await);
+        assert!(known.names(&server.address(), None));
+        assert!(!known.all()[0].is_another(end).await);
+        assert!(!known.names(&at(1), Some("b")), "nobody has named it");
+    }
+
+    #[tokio::test]
+    async fn only_a_connection_that_has_been_silent_is_let_go() {
+        let server = ScriptedServer::start().await;
+        let (known, start) = (KnownSentinels::default(), BootInstant::from_nanos(1));
+        let connection = connection_to(server.address());
+        let own = connection.clone();
+        known.add(
+            KnownSentinel::new(server.address(), own, false, start),
+            start,
+        );
+        let get = || connection.get(connection.deadline());
+        let conn = get().await.unwrap();
+        known.let_silent_go(start + MINUTE, MINUTE);
+        assert!(Arc::ptr_eq(&get().await.unwrap(), &conn));
+        known.all()[0].answered(start + MINUTE);
+        known.let_silent_go(start + MINUTE * 2, MINUTE);
+        assert!(Arc::ptr_eq(&get().await.unwrap(), &conn), "it has answered");
+        known.let_silent_go(start + MINUTE * 3, MINUTE);
+        assert!(!Arc::ptr_eq(&get().await.unwrap(), &conn));
     }
 }

@@ -75,4 +75,59 @@ mod tests {
         let about_to = word(3, true, 1);
         assert!(fresh > stale && about_to > stale && fresh > about_to);
     }
+
+    #[test]
+    fn details_are_read_from_names_and_values() {
+        let text = |text: &&str| Reply::Text(text.as_bytes().to_vec());
+        let at = |port| Some(("h".to_owned(), port));
+        for (words, expected) in [
+            (
+                &["config-epoch", "7", "ip", "h", "port", "1"][..],
+                (7, at(1)),
+            ),
+            (&["port", "1", "ip", "h"][..], (0, at(1))),
+            (&["ip", "h"][..], (0, None)),
+            (
+                &["config-epoch", "x", "ip", "h", "port", "99999"][..],
+                (0, None),
+            ),
+            (&["ip", "h", "config-epoch", "7", "port"][..], (7, None)),
+        ] {
+            let master = Reply::List(words.iter().map(text).collect());
+            assert_eq!(details(&master), expected, "{words:?}");
+        }
+        assert_eq!(details(&Reply::Nil), (0, None));
+    }
+
+    #[test]
+    fn an_error_names_its_sentinel_once_and_what_to_do() {
+        let address = HostAddress::Tcp {
+            host: "h".to_owned(),
+            port: 1,
+            tls: false,
+        };
+        for (kind, detail, told) in [
+            (
+                ErrorKind::Unavailable,
+                "redis://h:1: connection refused",
+                "redis://h:1: connection refused",
+            ),
+            (ErrorKind::Unavailable, "closed", "redis://h:1: closed"),
+            (
+                ErrorKind::Refused,
+                "unknown command 'SENTINEL'",
+                "redis://h:1: it is no sentinel; the port may be the server's own: unknown",
+            ),
+            (
+                ErrorKind::Refused,
+                "NOPERM",
+                "redis://h:1: sentinels have users of their own, sentinel_user and sentinel_password: NOPERM",
+            ),
+        ] {
+            let error = explain(&address, &Error::new(kind).because(detail));
+            assert_eq!(error.kind(), kind);
+            let explained = error.detail().unwrap();
+            assert!(explained.starts_with(told), "{explained}");
+        }
+    }
 }
