@@ -143,9 +143,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::redis::connect;
-    use crate::store::redis::wire::tests::{ScriptedServer, usual};
-    use crate::store::{Backend, Background, Clock, Env, ReplicaAck, Store, Timers};
+    use crate::store::redis::tests::ONE_REPLICA;
+    use crate::store::redis::wire::tests::ScriptedServer;
+    use crate::store::{ReplicaAck, Store};
 
     #[test]
     fn the_time_of_any_answer_is_read() {
@@ -163,30 +163,19 @@ mod tests {
     }
 
     /// A store whose server answers each script with `answer`, and `WAIT` with this number. It has a replica.
-    async fn store(answer: &'static str, acknowledged: u32) -> (ScriptedServer, Store) {
-        let replica = "connected_slaves:1\r\nslave0:ip=10.0.0.9,port=1,state=online,lag=0\r\n";
-        let server = ScriptedServer::start(move |request| {
-            Some(match request.split(' ').next() {
-                Some("EVALSHA") => answer.to_owned(),
-                Some("INFO") => format!("${}\r\n{replica}\r\n", replica.len()),
-                Some("WAIT") => format!(":{acknowledged}\r\n"),
-                Some("TIME") => "*2\r\n+1785000000\r\n+123456\r\n".to_owned(),
-                _ => usual(request),
-            })
-        });
-        let server = server.await;
-        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-        let (timers, limit) = (Timers::new(Clock::Simulated), Duration::from_secs(20));
-        background.spawn(timers.clone().drive());
-        let env = Env::of_limits(timers, background, limit);
-        let store = connect(&server.address.to_string(), &env).await.unwrap();
+    async fn store(answer: &str, acknowledged: u32) -> (ScriptedServer, Store) {
+        let server = ScriptedServer::start().await;
+        server.on("EVALSHA", answer);
+        server.on("INFO replication", ONE_REPLICA);
+        server.on("WAIT", &acknowledged.to_string());
+        server.on("TIME", "[ '1785000000 '123456 ]");
+        let store = server.store().await;
         (server, store)
     }
 
-    /// How many calls of this script, with these keys and arguments, the server has had.
-    fn calls(server: &ScriptedServer, script: &Script, args: &str) -> usize {
-        let keys = "2 tidelock:marks:{job} tidelock:mark_ends:{job}";
-        server.heard(&format!("EVALSHA {} {keys} {args}", script.sha()))
+    /// The call of a script with these arguments.
+    fn call(args: &str) -> String {
+        format!("tidelock:marks:{{job}} tidelock:mark_ends:{{job}} | {args}")
     }
 
     fn kind<T>(result: Result<T>) -> Result<T, ErrorKind> {
@@ -197,14 +186,14 @@ mod tests {
     async fn a_mark_is_read_as_the_server_tells_it() {
         let name = Name::new("job").unwrap();
         for (answer, expected) in [
-            ("$4\r\ndone\r\n", Ok(Some("done".to_owned()))),
-            ("$-1\r\n", Ok(None)),
-            (":1\r\n", Err(ErrorKind::OutcomeUnknown)),
+            ("done", Ok(Some("done".to_owned()))),
+            ("nil", Ok(None)),
+            ("1", Err(ErrorKind::OutcomeUnknown)),
         ] {
             let (server, store) = store(answer, 0).await;
             let marks = store.front.extensions().need_marks().unwrap();
             assert_eq!(kind(marks.read(&name, "noon").await), expected);
-            assert_eq!(calls(&server, &scripts::READ_MARK, "noon"), 1);
+            assert_eq!(server.calls(&scripts::READ_MARK), [call("noon")]);
             let now = marks.now(&name).await.unwrap();
             assert_eq!(now, since_epoch(1_785_000_000_123));
         }
@@ -215,17 +204,14 @@ mod tests {
         let name = Name::new("job").unwrap();
         let pair = |slot: &str, mark: &str| (slot.to_owned(), mark.to_owned());
         for (answer, expected) in [
-            ("*0\r\n", Ok(vec![])),
-            (
-                "*4\r\n+b\r\n+2\r\n+a\r\n+1\r\n",
-                Ok(vec![pair("b", "2"), pair("a", "1")]),
-            ),
-            ("$-1\r\n", Err(ErrorKind::OutcomeUnknown)),
+            ("[ ]", Ok(vec![])),
+            ("[ b '2 a '1 ]", Ok(vec![pair("b", "2"), pair("a", "1")])),
+            ("nil", Err(ErrorKind::OutcomeUnknown)),
         ] {
             let (server, store) = store(answer, 0).await;
             let marks = store.front.extensions().need_marks().unwrap();
             assert_eq!(kind(marks.history(&name, 7).await), expected);
-            assert_eq!(calls(&server, &scripts::NEWEST_MARKS, "7"), 1);
+            assert_eq!(server.calls(&scripts::NEWEST_MARKS), [call("7")]);
         }
     }
 
@@ -234,12 +220,12 @@ mod tests {
     async fn a_mark_counts_as_written_once_enough_replicas_have_it() {
         let name = Name::new("job").unwrap();
         for (answer, wish, acknowledged, expected) in [
-            (":0\r\n", ReplicaAck::Off, 0, Ok(false)),
-            (":1\r\n", ReplicaAck::Off, 0, Ok(true)),
-            (":2\r\n", ReplicaAck::Off, 0, Err(ErrorKind::OutcomeUnknown)),
-            (":0\r\n", ReplicaAck::Any, 0, Ok(false)),
-            (":1\r\n", ReplicaAck::Any, 1, Ok(true)),
-            (":1\r\n", ReplicaAck::Any, 0, Err(ErrorKind::OutcomeUnknown)),
+            ("0", ReplicaAck::Off, 0, Ok(false)),
+            ("1", ReplicaAck::Off, 0, Ok(true)),
+            ("2", ReplicaAck::Off, 0, Err(ErrorKind::OutcomeUnknown)),
+            ("0", ReplicaAck::Any, 0, Ok(false)),
+            ("1", ReplicaAck::Any, 1, Ok(true)),
+            ("1", ReplicaAck::Any, 0, Err(ErrorKind::OutcomeUnknown)),
         ] {
             let (server, store) = store(answer, acknowledged).await;
             let marks = store.front.extensions().need_marks().unwrap();
@@ -250,8 +236,8 @@ mod tests {
             };
             let replaced = kind(marks.replace(&name, change).await);
             assert_eq!(replaced, expected, "{answer:?} {wish} {acknowledged}");
-            let args = "noon done 60000 begun";
-            assert_eq!(calls(&server, &scripts::REPLACE_MARK, args), 1);
+            let sent = [call("noon done 60000 begun")];
+            assert_eq!(server.calls(&scripts::REPLACE_MARK), sent);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::Store;
-use crate::store::redis::tests::ScriptedServer;
+use crate::store::redis::wire::tests::ScriptedServer;
 
 const REFUSED: &str = "-NOPERM no";
 
@@ -16,7 +16,7 @@ const REFUSED: &str = "-NOPERM no";
 const GOOD_INFO: &str = "'redis_version:7.2.4\r\nredis_mode:standalone\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\nconnected_slaves:0\r\n";
 
 /// A server at which the doctor finds nothing bad.
-async fn healthy() -> std::sync::Arc<ScriptedServer> {
+async fn healthy() -> ScriptedServer {
     let server = ScriptedServer::start().await;
     server.on("INFO", GOOD_INFO);
     server.on("INFO replication", "'role:master\r\nconnected_slaves:0\r\n");

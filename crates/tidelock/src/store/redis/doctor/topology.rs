@@ -215,9 +215,9 @@ fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::redis::topology::tests::scripted::{
-        ScriptedServer, connection_to, slots as slots_told,
-    };
+    use crate::store::redis::topology::tests::connection_to;
+    use crate::store::redis::wire::tests::ScriptedServer;
+    use crate::store::redis::wire::tests::replies::all_slots;
 
     #[test]
     fn equal_findings_are_reported_once_and_others_with_their_server() {
@@ -280,7 +280,7 @@ mod tests {
     async fn a_node_that_may_not_be_asked_for_its_nodes_is_told_with_the_missing_right() {
         let server = ScriptedServer::start().await;
         let connection = connection_to(server.address());
-        let all = slots_told(&[(0, 16383, server.port, "id")]);
+        let all = all_slots(server.port, "id");
         let forbidden = "-NOPERM no permissions to run the 'cluster|slots' command\r\n";
         for (reply, severity, advice) in [
             (&*all, Severity::Good, None),

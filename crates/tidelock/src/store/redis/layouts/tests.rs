@@ -3,8 +3,9 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::redis::keys;
-use crate::store::redis::tests::{LEASE, ONE_REPLICA, ScriptedServer, ask, patient, ticket};
+use crate::store::redis::tests::{LEASE, ONE_REPLICA, ask, patient, ticket};
 use crate::store::redis::wire::script::Script;
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Acknowledged, Attempt, Backend, Grant, ReplicaAck, Store};
 use crate::types::FencingToken;
 

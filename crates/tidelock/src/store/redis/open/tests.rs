@@ -3,8 +3,8 @@
 use futures_util::stream::{iter, pending};
 
 use super::*;
-use crate::store::redis::topology::tests::scripted::{LIMIT, ScriptedServer, simulated};
 use crate::store::redis::wire::live_connection::peer::in_time;
+use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, simulated};
 use crate::store::{Background, Clock, TlsFiles};
 
 fn mute() -> Result<bool> {

@@ -103,17 +103,10 @@ mod tests {
     use crate::error::Result;
     use crate::store::redis::address::HostAddress;
     use crate::store::redis::topology::endpoint::{EndpointLogin, PrimaryFinder, ServerFinder};
-    use crate::store::{Background, BoxFuture, Clock};
+    use crate::store::redis::wire::tests::{loopback, simulated};
+    use crate::store::{BoxFuture, Clock};
 
     const LIMIT: Duration = Duration::from_secs(1);
-
-    fn address(port: u16) -> HostAddress {
-        HostAddress::Tcp {
-            host: "h".to_owned(),
-            port,
-            tls: false,
-        }
-    }
 
     fn endpoint(finder: ServerFinder, timers: &Timers) -> Arc<Endpoint> {
         let entry = EndpointLogin::default();
@@ -122,10 +115,8 @@ mod tests {
 
     /// In simulated time, with the timers running.
     fn cluster() -> Arc<Cluster> {
-        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-        let timers = Timers::new(Clock::Simulated);
-        background.spawn(timers.clone().drive());
-        let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
+        let (background, timers) = simulated();
+        let (seeds, entry) = (vec![loopback(1)], EndpointLogin::default());
         let cluster = Cluster::new(seeds, entry, background, timers, LIMIT, LIMIT);
         Arc::new(cluster)
     }
@@ -135,8 +126,8 @@ mod tests {
         let cluster = cluster();
         let router = ChannelRouter::Cluster(Arc::clone(&cluster));
         assert!(router.of("foo").is_none(), "no node is known");
-        cluster.give_all_slots(&address(1));
-        cluster.moved(slots::of("foo"), &address(2));
+        cluster.give_all_slots(&loopback(1));
+        cluster.moved(slots::of("foo"), &loopback(2));
         for (channel, port) in [
             ("redisson_lock__channel:{foo}", 2),
             ("redisson_lock__channel:{bar}", 1),
@@ -145,37 +136,37 @@ mod tests {
             ("__keyspace@0__:bar", 1),
         ] {
             let endpoint = router.of(channel).unwrap();
-            assert_eq!(endpoint.address(), Some(&address(port)), "{channel}");
+            assert_eq!(endpoint.address(), Some(&loopback(port)), "{channel}");
         }
     }
 
     #[tokio::test]
     async fn a_refused_subscription_is_tried_again_if_the_error_passes_or_names_another_node() {
         let cluster = cluster();
-        cluster.give_all_slots(&address(1));
+        cluster.give_all_slots(&loopback(1));
         let asked = Arc::clone(&cluster.owner(7).unwrap().endpoint);
         let of_cluster = ChannelRouter::Cluster(Arc::clone(&cluster));
         let of_server = ChannelRouter::One(Arc::clone(&asked));
         for (text, in_cluster, alone, port) in [
-            ("ASK 7 h:2", true, false, 1),
+            ("ASK 7 127.0.0.1:2", true, false, 1),
             ("TRYAGAIN no", true, true, 1),
             ("NOPERM no", false, false, 1),
-            ("MOVED 7 h:2", true, false, 2),
+            ("MOVED 7 127.0.0.1:2", true, false, 2),
         ] {
             let error = ServerError::parse(text);
             assert_eq!(of_cluster.learn(&asked, &error), in_cluster, "{text}");
             assert_eq!(of_server.learn(&asked, &error), alone, "{text}");
             let owner = cluster.owner(7).unwrap();
-            assert_eq!(owner.address, address(port), "{text}");
+            assert_eq!(owner.address, loopback(port), "{text}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_of_the_slot_map_is_waited_for_up_to_the_limit() {
         let cluster = cluster();
-        cluster.give_all_slots(&address(1));
+        cluster.give_all_slots(&loopback(1));
         let timers = cluster.timers.clone();
-        let of_server = endpoint(ServerFinder::Fixed(address(1)), &timers);
+        let of_server = endpoint(ServerFinder::Fixed(loopback(1)), &timers);
         let of_server = ChannelRouter::One(of_server);
         let of_cluster = ChannelRouter::Cluster(Arc::clone(&cluster));
         for router in [&of_server, &of_cluster] {
@@ -186,7 +177,7 @@ mod tests {
         let begun = timers.now();
         let moves = async {
             timers.after(LIMIT).await;
-            cluster.moved(7, &address(2));
+            cluster.moved(7, &loopback(2));
         };
         tokio::join!(of_cluster.change(LIMIT * 10), moves);
         assert!(timers.now().since(begun) < LIMIT * 2);
@@ -197,13 +188,13 @@ mod tests {
     async fn subscribers_count_as_settled_a_while_after_a_change_of_the_slot_map() {
         let cluster = cluster();
         let router = ChannelRouter::Cluster(Arc::clone(&cluster));
-        let of_server = endpoint(ServerFinder::Fixed(address(1)), &cluster.timers);
+        let of_server = endpoint(ServerFinder::Fixed(loopback(1)), &cluster.timers);
         assert!(ChannelRouter::One(of_server).are_settled());
-        cluster.give_all_slots(&address(1));
+        cluster.give_all_slots(&loopback(1));
         assert!(!router.are_settled());
         advance(Duration::from_secs(60)).await;
         assert!(router.are_settled());
-        cluster.moved(7, &address(2));
+        cluster.moved(7, &loopback(2));
         assert!(!router.are_settled());
     }
 

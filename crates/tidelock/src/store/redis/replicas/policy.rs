@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::error::{Error, ErrorKind};
     use crate::store::redis::replicas::run::AckSource;
-    use crate::store::redis::topology::tests::scripted::simulated;
+    use crate::store::redis::wire::tests::simulated;
     use crate::store::{LockKind, Name, Ticket};
     use crate::types::OwnerMint;
 

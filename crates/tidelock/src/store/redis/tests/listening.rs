@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::{ScriptedServer, patient, ticket};
+use super::{patient, ticket};
 use crate::store::redis::layouts::scripts;
+use crate::store::redis::wire::live_connection::peer::in_time;
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{LockKind, Name, Store};
 
 /// Whether the store hears the releases of the lock `stock`, and how often a waiter that hears them looks.
@@ -51,17 +53,16 @@ async fn a_store_that_is_closed_leaves_no_connection_behind() {
         .outcome
         .unwrap();
     assert_eq!(
-        server.connections(),
+        server.open_connections(),
         3,
         "one for each side, and the subscriptions"
     );
     store.front.close().await;
     store.back.close().await;
     let closed = async {
-        while server.connections() > 0 {
+        while server.open_connections() > 0 {
             tokio::task::yield_now().await;
         }
     };
-    let limit = Duration::from_secs(20);
-    tokio::time::timeout(limit, closed).await.expect("in time");
+    in_time(closed).await;
 }

@@ -115,9 +115,10 @@ impl ServerJob for RequestJob<'_> {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::redis::topology::tests::scripted::{ScriptedServer, connection_to};
+    use crate::store::redis::topology::tests::connection_to;
     use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
     use crate::store::redis::wire::script::sha1;
+    use crate::store::redis::wire::tests::ScriptedServer;
 
     static SCRIPT: Script = Script::new("return 1", || sha1("return 1"));
 

@@ -32,8 +32,10 @@ impl LiveConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::topology::tests::scripted::{live, simulated, text};
+    use crate::store::redis::topology::tests::live;
     use crate::store::redis::wire::live_connection::peer::in_time;
+    use crate::store::redis::wire::tests::replies::text;
+    use crate::store::redis::wire::tests::simulated;
 
     #[tokio::test]
     async fn the_replicas_that_a_server_tells_are_kept_with_its_connection() {

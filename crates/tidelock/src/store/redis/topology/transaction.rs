@@ -206,10 +206,9 @@ fn not_executed(queued: &[CommandResult], failure: &ServerError) -> Error {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::redis::topology::tests::scripted::{
-        HANG_UP, ScriptedServer, connection_to, simulated,
-    };
+    use crate::store::redis::topology::tests::connection_to;
     use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
+    use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer, simulated};
 
     const NOTHING: &str = "*0\r\n";
     const CHANGED: &str = "*-1\r\n";

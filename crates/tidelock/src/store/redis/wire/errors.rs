@@ -65,11 +65,6 @@ impl ServerError {
         self.code == "EXECABORT"
     }
 
-    /// The server is not a node of a cluster.
-    pub(crate) fn denies_cluster(&self) -> bool {
-        self.text.contains("cluster support disabled")
-    }
-
     /// The error is temporary and the request did not run: a retry, here or at another node, may succeed.
     pub(crate) fn passes(&self) -> bool {
         PASSING.contains(&self.code.as_str())

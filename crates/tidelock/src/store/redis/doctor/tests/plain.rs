@@ -3,7 +3,7 @@
 use super::{REFUSED, finding, healthy};
 use crate::snapshot::{Finding, Severity};
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::ScriptedServer;
+use crate::store::redis::wire::tests::ScriptedServer;
 
 use Severity::{Advice, Danger, Good};
 

@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::ScriptedServer;
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Page, Store};
 
 const OWNER: &str = "0123abcd-0123-4123-8123-0123456789ab:1";

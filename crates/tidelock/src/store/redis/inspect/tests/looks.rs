@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::error::ErrorKind;
 use crate::snapshot::{ClientInfo, PermitCount};
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::ScriptedServer;
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{ClientId, Name};
 use crate::types::FencingToken;
 

@@ -1,7 +1,8 @@
 //! Tests of latches and counting semaphores beside a scripted server.
 
 use super::*;
-use crate::store::redis::tests::{LEASE, ScriptedServer, ask};
+use crate::store::redis::tests::{LEASE, ask};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{LockKind, Store};
 
 fn counts(store: &Store) -> &dyn Counts {

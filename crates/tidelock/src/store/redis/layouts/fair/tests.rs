@@ -8,19 +8,16 @@ use futures_util::FutureExt;
 use super::beats::RedisBeat;
 use crate::error::ErrorKind;
 use crate::store::beats::{BEAT, Beat};
-use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::tests::{LIMIT, ScriptedServer, ask, patient, ticket};
+use crate::store::redis::tests::{ask, patient, ticket};
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
 use crate::store::redis::topology::router::Router;
-use crate::store::{
-    Attempt, AttemptRequest, Background, Clock, LockKind, Name, OwnerId, Released, Ticket, Timers,
-    Wake,
-};
+use crate::store::redis::topology::tests::endpoint_to;
+use crate::store::redis::wire::tests::{LIMIT, ScriptedServer};
+use crate::store::{Attempt, AttemptRequest, LockKind, Name, OwnerId, Released, Ticket, Wake};
 use crate::types::OwnerMint;
 
 /// The keys of a queue, as the scripts get them.
@@ -190,17 +187,7 @@ struct BeatingProcess {
 
 impl BeatingProcess {
     fn at(server: &ScriptedServer) -> Self {
-        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-        let timers = Timers::new(Clock::Simulated);
-        background.spawn(timers.clone().drive());
-        let address = HostAddress::Tcp {
-            host: "127.0.0.1".to_owned(),
-            port: server.port,
-            tls: false,
-        };
-        let finder = ServerFinder::Fixed(address);
-        let endpoint = Endpoint::new(finder, EndpointLogin::default(), timers, LIMIT);
-        let endpoint = Arc::new(endpoint);
+        let (endpoint, background) = endpoint_to(server.address(), LIMIT);
         let channel_router = ChannelRouter::One(Arc::clone(&endpoint));
         let ways = PublishModes::Plain;
         let subscriber = Subscriber::new(&channel_router, ways, &background);

@@ -9,7 +9,8 @@ use crate::error::ErrorKind;
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ScriptedServer, ask, patient, ticket};
+use crate::store::redis::tests::{ask, patient, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Attempt, Awaited, Backend, LockKind, Name, Released, Store};
 use crate::types::FencingToken;
 

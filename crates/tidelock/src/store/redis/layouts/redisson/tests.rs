@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::error::ErrorKind;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ScriptedServer, ask, patient, ticket};
+use crate::store::redis::tests::{ask, patient, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{
     Attempt, AttemptRequest, Backend, LockKind, Renewal, Renewed, ReplicaAck, Wait,
 };

@@ -1,7 +1,8 @@
 //! Tests of renewals in many slots, beside a scripted node that has all of them.
 
 use super::*;
-use crate::store::redis::tests::{LEASE, ScriptedServer, ticket};
+use crate::store::redis::tests::{LEASE, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Name, ReplicaAck};
 
 fn renewal(kind: LockKind, name: &str) -> Renewal {

@@ -3,27 +3,16 @@
 use std::time::Instant;
 
 use super::*;
-use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
+use crate::store::redis::topology::tests::endpoint_to;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::live_connection::peer::{Peer, SETINFO, in_time, nobody};
 use crate::store::redis::wire::pipeline::Subscription;
-use crate::store::redis::wire::tests::{ScriptedServer, usual};
-use crate::store::{Background, Clock, Timers, WakeChannels, ready};
+use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer, loopback};
+use crate::store::{WakeChannels, ready};
 
 const LIMIT: Duration = Duration::from_secs(1);
-
-/// The server at this address, in tokio's time, which a test may pause.
-fn endpoint(address: HostAddress, limit: Duration) -> (Arc<Endpoint>, Background) {
-    let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
-    let (finder, entry) = (ServerFinder::Fixed(address), EndpointLogin::default());
-    let endpoint = Endpoint::new(finder, entry, timers, limit);
-    (Arc::new(endpoint), background)
-}
 
 /// A connection that is open, and all that its task needs. No channel needs it.
 struct Opened {
@@ -33,12 +22,7 @@ struct Opened {
 }
 
 async fn opened() -> (Opened, Peer) {
-    let address = HostAddress::Tcp {
-        host: "h".to_owned(),
-        port: 1,
-        tls: false,
-    };
-    let (endpoint, background) = endpoint(address, LIMIT);
+    let (endpoint, background) = endpoint_to(loopback(1), LIMIT);
     let signals = WakeChannels::new(endpoint.timers.clone(), |_| {});
     let router = ChannelRouter::One(Arc::clone(&endpoint));
     let forms = PublishModes::Plain.forms();
@@ -192,18 +176,16 @@ fn only_connections_that_fail_at_once_are_opened_less_and_less_often() {
 /// A server or a proxy may close each connection at its first SUBSCRIBE.
 #[tokio::test]
 async fn a_server_that_closes_each_connection_is_asked_less_and_less_often() {
-    let server = ScriptedServer::start(|request| {
-        (!request.starts_with("SUBSCRIBE")).then(|| usual(request))
-    });
-    let server = server.await;
+    let server = ScriptedServer::start().await;
+    server.answers("SUBSCRIBE", &[HANG_UP]);
     let limit = Duration::from_secs(60);
-    let (endpoint, background) = endpoint(server.address.clone(), limit);
+    let (endpoint, background) = endpoint_to(server.address(), limit);
     let router = ChannelRouter::One(endpoint);
     let subscriber = Subscriber::new(&router, PublishModes::Plain, &background);
     let begun = Instant::now();
     tokio::select! {
         _ = subscriber.arm("x", limit) => panic!("nobody confirms it"),
-        () = in_time(server.hears("SUBSCRIBE x", 6)) => {}
+        () = server.hears("SUBSCRIBE x", 6) => {}
     }
     // At least half of 20, 40, 80, 160 and 320 ms.
     let waited = begun.elapsed();
@@ -212,14 +194,14 @@ async fn a_server_that_closes_each_connection_is_asked_less_and_less_often() {
 
 #[tokio::test]
 async fn a_lost_connection_is_replaced_and_its_waiter_is_woken() {
-    let server = ScriptedServer::start(|request| Some(usual(request))).await;
+    let server = ScriptedServer::start().await;
     let limit = Duration::from_secs(60);
-    let (endpoint, background) = endpoint(server.address.clone(), limit);
+    let (endpoint, background) = endpoint_to(server.address(), limit);
     let router = ChannelRouter::One(Arc::clone(&endpoint));
     let subscriber = Subscriber::new(&router, PublishModes::Plain, &background);
     let mut wake = in_time(subscriber.arm("x", limit)).await.unwrap();
     endpoint.leave();
     in_time(wake.woken()).await;
-    assert_eq!(server.heard("SUBSCRIBE x"), 2);
+    assert_eq!(server.heard("SUBSCRIBE x").len(), 2);
     assert!(subscriber.listens("x"));
 }

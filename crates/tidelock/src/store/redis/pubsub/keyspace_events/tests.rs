@@ -7,10 +7,11 @@ use crate::error::ErrorKind;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::subscriber::PublishModes;
 use crate::store::redis::topology::connection::ConnectionRuntime;
-use crate::store::redis::topology::endpoint::{EndpointLogin, ServerFinder};
+use crate::store::redis::topology::tests::endpoint_to;
 use crate::store::redis::wire::live_connection::peer::in_time;
-use crate::store::redis::wire::tests::{ScriptedServer, usual};
-use crate::store::{Background, Clock, LockKind, ReplicaAck, Ticket, Timers};
+use crate::store::redis::wire::tests::replies::texts;
+use crate::store::redis::wire::tests::{LIMIT, SILENCE, ScriptedServer, loopback};
+use crate::store::{LockKind, ReplicaAck, Ticket};
 use crate::types::OwnerMint;
 
 /// A user who may not read the setting.
@@ -18,8 +19,6 @@ const FORBIDDEN: &str = "-NOPERM no\r\n";
 
 /// The channel of the events of [`stock`].
 const CHANNEL: &str = "__keyspace@0__:stock";
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn both_ways_in_which_a_key_goes_must_be_told() {
@@ -121,16 +120,12 @@ fn attempt(patience: Duration, armed_by: Option<usize>) -> AttemptRequest {
 
 /// The answer of a server with these flags.
 fn told(flags: &str) -> String {
-    format!("*2\r\n+{SETTING}\r\n+{flags}\r\n")
+    texts(&[SETTING, flags])
 }
 
-/// The events at this address, and a connection there that is not open yet. In tokio's time.
+/// The events at this address, and a connection there that is not open yet.
 fn events_at(address: HostAddress, limit: Duration) -> (KeyspaceEvents, Connection) {
-    let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
-    let (finder, entry) = (ServerFinder::Fixed(address), EndpointLogin::default());
-    let endpoint = Arc::new(Endpoint::new(finder, entry, timers, limit));
+    let (endpoint, background) = endpoint_to(address, limit);
     let connection = Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller);
     let router = ChannelRouter::One(endpoint);
     let subscriber = Subscriber::new(&router, PublishModes::Plain, &background);
@@ -138,7 +133,7 @@ fn events_at(address: HostAddress, limit: Duration) -> (KeyspaceEvents, Connecti
     (events, connection)
 }
 
-/// A client of a server that answers so to the question for its setting. Empty: not at all.
+/// A client of a server that answers so to the question for its setting.
 struct Asked {
     server: ScriptedServer,
     events: KeyspaceEvents,
@@ -146,15 +141,9 @@ struct Asked {
 }
 
 async fn asked(setting: &str, limit: Duration) -> Asked {
-    let setting = setting.to_owned();
-    let server = ScriptedServer::start(move |request| {
-        Some(match request {
-            "CONFIG GET notify-keyspace-events" => setting.clone(),
-            _ => usual(request),
-        })
-    });
-    let server = server.await;
-    let (events, connection) = events_at(server.address.clone(), limit);
+    let server = ScriptedServer::start().await;
+    server.answers("CONFIG GET notify-keyspace-events", &[setting]);
+    let (events, connection) = events_at(server.address(), limit);
     in_time(connection.get(connection.deadline())).await.unwrap();
     Asked {
         server,
@@ -179,7 +168,7 @@ async fn a_waiter_subscribes_only_if_the_server_tells_its_events() {
         let wake = on.wake_for(LIMIT, None).await;
         assert_eq!(wake.is_some(), listens, "{setting:?}");
         let subscribed = on.server.heard(&format!("SUBSCRIBE {CHANNEL}"));
-        assert_eq!(subscribed, usize::from(listens), "{setting:?}");
+        assert_eq!(subscribed.len(), usize::from(listens), "{setting:?}");
         // It polls seldom then, because a message may be lost.
         let pause = on.events.pause(&stock());
         assert_eq!(pause, listens.then_some(POLL_INTERVAL), "{setting:?}");
@@ -192,7 +181,7 @@ async fn a_waiter_subscribes_only_if_the_server_tells_its_events() {
 async fn a_caller_without_patience_uses_a_subscription_only_if_there_is_one() {
     let on = asked(&told("AK"), LIMIT).await;
     assert!(on.wake_for(Duration::ZERO, None).await.is_none());
-    assert_eq!(on.server.heard("CONFIG"), 0);
+    assert!(on.server.heard("CONFIG").is_empty());
     let wake = on.wake_for(LIMIT, None).await;
     assert!(wake.is_some());
     assert!(on.wake_for(Duration::ZERO, None).await.is_some());
@@ -208,13 +197,13 @@ async fn a_process_that_leaves_turns_to_others_listens_if_it_can_and_asks_once()
     for _ in 0..3 {
         in_time(on.events.listen(&stock(), &on.router)).await;
     }
-    assert_eq!(on.server.heard("CONFIG"), 1);
-    assert_eq!(on.server.heard("SUBSCRIBE"), 0);
+    assert_eq!(on.server.heard("CONFIG").len(), 1);
+    assert!(on.server.heard("SUBSCRIBE").is_empty());
     assert_eq!(on.events.channel(&stock()), None, "nobody can listen");
     let on = asked(&told("AK"), LIMIT).await;
     in_time(on.events.listen(&stock(), &on.router)).await;
     let subscribe = format!("SUBSCRIBE {CHANNEL}");
-    in_time(on.server.hears(&subscribe, 1)).await;
+    on.server.hears(&subscribe, 1).await;
     assert_eq!(on.events.channel(&stock()).as_deref(), Some(CHANNEL));
 }
 
@@ -227,7 +216,7 @@ async fn a_process_that_releases_often_learns_whether_anybody_can_listen() {
     }
     assert!(on.events.should_ask(&stock()));
     in_time(on.events.ask_setting(&stock(), &on.router)).await;
-    assert_eq!(on.server.heard("CONFIG"), 1);
+    assert_eq!(on.server.heard("CONFIG").len(), 1);
     assert_eq!(on.events.channel(&stock()), None);
 }
 
@@ -235,7 +224,8 @@ async fn a_process_that_releases_often_learns_whether_anybody_can_listen() {
 #[tokio::test]
 async fn the_setting_is_waited_for_only_for_a_part_of_the_response_timeout() {
     let limit = Duration::from_secs(2);
-    let (first, second, third) = tokio::join!(asked("", limit), asked("", limit), asked("", limit));
+    let mute = || asked(SILENCE, limit);
+    let (first, second, third) = tokio::join!(mute(), mute(), mute());
     let begun = std::time::Instant::now();
     let name = stock();
     let (wake, (), ()) = tokio::join!(
@@ -251,12 +241,7 @@ async fn the_setting_is_waited_for_only_for_a_part_of_the_response_timeout() {
 /// Such clients may ask again and again, and no server counts them.
 #[tokio::test(start_paused = true)]
 async fn other_clients_are_expected_for_a_while_after_one_of_them_held_the_lock() {
-    let address = HostAddress::Tcp {
-        host: "h".to_owned(),
-        port: 1,
-        tls: false,
-    };
-    let (events, _connection) = events_at(address, LIMIT);
+    let (events, _connection) = events_at(loopback(1), LIMIT);
     let awaited = |others, polled, releases_seen| {
         Released::Awaited(Awaited {
             others,
@@ -288,13 +273,11 @@ async fn other_clients_are_expected_for_a_while_after_one_of_them_held_the_lock(
 #[tokio::test]
 async fn the_doctor_learns_whether_a_user_may_listen() {
     for is_allowed in [true, false] {
-        let server = ScriptedServer::start(move |request| {
-            let refuses = request.starts_with("SUBSCRIBE") && !is_allowed;
-            let refusal = refuses.then(|| FORBIDDEN.to_owned());
-            refusal.or_else(|| Some(usual(request)))
-        });
-        let server = server.await;
-        let (events, _connection) = events_at(server.address.clone(), LIMIT);
+        let server = ScriptedServer::start().await;
+        if !is_allowed {
+            server.answers("SUBSCRIBE", &[FORBIDDEN]);
+        }
+        let (events, _connection) = events_at(server.address(), LIMIT);
         let can_listen = in_time(events.can_listen(&stock(), LIMIT)).await;
         assert_eq!(can_listen, is_allowed);
         events.close();

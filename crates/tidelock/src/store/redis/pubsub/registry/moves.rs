@@ -331,26 +331,20 @@ impl SubscriptionRegistry {
 mod tests {
     use super::*;
     use crate::error::{Error, ErrorKind};
-    use crate::store::redis::address::HostAddress;
     use crate::store::redis::pubsub::channel_router::ChannelRouter;
     use crate::store::redis::pubsub::subscriber::PublishModes;
     use crate::store::redis::topology::cluster::Cluster;
     use crate::store::redis::topology::endpoint::EndpointLogin;
     use crate::store::redis::wire::reply::Push;
+    use crate::store::redis::wire::tests::loopback;
     use crate::store::{Background, Clock, Timers, WakeChannels};
-
-    fn address(port: u16) -> HostAddress {
-        let host = "h".to_owned();
-        let tls = false;
-        HostAddress::Tcp { host, port, tls }
-    }
 
     #[test]
     fn a_refused_subscription_does_not_stay_at_a_node_that_is_gone() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(1));
         let signals = WakeChannels::new(timers.clone(), |_| {});
-        let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
+        let (seeds, entry) = (vec![loopback(1)], EndpointLogin::default());
         let cluster = Cluster::new(seeds, entry, background.clone(), timers, limit, limit);
         let cluster = Arc::new(cluster);
         let channel_router = ChannelRouter::Cluster(Arc::clone(&cluster));
@@ -362,7 +356,7 @@ mod tests {
         let registry = Arc::new(registry);
 
         // `watched` has a waiter, and is refused in the sharded form only. `idle` is refused in both, and nobody waits.
-        cluster.give_all_slots(&address(1));
+        cluster.give_all_slots(&loopback(1));
         for channel in ["watched", "idle"] {
             for &form in forms {
                 drop(registry.subscribe(form, channel));
@@ -380,7 +374,7 @@ mod tests {
         }
         let _wake = registry.arm_if_any("watched").unwrap();
 
-        cluster.give_all_slots(&address(2));
+        cluster.give_all_slots(&loopback(2));
         registry.disconnected(&old);
         assert!(!registry.goes_on(&old), "nothing needs the old node");
         let state = registry.lock();

@@ -13,27 +13,18 @@ use tokio::time::advance;
 use super::moves::IDLE_SUBSCRIPTION_LIFETIME;
 use super::*;
 use crate::error::{Error, ErrorKind};
-use crate::store::Clock;
-use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::subscriber::PublishModes;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::endpoint::EndpointLogin;
 use crate::store::redis::wire::reply::MessageForm::{Plain, Sharded};
 use crate::store::redis::wire::reply::Push;
+use crate::store::redis::wire::tests::{loopback, simulated};
 
 /// The channel of a lock, and the one on which its waiters are counted.
 const LOCK: &str = "redisson_lock__channel:{stock}";
 const OWN: &str = "tidelock:waiting:{stock}";
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
-
-fn address(port: u16) -> HostAddress {
-    HostAddress::Tcp {
-        host: "h".to_owned(),
-        port,
-        tls: false,
-    }
-}
 
 /// A registry whose connections the test plays.
 struct Played {
@@ -44,13 +35,12 @@ struct Played {
 impl Played {
     /// In a cluster of which one node has all slots, in simulated time.
     fn start(modes: PublishModes) -> Self {
-        let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-        let (timers, limit) = (Timers::new(Clock::Simulated), Duration::from_secs(1));
+        let ((background, timers), limit) = (simulated(), Duration::from_secs(1));
         let signals = WakeChannels::new(timers.clone(), |_| {});
-        let (seeds, entry) = (vec![address(1)], EndpointLogin::default());
+        let (seeds, entry) = (vec![loopback(1)], EndpointLogin::default());
         let cluster = Cluster::new(seeds, entry, background.clone(), timers, limit, limit);
         let cluster = Arc::new(cluster);
-        cluster.give_all_slots(&address(1));
+        cluster.give_all_slots(&loopback(1));
         let router = ChannelRouter::Cluster(Arc::clone(&cluster));
         let registry =
             SubscriptionRegistry::new(modes.forms(), router, signals, background, |_, _| {

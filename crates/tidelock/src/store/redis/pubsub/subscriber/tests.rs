@@ -4,13 +4,13 @@ use futures_util::FutureExt;
 use tokio::task::yield_now;
 
 use super::*;
-use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys::fair_channel;
 use crate::store::redis::keys::turns::turn_channel;
 use crate::store::redis::pubsub::registry::{PubSubConnection, PubSubTask};
-use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
+use crate::store::redis::topology::tests::endpoint_to;
 use crate::store::redis::wire::reply::Push;
-use crate::store::{BoxFuture, Clock, Name, Timers, ready};
+use crate::store::redis::wire::tests::loopback;
+use crate::store::{BoxFuture, Name, ready};
 use crate::types::OwnerMint;
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -51,18 +51,9 @@ fn silent(_: Arc<SubscriptionRegistry>, _: Arc<PubSubConnection>) -> BoxFuture<'
 }
 
 fn subscriber(modes: PublishModes, task: PubSubTask) -> Subscriber {
-    let (background, _stop) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
-    let address = HostAddress::Tcp {
-        host: "h".to_owned(),
-        port: 1,
-        tls: false,
-    };
-    let (finder, entry) = (ServerFinder::Fixed(address), EndpointLogin::default());
-    let endpoint = Endpoint::new(finder, entry, timers.clone(), LIMIT);
-    let router = ChannelRouter::One(Arc::new(endpoint));
-    let signals = WakeChannels::new(timers, |_| {});
+    let (endpoint, background) = endpoint_to(loopback(1), LIMIT);
+    let signals = WakeChannels::new(endpoint.timers.clone(), |_| {});
+    let router = ChannelRouter::One(endpoint);
     let of_registry = signals.clone();
     let registry = SubscriptionRegistry::new(modes.forms(), router, of_registry, background, task);
     Subscriber {

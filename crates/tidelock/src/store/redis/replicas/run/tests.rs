@@ -3,12 +3,12 @@
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::topology::replication::Replicas;
-use crate::store::redis::topology::tests::scripted::{
-    ScriptedServer, connection_to, simulated, text,
-};
+use crate::store::redis::topology::tests::connection_to;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::script::{Script, sha1};
+use crate::store::redis::wire::tests::replies::text;
+use crate::store::redis::wire::tests::{ScriptedServer, simulated};
 
 static SCRIPT: Script = Script::new("return 1", || sha1("return 1"));
 

@@ -3,11 +3,11 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::redis::replicas::demand::Purpose;
-use crate::store::redis::topology::tests::scripted::{
-    HANG_UP, ScriptedServer, connection_to, skip, text, texts,
-};
+use crate::store::redis::topology::tests::connection_to;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::script::sha1;
+use crate::store::redis::wire::tests::replies::{text, texts};
+use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer, skip};
 
 static SCRIPT: Script = Script::new("return 1", || sha1("return 1"));
 

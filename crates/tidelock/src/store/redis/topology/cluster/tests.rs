@@ -3,31 +3,22 @@
 use tokio::time;
 
 use super::*;
-use crate::store::redis::topology::tests::scripted::simulated;
+use crate::store::redis::wire::tests::{loopback, simulated};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// Two nodes that have all slots.
 const BOTH: [(u16, u16, u16); 2] = [(0, 99, 1), (100, 16383, 2)];
 
-fn address(port: u16) -> HostAddress {
-    let host = "h".to_owned();
-    HostAddress::Tcp {
-        host,
-        port,
-        tls: false,
-    }
-}
-
 fn view(epoch: i64, ranges: &[(u16, u16, u16)]) -> NodeView {
     let range = |&(first, last, port): &(u16, u16, u16)| SlotRange {
         first,
         last,
-        primary: address(port),
+        primary: loopback(port),
         replicas: vec![],
     };
     NodeView {
-        told_by: address(9),
+        told_by: loopback(9),
         epoch,
         of_primary: true,
         ranges: ranges.iter().map(range).collect(),
@@ -41,7 +32,7 @@ fn cluster() -> Cluster {
     let (background, timers) = simulated();
     let entry = EndpointLogin::default();
     let limit = Duration::from_secs(1);
-    Cluster::new(vec![address(9)], entry, background, timers, limit, limit)
+    Cluster::new(vec![loopback(9)], entry, background, timers, limit, limit)
 }
 
 #[tokio::test]
@@ -51,23 +42,23 @@ async fn a_node_is_believed_by_the_epoch_it_has_seen() {
     assert_eq!(port(0), None);
 
     cluster.take(view(1, &BOTH));
-    assert_eq!((port(0), port(100)), (Some(address(1)), Some(address(2))));
+    assert_eq!((port(0), port(100)), (Some(loopback(1)), Some(loopback(2))));
     let first = cluster.owner(0).unwrap();
 
     // One slot moves to a node that the map does not have yet.
-    cluster.moved(7, &address(3));
-    assert_eq!((port(7), port(8)), (Some(address(3)), Some(address(1))));
+    cluster.moved(7, &loopback(3));
+    assert_eq!((port(7), port(8)), (Some(loopback(3)), Some(loopback(1))));
     let third = cluster.owner(7).unwrap();
 
     // A report by a node that does not know of the move closes no connection.
     cluster.take(view(1, &BOTH));
-    assert_eq!(port(7), Some(address(1)));
+    assert_eq!(port(7), Some(loopback(1)));
     assert_eq!(third.endpoint.times_left(), 0);
     assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
 
     // A failover: the old primary may never reply, so its connections are closed.
     cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
-    assert_eq!((port(0), port(99)), (Some(address(4)), None));
+    assert_eq!((port(0), port(99)), (Some(loopback(4)), None));
     assert_eq!(first.endpoint.times_left(), 1);
     assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
 }
@@ -94,12 +85,12 @@ async fn only_what_differs_counts_as_a_change_of_the_map() {
     assert_eq!(changes(), 1);
     cluster.take(view(2, &BOTH));
     assert_eq!(changes(), 1, "it is the same map");
-    cluster.moved(0, &address(1));
+    cluster.moved(0, &loopback(1));
     assert_eq!(changes(), 1, "the slot is there already");
     assert!(cluster.is_in_doubt(), "a node has another map than we");
-    cluster.moved(0, &address(2));
+    cluster.moved(0, &loopback(2));
     assert_eq!(changes(), 2);
-    assert_eq!((port(0), port(1)), (Some(address(2)), Some(address(1))));
+    assert_eq!((port(0), port(1)), (Some(loopback(2)), Some(loopback(1))));
     assert_eq!(cluster.primaries().len(), 2, "the node was known");
     cluster.take(view(2, &BOTH));
     assert_eq!(changes(), 3, "the slot is back");
@@ -125,7 +116,7 @@ async fn slots_share_the_lane_of_their_node_unless_they_migrate() {
     assert_eq!((cluster.lane(7), cluster.lane(8)), (7, lane));
     time::advance(Duration::from_secs(60)).await;
     assert_eq!(cluster.lane(7), lane);
-    let lanes: HashSet<u64> = (1..=64).map(|port| node_lane(&address(port))).collect();
+    let lanes: HashSet<u64> = (1..=64).map(|port| node_lane(&loopback(port))).collect();
     assert_eq!(lanes.len(), 64);
     assert!(lanes.iter().all(|lane| *lane >= NODE_LANE), "{lanes:?}");
 }
@@ -153,9 +144,9 @@ async fn a_node_that_the_map_has_is_not_made_again() {
     let cluster = cluster();
     cluster.take(view(1, &BOTH));
     let (known, second) = (cluster.owner(0).unwrap(), cluster.owner(100).unwrap());
-    assert!(Arc::ptr_eq(&cluster.node_at(&address(1)), &known));
-    assert!(Arc::ptr_eq(&cluster.node_at(&address(2)), &second));
-    assert_eq!(cluster.node_at(&address(3)).address, address(3));
+    assert!(Arc::ptr_eq(&cluster.node_at(&loopback(1)), &known));
+    assert!(Arc::ptr_eq(&cluster.node_at(&loopback(2)), &second));
+    assert_eq!(cluster.node_at(&loopback(3)).address, loopback(3));
     assert_eq!(cluster.primaries().len(), 2);
 }
 
@@ -177,18 +168,18 @@ async fn a_cluster_that_replaces_ours_ends_the_connections_to_all_its_nodes() {
     assert_eq!(left.collect::<Vec<_>>(), [1, 1]);
     let known = &cluster.entry.known_nodes;
     assert!(known.are_known_to(&ids(&["x"])) && !known.are_known_to(&ids(&["a", "b"])));
-    assert_eq!(cluster.owner(16383).unwrap().address, address(1));
+    assert_eq!(cluster.owner(16383).unwrap().address, loopback(1));
 }
 
 #[tokio::test]
 async fn a_cluster_is_shown_by_the_addresses_of_its_url() {
     let mut cluster = cluster();
-    cluster.seeds.push(address(8));
-    assert_eq!(cluster.to_string(), "redis+cluster://h:9,h:8");
+    cluster.seeds.push(loopback(8));
+    assert_eq!(cluster.to_string(), "redis+cluster://127.0.0.1:9,127.0.0.1:8");
     cluster.seeds.push(HostAddress::Tcp {
         host: "h".to_owned(),
         port: 7,
         tls: true,
     });
-    assert_eq!(cluster.to_string(), "rediss+cluster://h:9,h:8,h:7");
+    assert_eq!(cluster.to_string(), "rediss+cluster://127.0.0.1:9,127.0.0.1:8,h:7");
 }

@@ -8,19 +8,17 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::endpoint::{EndpointLogin, ServerFinder};
-use crate::store::redis::topology::tests::scripted::{self, HANG_UP, ScriptedServer, skip, texts};
+use crate::store::redis::topology::tests::{connection_to, endpoint_to};
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::live_connection::peer::{GREETED, HANDSHAKE, request_of};
+use crate::store::redis::wire::tests::replies::texts;
+use crate::store::redis::wire::tests::{HANG_UP, LIMIT, ScriptedServer, loopback, simulated, skip};
 use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
 use crate::store::{Background, Clock};
 
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// A connection on tokio's clock, which a test may pause.
-fn connection_to(server: &TlsServer) -> Connection {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
+fn tls_connection_to(server: &TlsServer) -> Connection {
+    let (_, timers) = simulated();
     let address = HostAddress::Tcp {
         host: "127.0.0.1".to_owned(),
         port: server.port(),
@@ -58,7 +56,7 @@ async fn welcomes(server: &TlsServer) -> impl Sized {
 #[tokio::test]
 async fn a_tls_server_that_is_frozen_is_given_up_in_time_and_connected_to_later() {
     let server = TlsServer::start().await;
-    let connection = connection_to(&server);
+    let connection = tls_connection_to(&server);
     let begun = connection.timers().now();
     // The caller waits for longer than an attempt may take: the error of the attempt says more than its own.
     let (refusal, peer) = tokio::join!(connection.get(begun + LIMIT * 2), server.freezes());
@@ -81,7 +79,7 @@ async fn a_tls_server_that_is_frozen_is_given_up_in_time_and_connected_to_later(
 #[tokio::test]
 async fn a_connection_that_is_dropped_in_a_tls_handshake_hangs_up_and_leaves_no_task() {
     let server = TlsServer::start().await;
-    let connection = connection_to(&server);
+    let connection = tls_connection_to(&server);
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let peer = tokio::select! {
@@ -102,11 +100,7 @@ async fn an_attempt_that_begins_late_still_tells_its_caller_why_it_failed() {
     let (background, _stop) = Background::start(Clock::Boot).unwrap();
     let timers = Timers::new(Clock::Boot);
     background.spawn(timers.clone().drive());
-    let address = HostAddress::Tcp {
-        host: "127.0.0.1".to_owned(),
-        port: mute.local_addr().unwrap().port(),
-        tls: false,
-    };
+    let address = loopback(mute.local_addr().unwrap().port());
     let (finder, limit) = (ServerFinder::Fixed(address), Duration::from_secs(2));
     let endpoint = Endpoint::new(finder, EndpointLogin::default(), timers, limit);
     let connection = Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller);
@@ -157,7 +151,7 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
         for is_group in [false, true] {
             let server = ScriptedServer::start().await;
             server.answers("ONE", &[reply]);
-            let connection = scripted::connection_to(server.address());
+            let connection = connection_to(server.address());
             let deadline = connection.deadline();
             let conn = connection.get(deadline).await.unwrap();
             let (one, two) = (request_of("ONE"), request_of("TWO"));
@@ -182,9 +176,10 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
 async fn a_script_whose_command_met_a_replica_ends_its_connection() {
     let server = ScriptedServer::start().await;
     server.answers("ONE", &[&texts(&[REPLICA])]);
-    let connection = scripted::connection_to(server.address());
+    let connection = connection_to(server.address());
     for request in ["ONE", "NEXT"] {
-        let asked = connection.ask(&request_of(request), connection.deadline());
+        let request = request_of(request);
+        let asked = connection.ask(&request, connection.deadline());
         asked.await.unwrap();
     }
     assert_ne!(server.connections("ONE"), server.connections("NEXT"));
@@ -194,7 +189,7 @@ async fn a_script_whose_command_met_a_replica_ends_its_connection() {
 async fn a_connection_that_ended_while_it_was_idle_costs_no_request() {
     let server = ScriptedServer::start().await;
     server.answers("ONE", &[&format!("+OK\r\n{HANG_UP}")]);
-    let connection = scripted::connection_to(server.address());
+    let connection = connection_to(server.address());
     let deadline = connection.deadline();
     let conn = connection.get(deadline).await.unwrap();
     let told = connection.settle(&conn, &request_of("ONE"), deadline).await;
@@ -208,10 +203,10 @@ async fn a_connection_that_ended_while_it_was_idle_costs_no_request() {
 #[tokio::test]
 async fn an_attempt_that_has_not_run_in_time_serves_those_who_ask_later() {
     let server = ScriptedServer::start().await;
-    let connection = scripted::connection_to(server.address());
+    let connection = connection_to(server.address());
     let first = connection.get(connection.deadline());
     assert!(first.now_or_never().is_none());
-    skip(scripted::LIMIT * 2).await;
+    skip(LIMIT * 2).await;
     connection.get(connection.deadline()).await.unwrap();
     assert_eq!(server.heard("PING").len(), 1, "it is the same attempt");
 }
@@ -220,8 +215,7 @@ async fn an_attempt_that_has_not_run_in_time_serves_those_who_ask_later() {
 #[tokio::test]
 async fn only_the_connection_in_use_tells_that_the_server_is_a_replica() {
     let server = ScriptedServer::start().await;
-    let finder = ServerFinder::Fixed(server.address());
-    let endpoint = scripted::endpoint_at(finder, EndpointLogin::default());
+    let (endpoint, _) = endpoint_to(server.address(), LIMIT);
     let connection = Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller);
     let listens: PushHandler = Arc::new(|_| {});
     let subscription = endpoint.enter(Some(listens), endpoint.deadline()).await;
@@ -246,8 +240,8 @@ async fn only_the_connection_in_use_tells_that_the_server_is_a_replica() {
 #[tokio::test]
 async fn a_closed_connection_lets_go_of_what_belongs_to_it() {
     let server = ScriptedServer::start().await;
-    let connection = scripted::connection_to(server.address());
-    assert_eq!(connection.limit(), scripted::LIMIT);
+    let connection = connection_to(server.address());
+    assert_eq!(connection.limit(), LIMIT);
     let conn = connection.get(connection.deadline()).await.unwrap();
     let kept = connection.attachments().get::<String>();
     connection.close();

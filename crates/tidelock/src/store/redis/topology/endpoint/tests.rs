@@ -7,18 +7,17 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::store::redis::address::{Address, ServerAddress};
 use crate::store::redis::topology::known_nodes;
-use crate::store::redis::topology::tests::scripted::{
-    HANG_UP, SILENCE, ScriptedServer, endpoint_at, loopback, slots, text, texts,
-};
+use crate::store::redis::topology::tests::{endpoint_at, endpoint_to};
 use crate::store::redis::wire::live_connection::peer::in_time;
+use crate::store::redis::wire::tests::replies::{all_slots, text, texts};
+use crate::store::redis::wire::tests::{HANG_UP, LIMIT, SILENCE, ScriptedServer, loopback};
 use crate::store::{Background, Clock};
 
-/// The endpoint of this server, and a new connection for commands.
 fn endpoint_of(server: &ScriptedServer) -> Arc<Endpoint> {
-    let finder = ServerFinder::Fixed(server.address());
-    endpoint_at(finder, EndpointLogin::default())
+    endpoint_to(server.address(), LIMIT).0
 }
 
+/// A new connection for commands.
 async fn enter(endpoint: &Endpoint) -> Result<LiveConnection> {
     in_time(endpoint.enter(None, endpoint.deadline())).await
 }
@@ -93,7 +92,7 @@ async fn a_server_that_greets_nobody_is_refused_and_one_that_forbids_ping_is_not
 #[tokio::test]
 async fn only_a_node_of_a_cluster_must_prove_that_it_is_ours() {
     let server = ScriptedServer::start().await;
-    let others = slots(&[(0, 16383, server.port, "x")]);
+    let others = all_slots(server.port, "x");
     server.answers("CLUSTER SLOTS", &[&others]);
     for in_cluster in [false, true] {
         let entry = EndpointLogin {

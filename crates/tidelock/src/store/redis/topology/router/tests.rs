@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use super::*;
 use crate::engine::runtime::sync::Mutex;
 use crate::store::redis::topology::endpoint::EndpointLogin;
-use crate::store::redis::topology::tests::scripted::{
-    ScriptedServer, connection_to, loopback, simulated, text,
-};
+use crate::store::redis::topology::tests::connection_to;
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
+use crate::store::redis::wire::tests::replies::text;
+use crate::store::redis::wire::tests::{ScriptedServer, loopback, simulated};
 
 const LIMIT: Duration = Duration::from_secs(8);
 

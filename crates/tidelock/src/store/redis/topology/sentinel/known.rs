@@ -129,24 +129,19 @@ mod tests {
     use super::*;
     use crate::store::redis::topology::connection::ConnectionRuntime;
     use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, ServerFinder};
-    use crate::store::redis::topology::tests::scripted::{ScriptedServer, connection_to, text};
+    use crate::store::redis::topology::tests::connection_to;
+    use crate::store::redis::wire::tests::replies::text;
+    use crate::store::redis::wire::tests::{ScriptedServer, loopback};
     use crate::store::{Clock, Timers};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn at(port: u16) -> HostAddress {
-        HostAddress::Tcp {
-            host: "h".to_owned(),
-            port,
-            tls: false,
-        }
-    }
-
     fn add(known: &KnownSentinels, port: u16, now: BootInstant) {
-        let (finder, timers) = (ServerFinder::Fixed(at(port)), Timers::new(Clock::Simulated));
+        let finder = ServerFinder::Fixed(loopback(port));
+        let timers = Timers::new(Clock::Simulated);
         let endpoint = Endpoint::new(finder, EndpointLogin::default(), timers, MINUTE);
         let connection = Connection::new(Arc::new(endpoint), ConnectionRuntime::Caller);
-        let new = KnownSentinel::new(at(port), connection, port == 1, now);
+        let new = KnownSentinel::new(loopback(port), connection, port == 1, now);
         known.add(new, now);
     }
 
@@ -233,7 +228,7 @@ mod tests {
         assert!(!known.all()[0].is_another(end).await);
         assert!(known.names(&server.address(), None));
         assert!(!known.all()[0].is_another(end).await);
-        assert!(!known.names(&at(1), Some("b")), "nobody has named it");
+        assert!(!known.names(&loopback(1), Some("b")), "nobody has named it");
     }
 
     #[tokio::test]

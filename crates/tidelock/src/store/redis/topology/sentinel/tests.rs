@@ -1,10 +1,10 @@
 //! Which primary is believed, and what is told if there is none. Servers on loopback play the sentinels.
 
 use super::*;
-use crate::store::redis::topology::tests::scripted::{
-    LIMIT, ScriptedServer, endpoint_at, loopback, nowhere, simulated, text, texts,
-};
+use crate::store::redis::topology::tests::endpoint_at;
 use crate::store::redis::wire::live_connection::peer::in_time;
+use crate::store::redis::wire::tests::replies::{text, texts};
+use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, loopback, nowhere, simulated};
 
 fn sentinel_of(addresses: Vec<HostAddress>) -> Sentinel {
     let (background, timers) = simulated();

@@ -1,20 +1,20 @@
 //! A user who is not allowed to run scripts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::plain;
 use crate::error::ErrorKind;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ScriptedServer, ask, ticket};
+use crate::store::redis::tests::{ask, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{
     Attempt, AttemptRequest, LockKind, Name, Released, Renewal, Renewed, ReplicaAck, Store, Ticket,
 };
 use crate::types::FencingToken;
 
 /// A server that refuses scripts, and a store there.
-async fn without_scripts() -> (Arc<ScriptedServer>, Store) {
+async fn without_scripts() -> (ScriptedServer, Store) {
     let server = ScriptedServer::start().await;
     let refusal = "-NOPERM this user has no permissions to run the 'evalsha' command";
     server.on("EVALSHA", refusal);

@@ -5,7 +5,8 @@ use crate::error::ErrorKind;
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ScriptedServer, ask, ticket};
+use crate::store::redis::tests::{ask, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Awaited, LockKind, Name, Released, Ticket};
 use crate::types::FencingToken;
 

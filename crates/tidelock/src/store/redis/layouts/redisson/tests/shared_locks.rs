@@ -3,7 +3,8 @@
 use crate::error::ErrorKind;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ScriptedServer, ask, patient, ticket};
+use crate::store::redis::tests::{ask, patient, ticket};
+use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{AttemptRequest, LockKind, Name, PermitChange, Released};
 
 /// A waiter that is patient has a position in the queue for as long as its attempts keep it.

@@ -82,7 +82,7 @@ async fn a_channel_follows_its_slot_to_another_node() {
     let (registry, old) = (&on.registry, on.connection());
     let mut wake = registry.arm_if_any("x").unwrap();
     assert!(registry.sweep(&old) && sends(&old).is_empty());
-    on.cluster.give_all_slots(&address(2));
+    on.cluster.give_all_slots(&loopback(2));
     assert!(registry.sweep(&old));
     // A node ends sharded subscriptions itself.
     assert_eq!(sends(&old), ["UNSUBSCRIBE x"]);

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
-use crate::store::redis::topology::tests::scripted::{
-    LIMIT, SILENCE, ScriptedServer, loopback, nowhere, simulated, slots, text,
-};
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
+use crate::store::redis::wire::tests::replies::{all_slots, text};
+use crate::store::redis::wire::tests::{
+    LIMIT, SILENCE, ScriptedServer, loopback, nowhere, simulated,
+};
 
 fn view(epoch: i64, of_primary: bool) -> NodeView {
     NodeView {
@@ -46,7 +47,7 @@ fn cluster_of(seeds: Vec<HostAddress>) -> Cluster {
 /// The only node of a cluster, with this id.
 async fn node(id: &str) -> ScriptedServer {
     let node = ScriptedServer::start().await;
-    node.answers("CLUSTER SLOTS", &[&slots(&[(0, 16383, node.port, id)])]);
+    node.answers("CLUSTER SLOTS", &[&all_slots(node.port, id)]);
     node
 }
 
@@ -282,7 +283,7 @@ async fn the_map_of_a_primary_is_preferred_to_that_of_a_replica() {
     let (replica, primary) = (ScriptedServer::start().await, node("a").await);
     let mut cluster = cluster_of(vec![primary.address()]);
     cluster.give_all_slots(&replica.address());
-    replica.answers("CLUSTER SLOTS", &[&slots(&[(0, 16383, 1, "a")])]);
+    replica.answers("CLUSTER SLOTS", &[&all_slots(1, "a")]);
     in_time(cluster.refresh_map()).await.unwrap();
     assert_eq!(cluster.owner(0).unwrap().address, primary.address());
     // If no primary answers, the map of the replica is better than none.
@@ -313,7 +314,7 @@ async fn another_cluster_is_used_once_ours_has_been_gone_for_long() {
         if is_left_over {
             old.answers("CLUSTER INFO", &[&text("cluster_state:fail\r\n")]);
         } else {
-            old.answers("CLUSTER SLOTS", &[&slots(&[(0, 16383, old.port, "z")])]);
+            old.answers("CLUSTER SLOTS", &[&all_slots(old.port, "z")]);
         }
         for nth in 1..=10 {
             let read = in_time(cluster.refresh_map()).await;
