@@ -176,7 +176,11 @@ mod tests {
                 true,
             ),
             ("redis+cluster://a,b:7", "redis+cluster://a:6379,b:7", false),
-            ("rediss+cluster://:secret@a", "rediss+cluster://a:6379", true),
+            (
+                "rediss+cluster://:secret@a",
+                "rediss+cluster://a:6379",
+                true,
+            ),
         ] {
             let address = Address::parse(url).unwrap();
             assert_eq!(address.way.to_string(), shown, "{url}");

@@ -42,7 +42,7 @@ const NODE: DoctorCheck = DoctorCheck {
     subject: "node",
     good: "it answers",
     severity: Severity::Danger,
-    bad: "its locks cannot be had until it answers or a replica has taken over",
+    bad: "if it stays so, its locks cannot be had until it answers or a replica has taken over",
     advice: "see what `CLUSTER NODES` says, and look at the server",
 };
 
@@ -73,50 +73,56 @@ pub(crate) async fn examine(
     let nodes = cluster.primaries();
     let each = nodes.iter().map(|node| async move {
         let connection = face.connection(node);
-        let seen = async {
-            let mut found = doctor::examine(&connection, true).await?;
-            found.push(proofs(&connection).await?);
-            found.extend(far::findings(&connection, timers).await?);
-            Ok(found)
-        };
-        (node.address.to_string(), seen.await)
+        let mut found = Vec::new();
+        let end = node_findings(&connection, timers, &mut found).await;
+        (node.address.to_string(), found, end.err())
     });
     let (each, is_whole) = seen(join_all(each).await)?;
     let bare = cluster.bare_slots();
     let mut findings = vec![slots(nodes.len(), bare), messages(ways)];
     findings.extend(merged(each));
-    let checked = async {
-        let mut checked = rights.await?;
-        checked.push(views(router).await?);
-        Ok(checked)
-    };
-    match checked.await {
-        Ok(checked) => findings.extend(checked),
-        // The names that are tried may belong to a node that is down, or to no node. The user needs the rest most then.
-        Err(error) if bare > 0 || !is_whole => findings.push(RIGHTS.bad(untold(&error))),
-        Err(error) => return Err(error),
+    for checked in [rights.await, views(router).await.map(|view| vec![view])] {
+        match checked {
+            Ok(checked) => findings.extend(checked),
+            // The names that are tried may belong to a node that is away, or to no node. The user needs the rest most then.
+            Err(error) if bare > 0 || !is_whole => findings.push(RIGHTS.bad(untold(&error))),
+            Err(error) => return Err(error),
+        }
     }
     Ok(findings)
 }
 
-/// The findings of each node, and whether all nodes could be asked. An error if none could.
-fn seen(each: Vec<(String, Result<Vec<Finding>>)>) -> Result<(Vec<(String, Vec<Finding>)>, bool)> {
-    let (mut findings, mut refused) = (Vec::new(), Vec::new());
-    for (address, answer) in each {
-        match answer {
-            Ok(found) => findings.push((address, found)),
-            Err(error) => refused.push((address, error)),
+/// Adds what is found at a node. An error ends it; what was found before stays.
+async fn node_findings(
+    connection: &Connection,
+    timers: &Timers,
+    found: &mut Vec<Finding>,
+) -> Result<()> {
+    found.push(proofs(connection).await?);
+    found.extend(doctor::examine(connection, true).await?);
+    found.extend(far::findings(connection, timers).await?);
+    Ok(())
+}
+
+/// The findings of each node, and whether each check could be made at each node. An error if no node could be asked.
+fn seen(
+    each: Vec<(String, Vec<Finding>, Option<Error>)>,
+) -> Result<(Vec<(String, Vec<Finding>)>, bool)> {
+    let (mut findings, mut is_whole, mut is_seen) = (Vec::new(), true, each.is_empty());
+    let mut last = None;
+    for (address, mut found, error) in each {
+        is_seen |= !found.is_empty();
+        if let Some(error) = error {
+            is_whole = false;
+            found.push(NODE.bad(untold(&error)));
+            last = Some(error);
         }
+        findings.push((address, found));
     }
-    let is_whole = refused.is_empty();
-    if findings.is_empty()
-        && let Some((_, error)) = refused.pop()
-    {
-        return Err(error);
+    match last {
+        Some(error) if !is_seen => Err(error),
+        _ => Ok((findings, is_whole)),
     }
-    let silent = |(address, error): (String, Error)| (address, vec![NODE.bad(untold(&error))]);
-    findings.extend(refused.into_iter().map(silent));
-    Ok((findings, is_whole))
 }
 
 /// A check that an error has ended.
@@ -238,18 +244,23 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_answer_hides_no_finding_of_the_others() {
-        let fine = || Ok(vec![Finding::new(Severity::Good, "clock", "0 s", "fine")]);
-        let away = || Err(Error::new(ErrorKind::Unavailable));
-        let each = vec![("a".to_owned(), fine()), ("b".to_owned(), away())];
-        let (each, is_whole) = seen(each).unwrap();
-        assert!(!is_whole);
-        let found = merged(each);
-        let subjects: Vec<&str> = found.iter().map(|one| &*one.subject).collect();
-        assert_eq!(subjects, ["clock", "node of b"]);
-        let (_, is_whole) = seen(vec![("a".to_owned(), fine())]).unwrap();
+        let fine = || vec![Finding::new(Severity::Good, "clock", "0 s", "fine")];
+        let away = || Some(Error::new(ErrorKind::Unavailable));
+        let (a, b) = (|| "a".to_owned(), || "b".to_owned());
+        for (found, subjects) in [
+            (Vec::new(), ["clock", "node of b"]),
+            (fine(), ["clock", "node of b"]),
+        ] {
+            let (each, is_whole) = seen(vec![(a(), fine(), None), (b(), found, away())]).unwrap();
+            assert!(!is_whole);
+            let found = merged(each);
+            let told: Vec<&str> = found.iter().map(|one| &*one.subject).collect();
+            assert_eq!(told, subjects);
+        }
+        let (_, is_whole) = seen(vec![(a(), fine(), None)]).unwrap();
         assert!(is_whole);
-        let nobody = vec![("a".to_owned(), away())];
-        assert_eq!(seen(nobody).unwrap_err().kind(), ErrorKind::Unavailable);
+        let nobody = seen(vec![(a(), Vec::new(), away())]);
+        assert_eq!(nobody.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 
     /// Only a problem of some servers is worth their names.

@@ -135,8 +135,8 @@ async fn serve(
                 Sent::Stuck(form, channel) => registry.stuck(session, form, &channel),
                 Sent::Passing(form, channel) => registry.retry(session, form, &channel),
                 Sent::Uncounted(form, own) => {
-                    registry.uncounted(session, form, &own);
                     registry.pause_counting();
+                    registry.uncounted(session, form, &own);
                 }
                 Sent::NotYetCounted(form, own) => registry.uncounted(session, form, &own),
                 Sent::Lost => return End::Lost,

@@ -275,7 +275,10 @@ mod tests {
         assert!(!judged(&report(&policy, any, &[], 0).await));
         assert!(judged(&report(&policy, off, &[], 0).await));
         tokio::time::advance(LEASE).await;
-        assert!(judged(&report(&policy, any, &[], 0).await), "all leases are over");
+        assert!(
+            judged(&report(&policy, any, &[], 0).await),
+            "all leases are over"
+        );
     }
 
     fn replicas(count: u32) -> Replicas {

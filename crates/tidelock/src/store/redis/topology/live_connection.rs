@@ -43,7 +43,8 @@ mod tests {
         assert!(conn.server.replication.view().is_none());
         let talk = async {
             peer.expects(&["INFO replication"]).await;
-            peer.says(text("role:slave\r\nconnected_slaves:0\r\n")).await;
+            peer.says(text("role:slave\r\nconnected_slaves:0\r\n"))
+                .await;
         };
         let reading = async { tokio::join!(conn.read_replication(&timers), talk) };
         let (view, ()) = in_time(reading).await;

@@ -65,6 +65,11 @@ impl ServerError {
         self.code == "EXECABORT"
     }
 
+    /// The user lacks a right.
+    pub(crate) fn names_right(&self) -> bool {
+        self.code == "NOPERM"
+    }
+
     /// The error is temporary and the request did not run: a retry, here or at another node, may succeed.
     pub(crate) fn passes(&self) -> bool {
         PASSING.contains(&self.code.as_str())
@@ -176,7 +181,7 @@ pub(crate) fn wants_keys_declared(error: &Error) -> bool {
     detail.is_some_and(|detail| detail.contains("undeclared key"))
 }
 
-/// The server is older than this part of a command. It has run nothing. Redis 6.2 and 7 say it in words that differ in one
+/// The server is too old to know this subcommand, and has run nothing. Redis 6.2 and 7 say it in words that differ in one
 /// letter.
 pub(crate) fn lacks_subcommand(error: &Error) -> bool {
     let detail = error.detail();

@@ -217,7 +217,9 @@ impl ServerScript {
     fn heard(&self, request: &str) -> Vec<(usize, String)> {
         let requests = self.requests.lock();
         let texts = requests.iter().map(|(at, words)| (*at, words.join(" ")));
-        texts.filter(|(_, text)| text.starts_with(request)).collect()
+        texts
+            .filter(|(_, text)| text.starts_with(request))
+            .collect()
     }
 }
 

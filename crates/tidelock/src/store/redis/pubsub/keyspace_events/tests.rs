@@ -61,7 +61,10 @@ fn one_asks_and_what_was_said_before_a_new_connection_does_not_count() {
     assert!(!known.are_on() && !known.count_release(1, at(52)));
     assert!(known.count_release(2, at(52)));
     assert!(known.begin(2, at(52), limit));
-    assert!(known.count_release(2, at(52)), "the next one is being asked");
+    assert!(
+        known.count_release(2, at(52)),
+        "the next one is being asked"
+    );
 }
 
 #[test]
@@ -144,7 +147,9 @@ async fn asked(setting: &str, limit: Duration) -> Asked {
     let server = ScriptedServer::start().await;
     server.answers("CONFIG GET notify-keyspace-events", &[setting]);
     let (events, connection) = events_at(server.address(), limit);
-    in_time(connection.get(connection.deadline())).await.unwrap();
+    in_time(connection.get(connection.deadline()))
+        .await
+        .unwrap();
     Asked {
         server,
         events,

@@ -107,7 +107,7 @@ impl SubscriptionRegistry {
     }
 
     /// Records that the server does not count this process on a channel. Others then treat it as a foreign client, which
-    /// costs one extra message per release. The next sweep tries it again.
+    /// costs one extra message per release. A later sweep tries it again.
     pub(crate) fn uncounted(&self, session: &Arc<PubSubConnection>, form: MessageForm, own: &str) {
         let mut state = self.lock();
         let channel = keys::channel_of_own(own);

@@ -138,7 +138,11 @@ async fn a_replica_that_has_come_since_the_last_look_has_acknowledged_nothing() 
         server.answers("INFO replication", &["+OK\r\n", info]);
         let connection = connection_to(server.address());
         let long_ago = BootInstant(1);
-        assert_eq!(run_at(&connection, policy, long_ago).await, report, "{info}");
+        assert_eq!(
+            run_at(&connection, policy, long_ago).await,
+            report,
+            "{info}"
+        );
         assert_eq!(server.heard("INFO replication").len(), 2);
         let now = connection.timers().now();
         run_at(&connection, any, now).await;
@@ -172,11 +176,17 @@ async fn a_script_that_needs_a_replica_waits_on_a_connection_of_its_own() {
         let (reply, pending) = in_time(asked).await.unwrap();
         assert_eq!(reply, Reply::Int(1));
         let result = in_time(pending.source.result()).await;
-        assert!(matches!(result, AckResult::Count { reached: 1, .. }), "{result:?}");
+        assert!(
+            matches!(result, AckResult::Count { reached: 1, .. }),
+            "{result:?}"
+        );
     }
     let (scripts, waits) = (server.connections("EVALSHA"), server.connections("WAIT 1"));
     assert_eq!(scripts, waits);
     assert_eq!(scripts, [scripts[0]; 3]);
-    connection.ask(&Request::new("OTHER"), deadline).await.unwrap();
+    connection
+        .ask(&Request::new("OTHER"), deadline)
+        .await
+        .unwrap();
     assert_ne!(server.connections("OTHER")[0], scripts[0]);
 }

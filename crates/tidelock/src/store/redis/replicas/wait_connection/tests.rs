@@ -26,9 +26,8 @@ async fn server(replicas: u32, waits: &[&str]) -> ScriptedServer {
 
 fn info(replicas: u32) -> String {
     let count = format!("role:master\r\nconnected_slaves:{replicas}\r\n");
-    let each = (0..replicas).map(|number| {
-        format!("slave{number}:ip=h,port={number},state=online,offset=1,lag=0\r\n")
-    });
+    let each = (0..replicas)
+        .map(|number| format!("slave{number}:ip=h,port={number},state=online,offset=1,lag=0\r\n"));
     let lines: Vec<String> = std::iter::once(count).chain(each).collect();
     text(&lines.concat())
 }
@@ -105,7 +104,10 @@ async fn a_batch_shares_one_wait() {
     let (_, told) = serve(served, &[ReplicaAck::Any]).await;
     assert_eq!(told, [granted("2 of 3")]);
     assert_eq!(server.heard("WAIT")[2..], ["WAIT 1 1000"]);
-    assert_eq!(server.connections("WAIT"), [server.connections("WAIT")[0]; 3]);
+    assert_eq!(
+        server.connections("WAIT"),
+        [server.connections("WAIT")[0]; 3]
+    );
 }
 
 /// Another server may be the primary now.
@@ -114,7 +116,11 @@ async fn a_server_with_too_few_acknowledgements_is_left() {
     let server = server(2, &[":1\r\n"]).await;
     let (served, told) = serve_first(&server, &[ReplicaAck::All]).await;
     assert_eq!(told, [granted("1 of 2")]);
-    assert_eq!(server.heard("WAIT 2").len(), 1, "a second one helps nothing");
+    assert_eq!(
+        server.heard("WAIT 2").len(),
+        1,
+        "a second one helps nothing"
+    );
     let (_, told) = serve(served, &[ReplicaAck::All]).await;
     assert_eq!(told, [granted("1 of 2")]);
     let used = server.connections("EVALSHA");
@@ -222,7 +228,11 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
         let (served, told) = serve_first(&server, &[ReplicaAck::Any]).await;
         let has_reply = [":1\r\n", &*caught].contains(&reply);
         assert_eq!(told[0].0.is_ok(), has_reply, "{reply}");
-        let report = if reply == HANG_UP { "nothing" } else { "1 of 1" };
+        let report = if reply == HANG_UP {
+            "nothing"
+        } else {
+            "1 of 1"
+        };
         assert_eq!(told[0].1, report, "{reply}");
         let (_, told) = serve(served, &[ReplicaAck::Any]).await;
         assert_eq!(told, [granted("1 of 1")], "{reply}");

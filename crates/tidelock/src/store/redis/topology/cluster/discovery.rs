@@ -22,7 +22,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::cluster::outage::MapOutage;
-use crate::store::redis::topology::cluster::{Cluster, ClusterNode, NodeView, SlotMap, slot_ranges};
+use crate::store::redis::topology::cluster::{
+    Cluster, ClusterNode, NodeView, SlotMap, slot_ranges,
+};
 use crate::store::redis::topology::endpoint::EndpointLogin;
 use crate::store::redis::topology::known_nodes::{self, KnownNodes};
 use crate::store::redis::wire::errors::unsent;
@@ -181,18 +183,19 @@ impl Cluster {
         let now = self.timers.now();
         let mut outage = self.outage.lock();
         let failed = outage.get_or_insert_with(|| MapOutage::begun(now));
-        let is_news = failed.goes_on(troubles.iter().any(is_of_another_cluster));
+        let is_news = failed.goes_on(now);
         let has_lasted = failed.has_lasted(self.gone_after, now);
         drop(outage);
         if is_news {
             let (seen, moves_after) = (seen(troubles), self.gone_after);
-            tracing::warn!(cluster = %Escaped(self), seen = %Escaped(&seen), ?moves_after, "no node of this cluster reports it as up, and its locks wait for one; see which of its nodes run, and where the addresses of the URL lead. If that is another cluster for good, this client moves there after that time, and a new client uses it at once");
+            tracing::warn!(cluster = %Escaped(self), seen = %Escaped(&seen), ?moves_after, "no node reports this cluster as up; check which nodes run, and where the URL leads; if it leads to another cluster, this client moves there after moves_after");
         }
         has_lasted && !self.entry.known_nodes.is_empty()
     }
 
     /// Asks the addresses of the URL, whatever cluster is there now, and takes its map. Addresses that a node has told are not
-    /// asked: they may belong to anybody by now. `false`: they lead to different clusters, to ours, or nowhere.
+    /// asked: they may belong to anybody by now. `false`: they lead to different clusters, to ours, or nowhere, or one of
+    /// them refuses to tell.
     async fn start_again(&self) -> bool {
         let end = self.timers.now() + self.limit / 2;
         let asked = self.seeds.iter().map(|address| async move {
@@ -200,9 +203,19 @@ impl Cluster {
                 known_nodes: Arc::default(),
                 ..self.entry.clone()
             };
-            view(&self.node_with(address, entry), end).await.ok()
+            view(&self.node_with(address, entry), end).await
         });
-        let views = join_all(asked).await.into_iter().flatten();
+        let answers = join_all(asked).await;
+        // A node that refuses to tell may be one of ours that has lost a right, and still has our locks.
+        let refuses = |answer: &Result<NodeView>| {
+            answer
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::Refused)
+        };
+        if answers.iter().any(refuses) {
+            return false;
+        }
+        let views = answers.into_iter().flatten();
         let Some(first) = of_another_cluster(views, &self.entry.known_nodes) else {
             return false;
         };
@@ -257,14 +270,8 @@ fn of_another_cluster(
     let other = KnownNodes::default();
     other.replace(first.ids.clone());
     // One that is of our cluster has just come back, and answers the next refresh.
-    let is_other =
-        |view: &NodeView| !ours.are_known_to(&view.ids) && other.are_known_to(&view.ids);
+    let is_other = |view: &NodeView| !ours.are_known_to(&view.ids) && other.are_known_to(&view.ids);
     (is_other(&first) && views.all(|view| is_other(&view))).then_some(first)
-}
-
-fn is_of_another_cluster(trouble: &Error) -> bool {
-    let detail = trouble.detail();
-    detail.is_some_and(|detail| detail.contains(known_nodes::ANOTHER_CLUSTER))
 }
 
 /// The answers of nodes of which none has a map.

@@ -5,8 +5,11 @@ use std::time::Duration;
 use crate::store::BootInstant;
 
 /// After so many failed refreshes, and the time for it, the cluster counts as gone. A process that was frozen for long has not
-/// asked often. It is also longer than a failover takes, so an operator is not told of each.
+/// asked often.
 const MIN_FAILURES: u32 = 10;
+
+/// After so many failed refreshes and this time, the operator is told. Most failovers are over before.
+const TOLD_AFTER: (u32, Duration) = (3, Duration::from_secs(5));
 
 /// Refreshes of the map that have failed, one after the other.
 #[derive(Debug)]
@@ -26,14 +29,12 @@ impl MapOutage {
         }
     }
 
-    /// Counts a refresh that has failed. Returns whether the operator must be told now, which happens once. `sees_another`: a node
-    /// of another cluster has answered, which no failover explains.
-    pub(super) fn goes_on(&mut self, sees_another: bool) -> bool {
+    /// Counts a refresh that has failed. Returns whether the operator must be told now, which happens once.
+    pub(super) fn goes_on(&mut self, now: BootInstant) -> bool {
         self.count = self.count.saturating_add(1);
-        let is_news = !self.is_told && (sees_another || self.count > MIN_FAILURES);
-        if is_news {
-            self.is_told = true;
-        }
+        let (failures, time) = TOLD_AFTER;
+        let is_news = !self.is_told && self.count >= failures && now.since(self.since) >= time;
+        self.is_told |= is_news;
         is_news
     }
 
@@ -55,16 +56,20 @@ mod tests {
     const BEGUN: BootInstant = BootInstant(7);
 
     #[test]
-    fn an_operator_is_told_once_of_an_outage() {
-        let told_at = |sees_another: &[u32]| -> Vec<u32> {
+    fn an_operator_is_told_once_of_an_outage_that_is_no_failover() {
+        let (failures, time) = TOLD_AFTER;
+        let almost = time - Duration::from_nanos(1);
+        let told_at = |times: &[Duration]| -> Vec<usize> {
             let mut outage = MapOutage::begun(BEGUN);
-            (1..=40)
-                .filter(|nth| outage.goes_on(sees_another.contains(nth)))
-                .collect()
+            let mut is_told = |at: Duration| outage.goes_on(BEGUN + at);
+            let told = times.iter().map(|at| is_told(*at)).enumerate();
+            told.filter_map(|(at, told)| told.then_some(at)).collect()
         };
-        assert_eq!(told_at(&[]), [11], "a failover is over before");
-        assert_eq!(told_at(&[3, 4, 20]), [3], "another cluster is no failover");
-        assert_eq!(told_at(&[20]), [11]);
+        assert_eq!(failures, 3);
+        assert_eq!(told_at(&[almost; 40]), [], "a failover is over before");
+        assert_eq!(told_at(&[time; 2]), [], "a process was frozen");
+        assert_eq!(told_at(&[time; 9]), [2]);
+        assert_eq!(told_at(&[almost, almost, almost, time, time * 9]), [3]);
     }
 
     #[test]
@@ -79,7 +84,7 @@ mod tests {
         ] {
             let mut outage = MapOutage::begun(BEGUN);
             for _ in 0..failures {
-                outage.goes_on(false);
+                outage.goes_on(BEGUN);
             }
             let has_lasted = outage.has_lasted(lease, BEGUN + after);
             assert_eq!(has_lasted, is_gone, "{failures} in {after:?}");
@@ -89,9 +94,11 @@ mod tests {
     #[test]
     fn only_an_outage_that_was_told_is_said_to_be_over() {
         let (second, mut outage) = (Duration::from_secs(1), MapOutage::begun(BEGUN));
-        outage.goes_on(false);
+        for at in [BEGUN, BEGUN, BEGUN] {
+            outage.goes_on(at);
+        }
         assert_eq!(outage.told_for(BEGUN + second), None);
-        outage.goes_on(true);
+        outage.goes_on(BEGUN + TOLD_AFTER.1);
         assert_eq!(outage.told_for(BEGUN + second), Some(second));
     }
 }

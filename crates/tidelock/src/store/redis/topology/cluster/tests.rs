@@ -175,11 +175,17 @@ async fn a_cluster_that_replaces_ours_ends_the_connections_to_all_its_nodes() {
 async fn a_cluster_is_shown_by_the_addresses_of_its_url() {
     let mut cluster = cluster();
     cluster.seeds.push(loopback(8));
-    assert_eq!(cluster.to_string(), "redis+cluster://127.0.0.1:9,127.0.0.1:8");
+    assert_eq!(
+        cluster.to_string(),
+        "redis+cluster://127.0.0.1:9,127.0.0.1:8"
+    );
     cluster.seeds.push(HostAddress::Tcp {
         host: "h".to_owned(),
         port: 7,
         tls: true,
     });
-    assert_eq!(cluster.to_string(), "rediss+cluster://127.0.0.1:9,127.0.0.1:8,h:7");
+    assert_eq!(
+        cluster.to_string(),
+        "rediss+cluster://127.0.0.1:9,127.0.0.1:8,h:7"
+    );
 }

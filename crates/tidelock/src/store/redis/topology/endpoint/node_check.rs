@@ -26,7 +26,8 @@ pub(super) async fn of(
     judge(address, answer, known)
 }
 
-/// Whether the server must prove that it is a node. Otherwise it is one, and no node is known with which it could be compared.
+/// Whether the server must prove that it is a node. Otherwise it does not call itself a single server, and no ids are known with
+/// which it could be compared.
 fn is_in_doubt(mode: ServerMode, known: &KnownNodes) -> bool {
     mode == ServerMode::Standalone || !known.is_empty()
 }
@@ -49,20 +50,24 @@ fn judge(
     }
 }
 
-/// A refusal is an error too. A client reads its slot map with the same request, so it has connected with a user who may send it.
-/// If this server refuses it, either the user has lost the right, or the server is another one that has other users, or no such
-/// command at all. Only the operator can tell.
+/// A refusal is an error too: the user has lost the right, or the server is another one that has other users, or no such command.
+/// Another server may stay for a moment only, and a replica that takes over may have the right, so the request is tried again.
 fn unproved(address: &HostAddress, server_error: &ServerError) -> Error {
     let error = server_error.error();
-    match error.kind() {
-        ErrorKind::Refused if server_error.ends_session() => refusal::at(address, &error),
-        ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
-            "{address}: the client cannot see whether this is a node of its cluster, and does not use it; {}: {}",
-            known_nodes::NEEDED_RIGHT,
-            error.detail().unwrap_or_default()
-        )),
-        _ => unsent(format_args!("{address}: {server_error}")),
+    if error.kind() != ErrorKind::Refused {
+        return unsent(format_args!("{address}: {server_error}"));
     }
+    if server_error.ends_session() {
+        return refusal::at(address, &error);
+    }
+    let advice = if server_error.names_right() {
+        known_nodes::NEEDED_RIGHT
+    } else {
+        "it has no CLUSTER command"
+    };
+    unsent(format_args!(
+        "{address}: the client cannot see whether this is a node of its cluster, and does not use it: {advice}"
+    ))
 }
 
 #[cfg(test)]
@@ -110,13 +115,13 @@ mod tests {
             (Ok(slots(&["x"])), unavailable, known_nodes::ANOTHER_CLUSTER),
             (
                 refuses("NOPERM no permissions to run the 'cluster|slots' command"),
-                refused,
-                "does not use it; allow +cluster|slots: ",
+                unavailable,
+                "does not use it: allow +cluster|slots",
             ),
             (
                 refuses("ERR unknown command 'CLUSTER'"),
-                refused,
-                "allow +cluster|slots: ",
+                unavailable,
+                "does not use it: it has no CLUSTER command",
             ),
             // It has lost its users, or has never had ours.
             (

@@ -125,7 +125,10 @@ async fn all_connections_to_a_server_that_is_left_end_also_the_one_that_is_openi
         endpoint.leave();
     };
     let (opening, ()) = tokio::join!(enter(&endpoint), leaving);
-    assert_eq!(opening.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        opening.map(drop).unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
     assert!(!open.iter().any(LiveConnection::alive));
     assert_eq!(endpoint.times_left(), 1);
 }
@@ -254,10 +257,7 @@ async fn a_primary_that_is_replaced_while_it_is_connected_to_is_not_used() {
 
 #[tokio::test]
 async fn a_new_primary_ends_the_connections_to_the_old_one() {
-    let (old, new) = (
-        ScriptedServer::start().await,
-        ScriptedServer::start().await,
-    );
+    let (old, new) = (ScriptedServer::start().await, ScriptedServer::start().await);
     let finder = Arc::new(ScriptedFinder::default());
     for server in [&old, &old, &new] {
         server.answers("ROLE", &[&texts(&["master", "0"])]);
@@ -273,7 +273,10 @@ async fn a_new_primary_ends_the_connections_to_the_old_one() {
     assert!(open.iter().all(LiveConnection::alive));
     let current = enter(&endpoint).await.unwrap();
     assert!(current.alive() && !open.iter().any(LiveConnection::alive));
-    assert_eq!((endpoint.to_string(), endpoint.address()), ("the sentinels".to_owned(), None));
+    assert_eq!(
+        (endpoint.to_string(), endpoint.address()),
+        ("the sentinels".to_owned(), None)
+    );
     // The sentinels know which server is the primary.
     endpoint.doubt();
     endpoint.replaced();

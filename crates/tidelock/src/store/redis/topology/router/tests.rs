@@ -112,7 +112,10 @@ async fn a_slot_that_migrates_is_asked_for_at_the_other_node_only_once() {
     assert_eq!(router.run(&job).await.unwrap(), 1);
     let ran = job.ran.lock().clone();
     let expected = [("1", false), ("2", true), ("1", false)];
-    assert_eq!(ran, expected.map(|(port, asking)| (port.to_owned(), asking)));
+    assert_eq!(
+        ran,
+        expected.map(|(port, asking)| (port.to_owned(), asking))
+    );
     assert_eq!(router.lane(&name), u64::from(slots::of(KEY)));
 }
 
@@ -120,7 +123,10 @@ async fn a_slot_that_migrates_is_asked_for_at_the_other_node_only_once() {
 #[tokio::test(start_paused = true)]
 async fn a_request_is_repeated_if_it_has_not_run_and_may_succeed_soon() {
     for (error, is_repeated) in [
-        (said("TRYAGAIN Multiple keys request during rehashing"), true),
+        (
+            said("TRYAGAIN Multiple keys request during rehashing"),
+            true,
+        ),
         (said("CLUSTERDOWN The cluster is down"), true),
         (said("LOADING loading"), true),
         (said("READONLY a replica"), true),
@@ -239,7 +245,12 @@ async fn only_a_cluster_refuses_names_whose_keys_would_part() {
     let (_, many) = cluster();
     let one = Router::One(connection_to(loopback(1)));
     let named = |text: &str| Name::new(text).unwrap();
-    for (name, is_whole) in [("a", true), ("{a}:b", true), ("a{b", false), ("a{}b", false)] {
+    for (name, is_whole) in [
+        ("a", true),
+        ("{a}:b", true),
+        ("a{b", false),
+        ("a{}b", false),
+    ] {
         assert!(one.check(&named(name)).is_ok(), "{name}");
         let kind = many.check(&named(name)).map_err(|error| error.kind());
         let refused = Err(ErrorKind::InvalidName);

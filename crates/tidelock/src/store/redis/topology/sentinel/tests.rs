@@ -68,7 +68,11 @@ async fn sentinels_that_have_missed_a_failover_are_believed_only_as_a_majority()
     tells(&two, "2", "2", "4");
     let refusal = in_time(half.find()).await.unwrap_err();
     assert_eq!(refusal.kind(), ErrorKind::Unavailable);
-    assert!(refusal.to_string().contains("have not seen the last failover"));
+    assert!(
+        refusal
+            .to_string()
+            .contains("have not seen the last failover")
+    );
     assert_eq!(in_time(both.find()).await.unwrap(), primary(2));
 }
 
@@ -120,7 +124,10 @@ async fn sentinels_that_are_away_are_told_with_their_errors() {
         assert_eq!(error.kind(), kind, "{error}");
         let detail = error.detail().unwrap();
         let service = "no sentinel of redis+sentinel://127.0.0.1:1/shop answered: ";
-        assert!(detail.starts_with(service) && detail.ends_with(told), "{detail}");
+        assert!(
+            detail.starts_with(service) && detail.ends_with(told),
+            "{detail}"
+        );
     }
     assert_eq!(sentinel.to_string(), "redis+sentinel://127.0.0.1:1/shop");
 }
