@@ -126,3 +126,104 @@ async fn run<B: Beat>(beats: Weak<Beats<B>>, timers: Timers, name: Name, hurry: 
         pause = beats.beat.beat(&name, &owners, &mut state).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Clock;
+    use crate::types::OwnerMint;
+
+    /// Notes each beat: the name, how many beats its task remembers, and the numbers of the owners.
+    #[derive(Clone, Default)]
+    struct NotedBeats(Arc<Mutex<Vec<String>>>);
+
+    impl NotedBeats {
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut *self.0.lock())
+        }
+    }
+
+    impl Beat for NotedBeats {
+        type State = u32;
+
+        fn beat(
+            &self,
+            name: &Name,
+            owners: &[OwnerId],
+            state: &mut u32,
+        ) -> impl Future<Output = Duration> + Send {
+            let mut numbers: Vec<u64> = owners.iter().map(OwnerId::number).collect();
+            numbers.sort_unstable();
+            let noted = format!("{} {state} {numbers:?}", name.as_str());
+            self.0.lock().push(noted);
+            *state += 1;
+            std::future::ready(BEAT)
+        }
+    }
+
+    /// The beats of a process, in simulated time.
+    fn process() -> (Arc<Beats<NotedBeats>>, NotedBeats, Timers) {
+        let clock = Clock::Simulated;
+        let (background, _) = Background::start(clock).unwrap();
+        let timers = Timers::new(clock);
+        background.spawn(timers.clone().drive());
+        let noted = NotedBeats::default();
+        let beats = Beats::new(noted.clone(), timers.clone(), background);
+        (beats, noted, timers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_task_beats_for_all_waiters_of_a_name_that_are_left() {
+        let (beats, noted, timers) = process();
+        let (mint, till) = (OwnerMint::new(), Name::new("till").unwrap());
+        let (one, two) = (mint.fresh(), mint.fresh());
+        beats.enter(&till, &one);
+        beats.enter(&till, &two);
+        timers.after(BEAT / 2).await;
+        assert!(noted.take().is_empty(), "the store has just seen them");
+        timers.after(BEAT).await;
+        assert_eq!(noted.take(), ["till 0 [1, 2]"]);
+        beats.leave(&till, &one);
+        timers.after(BEAT).await;
+        assert_eq!(noted.take(), ["till 1 [2]"]);
+        beats.leave(&till, &two);
+        timers.after(BEAT * 3).await;
+        assert!(noted.take().is_empty(), "nobody waits");
+        // The next waiter has a task of its own.
+        beats.enter(&till, &one);
+        timers.after(BEAT * 3 / 2).await;
+        assert_eq!(noted.take(), ["till 0 [1]"]);
+    }
+
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    #[tokio::test(start_paused = true)]
+    async fn only_the_name_that_hurries_beats_at_once() {
+        let (beats, noted, timers) = process();
+        let mint = OwnerMint::new();
+        let [till, stock] = ["till", "stock"].map(|name| Name::new(name).unwrap());
+        beats.enter(&till, &mint.fresh());
+        beats.enter(&stock, &mint.fresh());
+        beats.hurry(&till);
+        timers.after(BEAT / 2).await;
+        assert_eq!(noted.take(), ["till 0 [1]"]);
+        timers.after(BEAT).await;
+        let mut both = noted.take();
+        both.sort_unstable();
+        assert_eq!(both, ["stock 0 [2]", "till 1 [1]"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_closed_or_dropped_beats_no_more() {
+        for closes in [true, false] {
+            let (beats, noted, timers) = process();
+            beats.enter(&Name::new("till").unwrap(), &OwnerMint::new().fresh());
+            if closes {
+                beats.close();
+            } else {
+                drop(beats);
+            }
+            timers.after(BEAT * 3).await;
+            assert!(noted.take().is_empty(), "closed: {closes}");
+        }
+    }
+}

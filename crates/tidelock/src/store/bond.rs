@@ -249,4 +249,25 @@ mod tests {
             Some(false)
         );
     }
+
+    /// A connection may have one bond for all holds that ever depend on it.
+    #[test]
+    fn holds_that_have_ended_do_not_pile_up_as_listeners() {
+        let session = bond(5);
+        let kept = || match &*session.0 {
+            BondKind::One { listeners, .. } => listeners.lock().len(),
+            BondKind::Several { .. } => 0,
+        };
+        let held: Vec<Arc<Event>> = (0..100).map(|_| Arc::default()).collect();
+        for event in &held {
+            session.listen(event);
+        }
+        let mut most = kept();
+        assert_eq!(most, held.len());
+        for _ in 0..2000 {
+            session.listen(&Arc::default());
+            most = most.max(kept());
+        }
+        assert!(most <= held.len() * 3, "{most}");
+    }
 }

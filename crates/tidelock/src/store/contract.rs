@@ -490,3 +490,30 @@ pub fn certain<'a>(
     // Mapped, because an async block that awaits `outcome` would hold that future twice.
     Box::pin(outcome.map(Into::into))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A waiter that expects a wake in vain sleeps until the holder's lease ends. One that is woken and polls too costs the
+    /// store requests.
+    #[test]
+    fn each_store_wakes_the_waiters_of_a_queue_and_none_those_of_a_spin_lock() {
+        for (kind, by_one_that_wakes, by_one_that_does_not) in [
+            (LockKind::Mutex, true, false),
+            (LockKind::Permits(2), true, false),
+            (LockKind::Spin, false, false),
+            (LockKind::SpinFenced, false, false),
+            (LockKind::FairFenced, true, true),
+            (LockKind::Read, true, true),
+        ] {
+            for (wakes, expected) in [(true, by_one_that_wakes), (false, by_one_that_does_not)] {
+                let can = Capabilities {
+                    wakes,
+                    ..Capabilities::NONE
+                };
+                assert_eq!(can.wakes_for(kind), expected, "{kind:?}, {wakes}");
+            }
+        }
+    }
+}

@@ -152,7 +152,10 @@ mod tests {
             ),
         ] {
             assert_eq!(failure.is_certain(), is_certain);
-            assert_eq!(failure.error().kind(), kind);
+            let error = failure.error();
+            assert_eq!(error.kind(), kind);
+            let told = error.detail().unwrap_or_default();
+            assert!(["why", "code"].contains(&told), "{told}");
         }
         assert_eq!(unsent("x").kind(), ErrorKind::Unavailable);
         assert!(unanswered("x").outcome_unknown() && unexpected("x").outcome_unknown());
@@ -164,5 +167,12 @@ mod tests {
         for change in [Error::without_effect, may_have_run] {
             assert_eq!(change(refused()).kind(), ErrorKind::Refused);
         }
+    }
+
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[test]
+    fn sql_for_the_user_can_be_pasted_as_one_line() {
+        let sql = "CREATE TABLE till (  -- its rows\n    id int, -- a -- b\n\n    n int\n);\n";
+        assert_eq!(one_line(sql), "CREATE TABLE till ( id int, n int );");
     }
 }

@@ -222,44 +222,4 @@ impl<T: QueueTable> Beat for TableBeat<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn look(ahead: u32, left: Duration) -> QueueLook {
-        QueueLook {
-            ahead,
-            left,
-            ..QueueLook::default()
-        }
-    }
-
-    /// The looks per second of processes that have waited for a while, one behind the other.
-    fn looks_per_second(crowd: u32) -> f64 {
-        let each = (0..crowd).map(|ahead| {
-            let (mut pace, shown) = (LookState::default(), look(ahead, Duration::from_secs(60)));
-            let pauses = (0..100).map(|_| pace.pause(&shown, false));
-            1.0 / pauses.last().unwrap().as_secs_f64()
-        });
-        each.sum()
-    }
-
-    #[test]
-    fn a_crowd_costs_little_more_than_its_head() {
-        let head = looks_per_second(1);
-        assert!((15.0..25.0).contains(&head), "{head}");
-        let hundred = looks_per_second(100);
-        assert!(hundred < head * 7.0, "{hundred}");
-    }
-
-    #[test]
-    fn the_head_looks_when_the_lease_ends() {
-        let mut pace = LookState::default();
-        let left = Duration::from_millis(3);
-        assert_eq!(pace.pause(&look(0, left), false), Duration::from_millis(4));
-        assert!(pace.pause(&look(0, Duration::ZERO), false) > left);
-        assert!(pace.pause(&look(5, left), false) > left * 2);
-        assert!(pace.pause(&look(COUNTED, left), false) > BEAT / 2);
-        assert_eq!(pace.pause(&look(0, Duration::ZERO), true), BEAT);
-        assert_eq!(pace.pause(&look(0, left), true), Duration::from_millis(4));
-    }
-}
+mod tests;

@@ -392,3 +392,6 @@ impl fmt::Debug for LazySide {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

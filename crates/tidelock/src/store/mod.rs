@@ -247,3 +247,41 @@ pub struct TlsFiles {
     /// The key of the client's certificate.
     pub key: Option<std::path::PathBuf>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn an_answer_is_kept_until_no_client_repeats_its_change() {
+        for (lease, kept) in [(0, 300), (80, 300), (100, 360), (3600, 10_860)] {
+            let answers = answers_kept(Duration::from_secs(lease));
+            assert_eq!(answers, Duration::from_secs(kept), "a lease of {lease} s");
+        }
+    }
+
+    #[test]
+    fn a_store_that_must_wait_says_for_how_long() {
+        let within = Duration::from_secs(3);
+        let error = Error::new(ErrorKind::Unavailable).caused_by(NotYet { within });
+        assert_eq!(NotYet::of(&error), Some(within));
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("ready within 3s"));
+        let away = Error::new(ErrorKind::Unavailable);
+        assert_eq!(NotYet::of(&away), None);
+        let broken = away.caused_by(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert_eq!(NotYet::of(&broken), None);
+    }
+
+    #[cfg(any(feature = "redis", feature = "memcached"))]
+    #[tokio::test]
+    async fn a_first_connect_waits_a_little_longer_than_the_connect_itself() {
+        for (timeout, slack) in [(8000, 1000), (400, 50), (80, 50)] {
+            let (background, _) = Background::start(Clock::Simulated).unwrap();
+            let timers = Timers::new(Clock::Simulated);
+            let env = Env::of_limits(timers, background, Duration::from_millis(timeout));
+            assert_eq!(env.connect_slack(), Duration::from_millis(slack));
+        }
+    }
+}

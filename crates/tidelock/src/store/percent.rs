@@ -43,7 +43,7 @@ pub(crate) fn encode_word(line: &mut String, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::*;
 
     #[test]
     fn only_two_digits_stand_for_a_byte() {
@@ -51,6 +51,23 @@ mod tests {
         assert_eq!(decode("a%2Fb%c3%BC").as_deref(), Some("a/bü"));
         for bad in ["%", "%4", "%zz", "%+1", "%-1", "% 1", "%ff", "%4ü"] {
             assert_eq!(decode(bad), None, "{bad}");
+        }
+    }
+
+    /// A space would end the word, and a line break the line.
+    #[test]
+    fn a_value_is_one_word_and_is_read_as_it_was_written() {
+        for (value, word) in [
+            ("till-7=é,+", "till-7=é,+"),
+            ("a b", "a%20b"),
+            ("50%", "50%25"),
+            ("a\nb\u{7}", "a%0ab%07"),
+            ("a\u{a0}b", "a%c2%a0b"),
+        ] {
+            let mut line = "key=".to_owned();
+            encode_word(&mut line, value);
+            assert_eq!(line, format!("key={word}"));
+            assert_eq!(decode(word).as_deref(), Some(value));
         }
     }
 }

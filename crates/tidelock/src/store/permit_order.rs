@@ -79,6 +79,7 @@ mod tests {
             (5, 0, &[][..], &[][..]),
             (5, 0, &[2, 3], &[Gets, Gets]),
             (5, 0, &[2, 4, 1], &[Gets, Waits, Waits]),
+            (3, 0, &[3, 1], &[Gets, Waits]),
             (5, 5, &[1, 1], &[Waits, Waits]),
             // The number was reduced below what is held.
             (2, 5, &[1], &[Waits]),

@@ -65,3 +65,35 @@ pub fn acquire_permits() -> &'static str {
 pub fn release_permits() -> &'static str {
     scripts::RELEASE_PERMITS.source
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A test of a script would otherwise show something of another one, or of none.
+    #[test]
+    fn each_name_stands_for_a_script_of_its_own() {
+        let scripts = [
+            acquire(),
+            release(),
+            plain_acquire(),
+            plain_release(),
+            renew(),
+            fair_acquire(),
+            fair_release(),
+            fair_beat(),
+            acquire_permits(),
+            release_permits(),
+        ];
+        for script in scripts {
+            assert!(script.contains("redis."), "{script}");
+        }
+        assert_eq!(BTreeSet::from(scripts).len(), scripts.len());
+        assert_eq!(
+            tombstone("{shop}:till", "c:1").unwrap(),
+            "tidelock:withdrawn:{shop}:c:1"
+        );
+    }
+}

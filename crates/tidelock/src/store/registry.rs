@@ -172,9 +172,14 @@ pub(crate) async fn connect_topology(
 
 /// The error for a URL scheme without a store in this build.
 fn unknown(scheme: &str) -> Error {
+    unknown_among(STORES, scheme)
+}
+
+/// As [`unknown`], if these are the stores.
+fn unknown_among(stores: &[StoreEntry], scheme: &str) -> Error {
     let error = Error::new(ErrorKind::InvalidOptions);
     let is_of = |form: &str| form.split(':').next() == Some(scheme);
-    for (feature, name, forms) in STORES {
+    for (feature, name, forms) in stores {
         if let Some((feature, false)) = feature
             && forms.iter().any(|form| is_of(form))
         {
@@ -183,7 +188,7 @@ fn unknown(scheme: &str) -> Error {
             ));
         }
     }
-    let present = STORES
+    let present = stores
         .iter()
         .filter(|(feature, ..)| feature.is_none_or(|(_, present)| present));
     let forms: Vec<&str> = present.flat_map(|(.., forms)| *forms).copied().collect();
@@ -199,7 +204,95 @@ fn unknown(scheme: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::{Background, Clock, Timers};
+
+    /// Several schemes may belong to one store.
+    #[tokio::test]
+    async fn a_url_is_that_of_the_store_of_its_scheme() {
+        let (background, _) = Background::start(Clock::Simulated).unwrap();
+        let timers = Timers::new(Clock::Simulated);
+        let env = Env::of_limits(timers, background, Duration::from_secs(1));
+        for (url, store) in [
+            ("memory:", "memory"),
+            ("memory:till?like=memory", "memory"),
+            #[cfg(feature = "sqlite")]
+            ("sqlite:locks.db", "sqlite"),
+            #[cfg(feature = "redis")]
+            ("redis://127.0.0.1", "redis"),
+            #[cfg(feature = "redis")]
+            ("rediss://127.0.0.1", "redis"),
+            #[cfg(feature = "redis")]
+            ("redis+unix:///run/redis.sock", "redis"),
+            #[cfg(feature = "redis")]
+            ("redis+sentinel://127.0.0.1/shop", "redis"),
+            #[cfg(feature = "redis")]
+            ("rediss+sentinel://127.0.0.1/shop", "redis"),
+            #[cfg(feature = "redis")]
+            ("redis+cluster://127.0.0.1", "redis"),
+            #[cfg(feature = "redis")]
+            ("rediss+cluster://127.0.0.1", "redis"),
+            #[cfg(feature = "redis")]
+            ("rediss://127.0.0.1?locks=plain", "redis-plain"),
+            #[cfg(feature = "redis")]
+            ("memory:?like=rediss+cluster", "redis"),
+            #[cfg(feature = "postgres")]
+            ("postgres://127.0.0.1/shop", "postgres"),
+            #[cfg(feature = "postgres")]
+            ("postgresql://127.0.0.1/shop", "postgres"),
+            #[cfg(feature = "postgres")]
+            ("postgres://127.0.0.1/a?locks=session", "postgres-session"),
+            #[cfg(feature = "mysql")]
+            ("mysql://127.0.0.1/shop", "mysql"),
+            #[cfg(feature = "mysql")]
+            ("mariadb://127.0.0.1/shop", "mysql"),
+            #[cfg(feature = "zookeeper")]
+            ("zookeeper://127.0.0.1", "zookeeper"),
+            #[cfg(feature = "etcd")]
+            ("etcd://127.0.0.1", "etcd"),
+            #[cfg(feature = "etcd")]
+            ("etcds://127.0.0.1", "etcd"),
+            #[cfg(feature = "memcached")]
+            ("memcached://127.0.0.1", "memcached"),
+        ] {
+            let read = outline(url, &env).unwrap();
+            let expected = abilities::find(store).unwrap();
+            assert_eq!(read.label, store, "{url}");
+            assert_eq!((read.can, read.plain), (expected.can, expected.plain));
+        }
+    }
+
+    #[test]
+    fn only_a_store_that_was_left_out_is_offered_as_a_feature() {
+        let stores: &[StoreEntry] = &[
+            (None, "memory", &["memory:"]),
+            (Some(("redis", false)), "Redis", &["redis://", "rediss://"]),
+            (Some(("etcd", true)), "etcd", &["etcd://"]),
+        ];
+        for (scheme, told) in [
+            (
+                "rediss",
+                "this build has no Redis: add the cargo feature `redis` of tidelock",
+            ),
+            (
+                "git+ssh",
+                "no store has the URL scheme \"git+ssh\"; use memory:, etcd://",
+            ),
+            (
+                "redis:",
+                "no store has the URL scheme of this URL; use memory:, etcd://",
+            ),
+            (
+                "etcd",
+                "no store has the URL scheme \"etcd\"; use memory:, etcd://",
+            ),
+        ] {
+            let told = format!("invalid option: {told}");
+            assert_eq!(unknown_among(stores, scheme).to_string(), told);
+        }
+    }
 
     #[test]
     fn an_unknown_scheme_lists_the_stores_of_this_build() {

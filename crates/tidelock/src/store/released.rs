@@ -48,3 +48,29 @@ pub enum Released {
     /// this ticket has been removed.
     WrongType,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_waits_or_may_poll_is_somebody() {
+        for (others, foreign, polled, peers, is_anybody) in [
+            (0, 0, false, 0, false),
+            (1, 0, false, 1, true),
+            (5, 2, false, 3, true),
+            (0, 0, true, 0, true),
+            // The store counts both at different instants.
+            (1, 2, true, 0, true),
+        ] {
+            let awaited = Awaited {
+                others,
+                foreign,
+                polled,
+                ..Awaited::default()
+            };
+            assert_eq!(awaited.peers(), peers, "{awaited:?}");
+            assert_eq!(awaited.is_anybody(), is_anybody, "{awaited:?}");
+        }
+    }
+}

@@ -215,3 +215,74 @@ pub enum Renewed {
     /// This renewal failed. The others in the batch are not affected.
     Failed(Error),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::OwnerMint;
+
+    fn once() -> AttemptRequest {
+        let ticket = Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("till").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        AttemptRequest::once(ticket, Duration::from_secs(30), ReplicaAck::Off)
+    }
+
+    #[test]
+    fn only_a_caller_that_waits_and_has_no_wake_wants_one() {
+        let minute = Duration::from_secs(60);
+        for (patience, armed_by, wants) in [
+            (Duration::ZERO, None, false),
+            (Duration::ZERO, Some(0), false),
+            (minute, Some(0), false),
+            (minute, None, true),
+        ] {
+            let ask = AttemptRequest {
+                patience,
+                armed_by,
+                ..once()
+            };
+            assert_eq!(ask.wants_wake(), wants, "{patience:?}, {armed_by:?}");
+        }
+    }
+
+    #[test]
+    fn a_caller_in_a_hurry_bounds_the_time_to_arm() {
+        let most = Duration::from_secs(4);
+        for (arms_within, time) in [
+            (None, most),
+            (Some(most / 2), most / 2),
+            (Some(most * 2), most),
+        ] {
+            let ask = AttemptRequest {
+                arms_within,
+                ..once()
+            };
+            assert_eq!(ask.time_to_arm(most), time, "{arms_within:?}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_job_outlives_a_caller_that_has_left() {
+        #[derive(Debug)]
+        struct Gone;
+
+        impl crate::store::Caller for Gone {
+            fn has_left(&self) -> bool {
+                true
+            }
+        }
+
+        let left = AttemptRequest {
+            liveness: Liveness::new(std::sync::Arc::new(Gone)),
+            ..once()
+        };
+        assert!(left.liveness.has_left() && !once().liveness.has_left());
+        let job = left.without_caller();
+        assert!(!job.liveness.has_left());
+        assert_eq!(job.ticket, left.ticket);
+    }
+}

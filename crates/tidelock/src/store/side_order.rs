@@ -182,4 +182,34 @@ mod tests {
             assert_eq!(turns_ahead(ahead.to_vec(), kind), turns, "{ahead:?}");
         }
     }
+
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[test]
+    fn the_letters_of_a_queue_count_as_its_kinds() {
+        for (letters, turns) in [
+            ("", 0),
+            ("r", 0),
+            ("w", 0),
+            ("rrr", 0),
+            ("rrw", 1),
+            ("ww", 1),
+            ("wwr", 2),
+            ("rwrr", 2),
+        ] {
+            assert_eq!(turns_of(letters), turns, "{letters:?}");
+        }
+    }
+
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[test]
+    fn the_owner_tells_an_upgradeable_reader_from_a_writer() {
+        for (reads, owner, mode) in [
+            (true, "c:1", Mode::Read),
+            (false, "c:1", Mode::Write),
+            (false, "c:2:upgrades:1", Mode::Write),
+            (false, "c:1:upgradeable", Mode::UpgradeableRead),
+        ] {
+            assert_eq!(mode_of(reads, owner), mode, "{owner}, {reads}");
+        }
+    }
 }

@@ -199,3 +199,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 pub(crate) fn bad(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!("TLS: {why}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
     AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Counts, Extensions,
-    HearReleases, Marks, Name, Operate, Page, Pollers, Released, Renewal, Renewed, ServerRuns,
-    Store, Ticket, VerifySequencers,
+    HearReleases, Marks, Name, Operate, Page, PermitCounter, Pollers, Released, Renewal, Renewed,
+    ServerRuns, Store, Ticket, VerifySequencers,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -26,6 +26,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     /// See [`Extensions::counts`].
     fn counts<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn Counts> {
         inner.extensions().counts
+    }
+
+    /// See [`Extensions::permit_counter`].
+    fn permit_counter<'a>(&'a self, inner: &'a dyn Backend) -> Option<&'a dyn PermitCounter> {
+        inner.extensions().permit_counter
     }
 
     /// See [`Extensions::sequencers`].
@@ -64,6 +69,11 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
         batch: &'a [Renewal],
     ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         inner.renew(batch)
+    }
+
+    /// See [`Backend::lane`].
+    fn lane(&self, inner: &dyn Backend, name: &Name) -> u64 {
+        inner.lane(name)
     }
 
     /// See [`Backend::release`].
@@ -126,6 +136,7 @@ impl<T: Twist> Backend for Twisted<T> {
         Extensions {
             marks: self.twist.marks(&*self.inner),
             counts: self.twist.counts(&*self.inner),
+            permit_counter: self.twist.permit_counter(&*self.inner),
             releases: self.twist.releases(&*self.inner),
             pollers: self.twist.pollers(&*self.inner),
             server_runs: self.twist.server_runs(&*self.inner),
@@ -143,7 +154,7 @@ impl<T: Twist> Backend for Twisted<T> {
     }
 
     fn lane(&self, name: &Name) -> u64 {
-        self.inner.lane(name)
+        self.twist.lane(&*self.inner, name)
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {

@@ -199,4 +199,16 @@ mod tests {
             assert_eq!(tls::kind(&told), ErrorKind::Unavailable);
         }
     }
+
+    /// The server speaks TLS all the same, and has not ended the connection.
+    #[test]
+    fn a_certificate_that_the_client_refuses_is_told_as_such() {
+        let untrusted = "invalid peer certificate: UnknownIssuer";
+        let refused = io::Error::new(io::ErrorKind::InvalidData, untrusted);
+        for first in [None, Some(TLS_RECORDS[1]), Some(b'-')] {
+            let told = explain(&refused, first, "write a://");
+            assert_eq!(told, tls::explain(&untrusted, "write a://"));
+            assert!(told.contains("`tls_ca`"), "{told}");
+        }
+    }
 }
