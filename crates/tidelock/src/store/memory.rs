@@ -241,11 +241,7 @@ impl Memory {
         let now = self.timers.now();
         let mut records = self.world.lock();
         let mut snapshot = Snapshot::free(name.as_str());
-        let waiting = records
-            .listeners
-            .iter()
-            .filter(|signals| signals.is_watched(name.as_str()));
-        let mut waiting = waiting.count();
+        let mut waiting = records.watchers(name);
         if let Some(semaphore) = records.semaphores.get(name) {
             semaphore.show(&mut snapshot, now);
         }
@@ -415,3 +411,6 @@ impl Operate for Memory {
         ]))
     }
 }
+
+#[cfg(test)]
+mod tests;

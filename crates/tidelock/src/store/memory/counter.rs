@@ -69,7 +69,10 @@ mod tests {
         tokens.keep(|name| *name == used);
         assert_eq!((tokens.len(), tokens.get(&unused)), (1, None));
         assert_eq!(tokens.next(&used, 0), 2);
-        assert_eq!(tokens.raise(&new, 3), 7, "it has no smaller token to give");
+        for newest in [3, 7] {
+            assert_eq!(tokens.raise(&new, newest), 7, "it has none below to give");
+            assert_eq!(tokens.get(&new), None, "nothing was changed");
+        }
         assert_eq!((tokens.next(&unused, 0), tokens.next(&new, 0)), (8, 8));
         assert_eq!(tokens.raise(&new, 20), 20);
         assert_eq!(tokens.next(&new, 0), 21);

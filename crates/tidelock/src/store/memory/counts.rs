@@ -169,3 +169,55 @@ impl Counts for Memory {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_waiters_of_a_latch_go_on_with_the_change_that_opens_it() {
+        use LatchChange::{CountDown, Delete, SetIfNew};
+        let (mut records, name) = (Records::default(), Name::new("gate").unwrap());
+        for (change, changed, count, goes_on) in [
+            (CountDown, false, 0, false),
+            (Delete, false, 0, false),
+            (SetIfNew(2), true, 2, false),
+            (SetIfNew(9), false, 2, false),
+            (CountDown, true, 1, false),
+            (CountDown, true, 0, true),
+            (SetIfNew(1), true, 1, false),
+            (Delete, true, 0, true),
+        ] {
+            let answer = records.change_latch(&name, change);
+            let expected = (CountChanged { changed, count }, goes_on);
+            assert_eq!(answer, expected, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_without_effect_leaves_the_number_as_it_is() {
+        use SemaphoreChange::{Add, Drain, GiveBack, SetIfNew, Take, Undo};
+        let (mut records, name) = (Records::default(), Name::new("slots").unwrap());
+        for (change, taken, changed, count, goes_on) in [
+            (Take(1), 0, false, 0, false),
+            (Drain, 0, false, 0, false),
+            // The semaphore was deleted after that, and its permits with it.
+            (Undo, 3, false, 0, false),
+            (SetIfNew(3), 0, true, 3, true),
+            (SetIfNew(9), 0, false, 3, false),
+            (Take(4), 0, false, 3, false),
+            (Take(3), 0, true, 3, false),
+            (Drain, 0, false, 0, false),
+            (GiveBack(2), 0, true, 2, true),
+            (Add(-3), 0, true, -1, false),
+            (Drain, 0, false, 0, false),
+            (Take(1), 0, false, -1, false),
+            (Undo, 2, true, 2, true),
+            (Drain, 0, true, 1, false),
+        ] {
+            let answer = records.change_semaphore(&name, change, taken);
+            let expected = (CountChanged { changed, count }, goes_on);
+            assert_eq!(answer, expected, "{change:?}");
+        }
+    }
+}

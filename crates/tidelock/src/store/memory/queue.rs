@@ -202,4 +202,106 @@ mod tests {
         queue.remove(&writer);
         assert_eq!(queue.in_the_way(&reader, LockKind::Read), None);
     }
+
+    /// An entry that is held or waits, or the waiting writer that the owner with this number becomes.
+    #[derive(Debug, Clone, Copy)]
+    enum Entry {
+        Held(LockKind),
+        Waits(LockKind),
+        Upgrades(usize),
+    }
+
+    /// These entries in their order, and the owners by number. There are more owners than entries.
+    fn queued(entries: &[Entry]) -> (LockQueue, Vec<OwnerId>) {
+        let (mint, mut queue) = (OwnerMint::new(), LockQueue::default());
+        let owners: Vec<OwnerId> = (0..9).map(|_| mint.fresh()).collect();
+        for (owner, entry) in owners.iter().zip(entries) {
+            let (kind, token, upgrade_of) = match *entry {
+                Entry::Held(kind) => (kind, Some(1), None),
+                Entry::Waits(kind) => (kind, None, None),
+                Entry::Upgrades(reader) => (LockKind::Write, None, Some(owners[reader].clone())),
+            };
+            queue.0.push(QueuedHold {
+                kind,
+                owner: owner.clone(),
+                ends: BootInstant(9),
+                token,
+                upgrade_of,
+                delay: Duration::ZERO,
+            });
+        }
+        (queue, owners)
+    }
+
+    #[test]
+    fn those_that_nothing_blocks_are_next() {
+        use Entry::{Held, Upgrades, Waits};
+        use LockKind::{Mutex, Read, UpgradeableRead as Upgradeable, Write};
+        let reader = Waits(Read);
+        for (entries, next) in [
+            (&[][..], &[][..]),
+            (&[Waits(Mutex), Waits(Mutex)], &[0]),
+            (&[reader, reader, Waits(Write), reader], &[0, 1]),
+            (&[Waits(Write), reader], &[0]),
+            (&[Held(Write), reader], &[]),
+            (&[Held(Read), Waits(Write)], &[]),
+            (&[Held(Read), reader, Waits(Mutex)], &[1]),
+            // At most one upgradeable reader, and plain ones pass those that wait for it.
+            (
+                &[Waits(Upgradeable), Waits(Upgradeable), Waits(Upgradeable)],
+                &[0],
+            ),
+            (
+                &[Held(Read), Waits(Upgradeable), Waits(Upgradeable), reader],
+                &[1, 3],
+            ),
+            (&[Held(Upgradeable), Waits(Upgradeable), reader], &[2]),
+            // An upgrade waits for all but its reader, and all others wait for it.
+            (&[Held(Upgradeable), Upgrades(0), reader], &[1]),
+            (&[Held(Upgradeable), Upgrades(0), Held(Read), reader], &[]),
+            // Its reader was lost: it is told.
+            (&[Upgrades(8), reader], &[0, 1]),
+        ] {
+            let (queue, owners) = queued(entries);
+            let number = |owner: &OwnerId| owners.iter().position(|other| other == owner).unwrap();
+            let found: Vec<usize> = queue.next().map(number).collect();
+            let next: &[usize] = next;
+            assert_eq!(found, next, "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn an_upgrade_stands_behind_its_reader_and_ahead_of_those_that_wait() {
+        let waits = Entry::Waits(LockKind::Write);
+        let (mut queue, owners) = queued(&[Entry::Held(LockKind::UpgradeableRead), waits]);
+        for _ in 0..2 {
+            queue.put(QueuedHold {
+                kind: LockKind::Write,
+                owner: owners[2].clone(),
+                ends: BootInstant(9),
+                token: None,
+                upgrade_of: Some(owners[0].clone()),
+                delay: Duration::ZERO,
+            });
+            let ahead = [0, 2, 1].map(|number: usize| queue.ahead_of(&owners[number]));
+            assert_eq!(ahead, [Some(0), Some(1), Some(2)]);
+        }
+    }
+
+    #[test]
+    fn a_forced_release_ends_holders_and_no_waiters() {
+        let (held, waits) = (Entry::Held(LockKind::Read), Entry::Waits(LockKind::Write));
+        for (entries, was_held, left) in [
+            (&[held, held, waits][..], true, 1),
+            (&[waits], false, 1),
+            (&[held], true, 0),
+        ] {
+            let (mut queue, _) = queued(entries);
+            assert_eq!(queue.force(), was_held, "{entries:?}");
+            assert_eq!(
+                (queue.holders().count(), queue.waiters().count()),
+                (0, left)
+            );
+        }
+    }
 }

@@ -51,3 +51,22 @@ impl SlotMarks {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_that_was_written_last_comes_first() {
+        let mut marks = SlotMarks::default();
+        for slot in ["1", "2", "3", "4", "5", "6", "7", "8", "1"] {
+            marks.put(slot, "text", BootInstant(9));
+        }
+        let newest = |limit| -> Vec<String> {
+            let newest = marks.newest(limit).into_iter();
+            newest.map(|(slot, _)| slot).collect()
+        };
+        assert_eq!(newest(9), ["1", "8", "7", "6", "5", "4", "3", "2"]);
+        assert_eq!(newest(2), ["1", "8"]);
+    }
+}

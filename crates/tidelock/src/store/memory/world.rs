@@ -202,6 +202,14 @@ impl Records {
         seen.is_of(&mut holders.map(|place| place.owner.text()), token)
     }
 
+    /// How many clients have waiters on the channel of this name.
+    pub(crate) fn watchers(&self, name: &Name) -> usize {
+        let signals = self.listeners.iter();
+        signals
+            .filter(|signals| signals.is_watched(name.as_str()))
+            .count()
+    }
+
     /// The waiters to wake after a release, a withdrawal or a force release. The caller wakes them after it has
     /// unlocked the records. Otherwise a task that runs inside its wake would deadlock.
     #[must_use]
@@ -247,39 +255,119 @@ mod tests {
         }
     }
 
+    /// More names than are kept.
+    const MANY_NAMES: usize = 10 * MANY_ENTRIES;
+
+    /// How a use of a name leaves one kind of entry until then, and how many of that kind there are.
+    type Leaves = (fn(&mut Records, &Name, BootInstant), fn(&Records) -> usize);
+
+    const LEAVES: [Leaves; 5] = [
+        (
+            |records, name, _| {
+                records.tokens.next(name, 0);
+            },
+            |records| {
+                let has_token = |number: &usize| records.tokens.get(&name(*number)).is_some();
+                (0..MANY_NAMES).filter(has_token).count()
+            },
+        ),
+        (
+            |records, name, until| {
+                records
+                    .locks
+                    .entry(name.clone())
+                    .or_default()
+                    .put(hold(until));
+            },
+            |records| records.locks.len(),
+        ),
+        (
+            |records, name, until| {
+                records.barred.insert(name.clone(), until);
+            },
+            |records| records.barred.len(),
+        ),
+        (
+            |records, _, until| {
+                records.withdrawn.insert(OwnerMint::new().fresh(), until);
+            },
+            |records| records.withdrawn.len(),
+        ),
+        (
+            |records, name, until| {
+                let marks = records.marks.entry(name.clone()).or_default();
+                marks.put("slot", "text", until);
+            },
+            |records| records.marks.len(),
+        ),
+    ];
+
+    /// Each kind by itself: none is removed only because there are many of another one.
     #[test]
     fn names_that_nobody_uses_are_forgotten() {
         let (second, begun) = (Duration::from_secs(1), BootInstant(0));
-        let mut records = Records::default();
-        for number in 0..100 * MANY_ENTRIES {
-            let (name, now) = (
-                name(number),
-                begun + second * u32::try_from(number).unwrap(),
+        for (number_of_kind, (leave, left)) in LEAVES.into_iter().enumerate() {
+            let mut records = Records::default();
+            for number in 0..MANY_NAMES {
+                let now = begun + second * u32::try_from(number).unwrap();
+                records.make_room(now);
+                leave(&mut records, &name(number), now + second);
+            }
+            let left = left(&records);
+            assert!(
+                left <= MANY_ENTRIES,
+                "{left} of the kind {number_of_kind} are left"
             );
-            records.make_room(now);
-            records.tokens.next(&name, 0);
-            records.marks(&name, now).put("slot", "text", now + second);
-            records.barred.insert(name.clone(), now + second);
-            let owner = OwnerMint::new().fresh();
-            records.withdrawn.insert(owner, now + second);
-            let queue = records.locks.entry(name).or_default();
-            queue.put(hold(now + second));
         }
-        let most = MANY_ENTRIES + 10;
-        assert!(records.entries() <= most, "{} entries", records.entries());
     }
 
     #[test]
     fn what_is_held_is_not_forgotten() {
         let (begun, far) = (BootInstant(0), BootInstant(0) + Duration::from_secs(60));
         let mut records = Records::default();
-        for number in 0..10 * MANY_ENTRIES {
+        for number in 0..MANY_NAMES {
             records.make_room(begun);
-            assert_eq!(records.tokens.next(&name(number), 0), 1);
-            let queue = records.locks.entry(name(number)).or_default();
-            queue.put(hold(far));
+            for (leave, _) in LEAVES {
+                leave(&mut records, &name(number), far);
+            }
         }
-        assert_eq!(records.locks.len(), 10 * MANY_ENTRIES);
+        for (number_of_kind, (_, left)) in LEAVES.into_iter().enumerate() {
+            assert_eq!(left(&records), MANY_NAMES, "of the kind {number_of_kind}");
+        }
         assert_eq!(records.tokens.get(&name(0)), Some(1));
+    }
+
+    /// Otherwise each request would look through all names.
+    #[test]
+    fn names_are_looked_through_again_when_their_number_has_doubled() {
+        let (now, far) = (BootInstant(5), BootInstant(9));
+        let mut records = Records::default();
+        let ended = Name::new("ended").unwrap();
+        let mut numbers = 0..;
+        let mut most = MANY_ENTRIES;
+        for _ in 0..3 {
+            records.barred.insert(ended.clone(), now);
+            while records.barred.len() < most - 1 {
+                let number = numbers.next().unwrap();
+                records.barred.insert(name(number), far);
+            }
+            records.make_room(now);
+            assert!(records.barred.contains_key(&ended), "fewer than {most}");
+            let last = numbers.next().unwrap();
+            records.barred.insert(name(last), far);
+            records.make_room(now);
+            assert!(!records.barred.contains_key(&ended), "there are {most}");
+            most = records.barred.len() * 2;
+        }
+    }
+
+    /// Clients compare instants of one clock: at the end of a lease others have the lock.
+    #[test]
+    fn a_hold_is_listed_until_the_instant_at_which_it_ends() {
+        let mut records = Records::default();
+        let queue = records.locks.entry(name(1)).or_default();
+        queue.put(hold(BootInstant(5)));
+        assert_eq!(records.held(BootInstant(4), "*"), ["1"]);
+        assert!(records.held(BootInstant(5), "*").is_empty());
     }
 }
