@@ -222,4 +222,63 @@ mod tests {
         assert!(!below.exists());
         assert!(resolve(folder.path()).is_err());
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_cannot_be_used_is_told_from_one_that_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = resolve(&file.join("below/locks.db")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    }
+
+    /// Otherwise the files would belong to the group of the first user, or every user could remove them.
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_of_the_machine_is_for_one_group() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        for (rights, fits) in [
+            (0o2770, true),
+            (0o2775, true),
+            (0o2777, false),
+            (0o2750, false),
+            (0o770, false),
+        ] {
+            let permissions = std::fs::Permissions::from_mode(rights);
+            std::fs::set_permissions(folder.path(), permissions).unwrap();
+            let checked = check_machine(&path);
+            assert_eq!(checked.is_ok(), fits, "{rights:o}");
+            if let Err(error) = checked {
+                let said = error.to_string();
+                assert_eq!(error.kind(), ErrorKind::Refused, "{said}");
+                assert!(said.contains(&format!("rights {rights:o}.")), "{said}");
+            }
+        }
+        std::fs::write(&path, "").unwrap();
+        for (path, why) in [
+            (folder.path().join("missing/locks.db"), "is not there"),
+            (path.join("below/locks.db"), "cannot be looked at"),
+        ] {
+            let said = check_machine(&path).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_user_without_rights_to_a_folder_hears_why() {
+        use std::io::ErrorKind::{NotFound, PermissionDenied};
+        let folder = tempfile::tempdir().unwrap();
+        let why = |name: &str| may_not_make_files_beside(&folder.path().join(name));
+        assert!(why("locks.db").is_none());
+        let missing = why("missing/locks.db").map(|error| error.kind());
+        assert_eq!(missing, Some(NotFound));
+        // Nobody may enter a file that is no program, not even root.
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let denied = why("file/locks.db").map(|error| error.kind());
+        assert_eq!(denied, Some(PermissionDenied));
+    }
 }

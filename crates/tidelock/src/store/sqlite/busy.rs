@@ -49,3 +49,22 @@ pub(crate) fn still_busy(tries: i32) -> bool {
 pub(crate) fn pause(tries: u32) -> bool {
     sleep(OPEN_PAUSES.pause(tries))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_waits_for_as_long_as_it_may() {
+        let waits: [fn() -> bool; 2] = [|| still_busy(3), || pause(3)];
+        for wait in waits {
+            be_patient_for(Duration::ZERO);
+            assert!(!wait(), "no time is left");
+            let (begun, patience) = (Instant::now(), Duration::from_millis(20));
+            be_patient_for(patience);
+            assert!(wait());
+            while wait() {}
+            assert!(begun.elapsed() >= patience);
+        }
+    }
+}

@@ -361,25 +361,4 @@ fn take_snapshot(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Otherwise a row of another clock could count as seen before it was written, and be taken before its lease ends.
-    #[test]
-    fn a_read_sees_no_row_that_is_written_after_its_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
-        let mut database = Database::new(SharedConnectionState::of_one(Arc::clone(&paths), true));
-        database.connected().unwrap();
-        let other = Connection::open(&paths.main).unwrap();
-        let put = "INSERT INTO locks VALUES ('n', 'a:1', 1, 1, 1, 'there', 1, 0)";
-        let row = database.read(|view| {
-            // The time of the view has been read.
-            other.execute(put, [])?;
-            view.row("n")
-        });
-        assert_eq!(row.unwrap(), None);
-        let row = database.read(|view| view.row("n"));
-        assert!(row.unwrap().is_some());
-    }
-}
+mod tests;

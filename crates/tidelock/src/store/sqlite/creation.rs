@@ -116,15 +116,12 @@ fn prepare_in_place(path: &Path, rights: u32, owner: Option<FileOwner>) -> std::
         AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mknodat, openat,
     };
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::MetadataExt;
     let mode = Mode::from_raw_mode(rights);
     mknodat(CWD, path, FileType::RegularFile, mode, 0)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(CWD, path, flags, Mode::empty())?);
-    let meta = file.metadata()?;
-    let own = meta.uid() == rustix::process::geteuid().as_raw();
     // Another user who may write the folder may have replaced the file since.
-    if !(own && meta.is_file() && meta.nlink() == 1 && meta.len() == 0) {
+    if !is_just_made(&file.metadata()?) {
         return Ok(());
     }
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -134,6 +131,14 @@ fn prepare_in_place(path: &Path, rights: u32, owner: Option<FileOwner>) -> std::
         chownat(&file, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
+}
+
+/// Whether this can be the file that this user has created just now.
+#[cfg(target_os = "linux")]
+fn is_just_made(meta: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = meta.uid() == rustix::process::geteuid().as_raw();
+    own && meta.is_file() && meta.nlink() == 1 && meta.len() == 0
 }
 
 /// SQLite creates the file, with the permissions that the umask leaves.
@@ -246,7 +251,12 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        for (of_folder, of_file) in [(0o700, 0o600), (0o770, 0o600), (0o2770, 0o660)] {
+        for (of_folder, of_file) in [
+            (0o700, 0o600),
+            (0o770, 0o600),
+            (0o2770, 0o660),
+            (0o2750, 0o640),
+        ] {
             let rights = std::fs::Permissions::from_mode(of_folder);
             std::fs::set_permissions(folder.path(), rights).unwrap();
             make_file(&path, rights_in(&path));
@@ -313,5 +323,43 @@ mod tests {
         assert_eq!(rights_of(&target), 0o640);
         let error = open_companion(&path).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TooManyLinks, "{error}");
+    }
+
+    /// Another user may have put something else there, to be given it by root.
+    #[test]
+    fn only_an_own_empty_file_with_one_name_counts_as_the_new_one() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let counts = |name: &str| is_just_made(&path(name).symlink_metadata().unwrap());
+        std::fs::write(path("new"), "").unwrap();
+        assert!(counts("new"));
+        std::fs::write(path("text"), "text").unwrap();
+        std::fs::write(path("two names"), "").unwrap();
+        std::fs::hard_link(path("two names"), path("other name")).unwrap();
+        std::os::unix::fs::symlink(path("new"), path("link")).unwrap();
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, path("pipe").as_path(), FileType::Fifo, mode, 0).unwrap();
+        for name in ["text", "two names", "link", "pipe"] {
+            assert!(!counts(name), "{name}");
+        }
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path("new"), Some(12_345), None).unwrap();
+            assert!(!counts("new"), "it belongs to another user");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_or_removed_is_no_longer_at_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("lock"), folder.path().join("other"));
+        std::fs::write(&path, "").unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(is_at(&file, &path));
+        std::fs::write(&other, "").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(!is_at(&file, &path));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path));
     }
 }

@@ -52,3 +52,15 @@ pub(crate) fn no_token(value: &str) -> Error {
         i64::MAX - 1
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_the_largest_number_that_has_a_next_token() {
+        let said = no_token("seven").to_string();
+        assert!(said.contains("holds seven,"), "{said}");
+        assert!(said.ends_with("9223372036854775806"), "{said}");
+    }
+}

@@ -81,8 +81,12 @@ pub(crate) fn examine(paths: &DatabasePaths, connection: &Connection) -> Vec<Fin
 }
 
 fn file_system(path: &Path) -> Finding {
-    let kind = file_system::of(path.parent().unwrap_or(path)).kind;
-    match kind.as_str() {
+    judge_type(&file_system::of(path.parent().unwrap_or(path)).kind)
+}
+
+/// `kind`: the type by its system name.
+fn judge_type(kind: &str) -> Finding {
+    match kind {
         "" => Finding::new(
             Severity::Advice,
             "file system",
@@ -93,14 +97,14 @@ fn file_system(path: &Path) -> Finding {
         "tmpfs" | "ramfs" => Finding::new(
             Severity::Advice,
             "file system",
-            kind.as_str(),
+            kind,
             "in memory: fencing tokens begin anew after a restart of the machine",
         )
         .advise("put the file on a disk if tokens are compared with what a disk remembers"),
         _ => Finding::new(
             Severity::Good,
             "file system",
-            kind.as_str(),
+            kind,
             "local: SQLite's locks hold",
         ),
     }
@@ -119,8 +123,12 @@ fn log_size(wal: &Path) -> Finding {
 }
 
 fn free_space(path: &Path) -> Option<Finding> {
-    let free = file_system::free_space(path)?;
-    Some(FREE_SPACE.judge(free >= LITTLE_SPACE, format!("{} MB free", free >> 20)))
+    file_system::free_space(path).map(judge_space)
+}
+
+/// `free`: in bytes.
+fn judge_space(free: u64) -> Finding {
+    FREE_SPACE.judge(free >= LITTLE_SPACE, format!("{} MB free", free >> 20))
 }
 
 #[cfg(unix)]
@@ -133,4 +141,46 @@ fn rights(path: &Path) -> Option<Finding> {
 #[cfg(not(unix))]
 fn rights(_path: &Path) -> Option<Finding> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_in_memory_or_of_unknown_type_is_told() {
+        for (kind, severity, found) in [
+            ("", Severity::Advice, "of unknown type"),
+            ("tmpfs", Severity::Advice, "tmpfs"),
+            ("ramfs", Severity::Advice, "ramfs"),
+            ("ext4", Severity::Good, "ext4"),
+        ] {
+            let told = judge_type(kind);
+            assert_eq!((told.severity, told.found.as_str()), (severity, found));
+        }
+    }
+
+    #[test]
+    fn little_free_space_is_told() {
+        for (free, severity, found) in [
+            (LITTLE_SPACE - 1, Severity::Danger, "63 MB free"),
+            (LITTLE_SPACE, Severity::Good, "64 MB free"),
+        ] {
+            let told = judge_space(free);
+            assert_eq!((told.severity, told.found.as_str()), (severity, found));
+        }
+    }
+
+    #[test]
+    fn a_long_log_is_told() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        for (length, severity, found) in [
+            (LONG_LOG - 1, Severity::Good, "65535 KB"),
+            (LONG_LOG, Severity::Advice, "65536 KB"),
+        ] {
+            log.as_file().set_len(length).unwrap();
+            let told = log_size(log.path());
+            assert_eq!((told.severity, told.found.as_str()), (severity, found));
+        }
+    }
 }

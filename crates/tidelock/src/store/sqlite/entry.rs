@@ -312,3 +312,6 @@ fn missing(what: &str) -> Error {
         "{what}: no lock was ever acquired there; check the path. Only an acquire creates the file"
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,3 +112,112 @@ pub(crate) fn unless_unreadable<T>(read: rusqlite::Result<T>) -> rusqlite::Resul
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+    use rusqlite::types::Type;
+
+    use super::*;
+
+    fn failure(code: std::ffi::c_int) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    fn unreadable() -> rusqlite::Error {
+        rusqlite::Error::InvalidColumnType(3, "ends".to_owned(), Type::Text)
+    }
+
+    #[test]
+    fn each_error_says_what_has_become_of_the_request() {
+        use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, WrongType};
+        for (code, before, commit, why) in [
+            (ffi::SQLITE_FULL, Unavailable, Unavailable, "is full"),
+            (
+                ffi::SQLITE_BUSY,
+                Unavailable,
+                Unavailable,
+                "another process",
+            ),
+            (
+                ffi::SQLITE_LOCKED,
+                Unavailable,
+                Unavailable,
+                "another process",
+            ),
+            (
+                ffi::SQLITE_READONLY,
+                Refused,
+                OutcomeUnknown,
+                "not be written",
+            ),
+            (ffi::SQLITE_PERM, Refused, OutcomeUnknown, "not be written"),
+            (ffi::SQLITE_AUTH, Refused, OutcomeUnknown, "not be written"),
+            (
+                ffi::SQLITE_CANTOPEN,
+                Unavailable,
+                OutcomeUnknown,
+                "cannot open",
+            ),
+            (
+                ffi::SQLITE_NOTADB,
+                InvalidOptions,
+                OutcomeUnknown,
+                "not an SQLite",
+            ),
+            (
+                ffi::SQLITE_CORRUPT,
+                Unavailable,
+                OutcomeUnknown,
+                "is damaged",
+            ),
+            (ffi::SQLITE_IOERR, Unavailable, OutcomeUnknown, "reported"),
+        ] {
+            let error = explain(failure(code), TransactionStage::Before);
+            assert_eq!(error.kind(), before, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+            let error = explain(failure(code), TransactionStage::Commit);
+            assert_eq!(error.kind(), commit, "{error}");
+        }
+        let error = explain(unreadable(), TransactionStage::Before);
+        assert_eq!(error.kind(), WrongType, "{error}");
+    }
+
+    #[test]
+    fn a_connection_is_used_again_after_errors_that_say_nothing_about_it() {
+        for (error, is_spoiled) in [
+            (failure(ffi::SQLITE_FULL), false),
+            (failure(ffi::SQLITE_BUSY), false),
+            (failure(ffi::SQLITE_LOCKED), false),
+            (unreadable(), false),
+            (failure(ffi::SQLITE_CORRUPT), true),
+            (failure(ffi::SQLITE_IOERR), true),
+            (rusqlite::Error::InvalidQuery, true),
+        ] {
+            assert_eq!(spoils(&error), is_spoiled, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_use_is_busy_and_one_that_is_full_is_not() {
+        let of_sqlite = |code| explain(failure(code), TransactionStage::Before);
+        let plain = || Error::new(ErrorKind::Unavailable);
+        for (error, busy) in [
+            (of_sqlite(ffi::SQLITE_BUSY), true),
+            (of_sqlite(ffi::SQLITE_LOCKED), true),
+            (plain().caused_by(Busy::Opening), true),
+            (of_sqlite(ffi::SQLITE_FULL), false),
+            (plain(), false),
+        ] {
+            assert_eq!(is_busy(&error), busy, "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_row_that_cannot_be_read_counts_as_none() {
+        assert_eq!(unless_unreadable(Ok(5)).unwrap(), Some(5));
+        assert_eq!(unless_unreadable::<i64>(Err(unreadable())).unwrap(), None);
+        let busy = unless_unreadable::<i64>(Err(failure(ffi::SQLITE_BUSY)));
+        assert!(busy.is_err());
+    }
+}

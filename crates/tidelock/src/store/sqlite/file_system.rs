@@ -141,9 +141,16 @@ pub(crate) fn free_space(_file: &Path) -> Option<u64> {
     None
 }
 
+/// The bytes that a few hundred transactions need.
+const NEEDED_SPACE: u64 = 1 << 20;
+
 /// True if less space is left than a few hundred transactions need.
 pub(crate) fn is_full(file: &Path) -> bool {
-    free_space(file).is_some_and(|free| free < 1 << 20)
+    free_space(file).is_some_and(is_too_little)
+}
+
+fn is_too_little(free: u64) -> bool {
+    free < NEEDED_SPACE
 }
 
 /// The file system of a folder.
@@ -284,6 +291,20 @@ mod tests {
         assert_eq!(judge("/pool/sub", Some("0:99")).0, "btrfs");
         // The device number identifies a folder hidden under a mount point.
         assert_eq!(judge("/merged/data", Some("254:0")).0, "ext4");
+    }
+
+    #[test]
+    fn a_disk_without_room_for_more_transactions_is_full() {
+        assert!(is_too_little(NEEDED_SPACE - 1));
+        assert!(!is_too_little(NEEDED_SPACE));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_free_space_of_a_folder_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = free_space(&folder.path().join("locks.db"));
+        assert!(free.is_some_and(|free| free > 1), "{free:?}");
     }
 
     #[test]

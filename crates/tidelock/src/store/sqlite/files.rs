@@ -176,4 +176,24 @@ mod tests {
         std::fs::rename(folder.path().join("new"), &paths.main).unwrap();
         assert!(Files::at(&paths).have_a_foreign_log(&line));
     }
+
+    /// Otherwise a file that was replaced while SQLite opened it would be recorded as the one in use.
+    #[test]
+    fn a_new_file_fits_and_one_that_was_replaced_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = DatabasePaths::of(folder.path().join("a.db"));
+        std::fs::write(&paths.main, "").unwrap();
+        let before = Files::at(&paths);
+        for path in [&paths.wal, &paths.shm] {
+            std::fs::write(path, "").unwrap();
+        }
+        assert!(Files::at(&paths).fit(&before));
+        for path in [&paths.main, &paths.wal, &paths.shm] {
+            let before = Files::at(&paths);
+            assert!(before.fit(&before));
+            std::fs::write(folder.path().join("new"), "").unwrap();
+            std::fs::rename(folder.path().join("new"), path).unwrap();
+            assert!(!Files::at(&paths).fit(&before), "{}", path.display());
+        }
+    }
 }

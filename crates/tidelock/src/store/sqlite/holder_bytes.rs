@@ -71,3 +71,29 @@ impl HolderBytes {
         self.inner.lock()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_locks_are_shown_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x-lock");
+        std::fs::write(&file, "").unwrap();
+        let (own, others) = (HolderBytes::beside(&file), ByteLocks::on(&file).unwrap());
+        let is_shown = |number: usize| {
+            let byte = NameBytes::of(&number.to_string()).held;
+            others.is_taken(byte)
+        };
+        for number in 0..=MAX_NAMES {
+            own.show(&number.to_string());
+        }
+        assert!(is_shown(0) && is_shown(MAX_NAMES - 1));
+        assert!(!is_shown(MAX_NAMES));
+        own.hide("0");
+        assert!(!is_shown(0));
+        own.show(&MAX_NAMES.to_string());
+        assert!(is_shown(MAX_NAMES), "there is room again");
+    }
+}

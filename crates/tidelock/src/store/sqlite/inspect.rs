@@ -126,3 +126,53 @@ pub(crate) fn page(
     }
     Ok(Page { names, next })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::fair_waiters::FairPosition;
+    use crate::store::sqlite::test_file::File;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_list_with_more_names_than_a_page_has_a_second_page() {
+        let file = File::new();
+        let put = "INSERT INTO locks VALUES (?1, 'a:1', 1, 1, 1000000000, 'here', 1, 0)";
+        let names: Vec<String> = (0..=PAGE_SIZE).map(|n| format!("{n:04}")).collect();
+        for name in &names {
+            file.connection.execute(put, [name]).unwrap();
+        }
+        let first = page(&file.at(0), "*", None).unwrap();
+        assert_eq!(first.names, names[..1000]);
+        assert_eq!(first.next.as_deref(), Some("0999"));
+        let second = page(&file.at(0), "*", first.next.as_deref()).unwrap();
+        assert_eq!(second.names, names[1000..]);
+        assert_eq!(second.next, None);
+    }
+
+    #[test]
+    fn a_semaphore_is_shown_as_soon_as_somebody_waits_for_its_first_permits() {
+        let file = File::new();
+        let lock = file.ticket(LockKind::Mutex);
+        let waiter = file.ticket(LockKind::Permits(1));
+        file.at(0).attempt(&lock, LEASE, 0).unwrap();
+        let seen = snapshot(&file.at(0), "n").unwrap();
+        assert_eq!(
+            (seen.holders.len(), seen.waiters, seen.permits),
+            (1, None, None)
+        );
+        file.at(0).release(&lock).unwrap();
+        file.at(0)
+            .attempt_permits(&waiter, 1, LEASE, FairPosition::Last)
+            .unwrap();
+        let seen = snapshot(&file.at(0), "n").unwrap();
+        assert_eq!(
+            (seen.holders.len(), seen.waiters, seen.permits),
+            (0, Some(1), None)
+        );
+    }
+}

@@ -29,6 +29,17 @@ const KEPT_FOR_A_MOMENT: Duration = Duration::from_secs(60);
 /// 2026-01-01: a simulated clock starts on the same day in each run.
 const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
+/// A mark is on the disk before we return, or the job would run a second time after a power failure. What we keep for a
+/// moment only, such as the record of a process, may be forgotten then.
+fn durability(name: &str, keep: Duration) -> Durable {
+    let is_ours = name.starts_with("tidelock:");
+    if is_ours && keep <= KEPT_FOR_A_MOMENT {
+        Durable::No
+    } else {
+        Durable::Yes
+    }
+}
+
 /// The wall clock of this machine.
 fn wall_time(clock: Clock) -> SystemTime {
     match clock {
@@ -119,14 +130,7 @@ impl Marks for Sqlite {
         let (name, slot, keep) = (name.clone(), change.slot.to_owned(), change.keep);
         let (before, after) = (change.before.map(str::to_owned), change.after.to_owned());
         let now = wall_time(self.clock);
-        // On the disk before we return: after a power failure the job would run a second time. What we keep for a moment
-        // only, such as the record of a process, may be forgotten then.
-        let is_ours = name.as_str().starts_with("tidelock:");
-        let durable = if is_ours && keep <= KEPT_FOR_A_MOMENT {
-            Durable::No
-        } else {
-            Durable::Yes
-        };
+        let durable = durability(name.as_str(), keep);
         Box::pin(self.write(durable, move |view| {
             let (before, times) = (before.as_deref(), (now, keep));
             view.replace_mark(name.as_str(), &slot, before, &after, times)
@@ -141,5 +145,34 @@ impl Marks for Sqlite {
         let name = name.clone();
         let now = wall_time(self.clock);
         Box::pin(self.read(move |view| view.newest_marks(name.as_str(), limit, now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a power failure a job must not run a second time.
+    #[test]
+    fn only_our_own_marks_that_are_kept_for_a_moment_need_not_be_on_the_disk() {
+        let moment = KEPT_FOR_A_MOMENT;
+        let longer = moment + Duration::from_millis(1);
+        for (name, keep, durable) in [
+            ("tidelock:processes", moment, Durable::No),
+            ("tidelock:processes", longer, Durable::Yes),
+            ("report", moment, Durable::Yes),
+            ("report", longer, Durable::Yes),
+        ] {
+            assert_eq!(durability(name, keep), durable, "{name} {keep:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_wall_clock_goes_on_from_its_start() {
+        let begun = wall_time(Clock::Simulated);
+        assert!(begun > UNIX_EPOCH + SIMULATED_START);
+        let second = Duration::from_secs(1);
+        tokio::time::advance(second).await;
+        assert_eq!(wall_time(Clock::Simulated), begun + second);
     }
 }

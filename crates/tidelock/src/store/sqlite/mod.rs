@@ -390,3 +390,6 @@ impl Backend for Sqlite {
         ready(())
     }
 }
+
+#[cfg(test)]
+mod tests;

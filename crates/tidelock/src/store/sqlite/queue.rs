@@ -215,6 +215,7 @@ mod tests {
         assert_eq!([hears(&first), hears(&first)], ["look"; 2]);
         assert_eq!(hears(&first), "called");
         assert!(third.1.try_recv().is_err(), "it was not called");
+        assert_eq!(hears(&first), "look", "the lock is still free");
         // The first is granted the lock and makes room for the next.
         holder.show("a");
         first.0.was_served("a");
@@ -235,6 +236,41 @@ mod tests {
         let (fourth, _hears) = stand(&folder.path().join("x-lock"));
         await_rank(&fourth, QueueRank::Behind);
         assert_eq!(fourth.others("a"), 2);
+    }
+
+    #[test]
+    fn a_process_that_is_in_the_queue_keeps_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_holder, [first, second, _third]) = three(folder.path());
+        for (queue, rank) in [(first.0, QueueRank::First), (second.0, QueueRank::Second)] {
+            let (told, _hears) = channel();
+            queue.stand("a", &Arc::new(Told(Mutex::new(told))));
+            assert_eq!(queue.rank("a"), rank);
+        }
+    }
+
+    #[test]
+    fn a_process_queues_for_so_many_names_and_its_threads_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x-lock");
+        std::fs::write(&file, "").unwrap();
+        let queue = Arc::new(ProcessQueue::on(ByteLocks::on(&file).unwrap()));
+        let (told, _hears) = channel();
+        let told = Arc::new(Told(Mutex::new(told)));
+        for number in 0..=MAX_QUEUE_THREADS {
+            queue.stand(&number.to_string(), &told);
+        }
+        let is_queued = |number: usize| queue.rank(&number.to_string()) != QueueRank::Alone;
+        assert!((0..MAX_QUEUE_THREADS).all(is_queued));
+        assert!(!is_queued(MAX_QUEUE_THREADS));
+        for number in 0..MAX_QUEUE_THREADS {
+            queue.leave(&number.to_string(), || false);
+        }
+        let begun = Instant::now();
+        while (0..MAX_QUEUE_THREADS).any(is_queued) {
+            assert!(begun.elapsed() < SOON, "a thread goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// The second process blocks in the kernel until the first unlocks its byte. Even then, it can give up its

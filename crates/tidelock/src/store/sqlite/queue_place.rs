@@ -247,3 +247,37 @@ impl QueuePlace {
         self.state.lock()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A thousand processes may be behind, and each of them attempts the lock when it finds the queue overdue.
+    #[test]
+    fn a_queue_is_overdue_again_when_the_wait_has_become_half_as_long_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x-lock");
+        std::fs::write(&file, "").unwrap();
+        let place = QueuePlace::of("a", Arc::new(ByteLocks::on(&file).unwrap()));
+        let begun = Instant::now();
+        let is_overdue = |seconds| place.is_overdue(begun + Duration::from_secs(seconds));
+        for (seconds, overdue) in [
+            (10, false),
+            (10, true),
+            (14, false),
+            (16, true),
+            (18, false),
+            (25, true),
+        ] {
+            assert_eq!(is_overdue(seconds), overdue, "after {seconds} s");
+        }
+        // It was granted the lock and waits again.
+        place.step_back();
+        assert!(!is_overdue(26) && is_overdue(26));
+        // Another waiter of this process joins it.
+        assert!(place.want());
+        assert!(is_overdue(60), "its wait goes on");
+        place.end();
+        assert!(!place.want(), "its thread has ended");
+    }
+}

@@ -161,11 +161,111 @@ pub(crate) fn give_back(database: &mut Database, ticket: &Ticket, decision: &Dec
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
-    use crate::store::Released;
+    use crate::store::sqlite::busy::be_patient_for;
     use crate::store::sqlite::connection::SharedConnectionState;
     use crate::store::sqlite::files::DatabasePaths;
+    use crate::store::{PermitChange, Released, ReplicaAck};
     use crate::types::OwnerMint;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A kind of each table.
+    const KINDS: [LockKind; 3] = [LockKind::Fair, LockKind::Write, LockKind::Permits(1)];
+
+    /// An attempt of a new ticket whose caller waits for so long.
+    fn ask(kind: LockKind, patience: Duration) -> AttemptRequest {
+        let (name, owner) = (Name::new("n").unwrap(), OwnerMint::new().fresh());
+        let ticket = Ticket { kind, name, owner };
+        AttemptRequest {
+            patience,
+            ..AttemptRequest::once(ticket, LEASE, ReplicaAck::Off)
+        }
+    }
+
+    fn is_granted(database: &mut Database, ask: &AttemptRequest) -> bool {
+        match attempt(database, ask).unwrap() {
+            Decision::Granted(..) => true,
+            Decision::Held(_) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A new file, in which this ticket has all that one of its kind can want.
+    fn held(kind: LockKind) -> (TempDir, Database, Ticket) {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+        let mut database = Database::new(SharedConnectionState::of_one(paths, true));
+        if kind.is_permits() {
+            let one = PermitChange::Set(1);
+            let set = database.write(Durable::No, |view| view.change_permits("n", one));
+            set.unwrap();
+        }
+        let holder = ask(kind, Duration::ZERO);
+        assert!(is_granted(&mut database, &holder), "{kind:?}");
+        (folder, database, holder.ticket)
+    }
+
+    /// The request of a caller that has left may come late.
+    #[test]
+    fn a_ticket_that_was_withdrawn_takes_no_place() {
+        for kind in KINDS {
+            let (_folder, mut database, _holder) = held(kind);
+            let late = ask(kind, LEASE);
+            let withdrawn = database.write(Durable::No, |view| view.withdraw(&late.ticket));
+            assert_eq!(withdrawn.unwrap(), Released::NotHeld);
+            let decision = attempt(&mut database, &late).unwrap();
+            assert!(
+                matches!(decision, Decision::Withdrawn),
+                "{kind:?}: {decision:?}"
+            );
+            let waits = database.read(|view| view.has_waiters("n"));
+            assert!(!waits.unwrap(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_grants_what_it_frees_to_the_next_waiter() {
+        for kind in KINDS {
+            let (_folder, mut database, holder) = held(kind);
+            let waiter = ask(kind, LEASE);
+            assert!(!is_granted(&mut database, &waiter));
+            let freed = free(&mut database, "n", |view| view.release(&holder)).unwrap();
+            let next = vec![waiter.ticket.owner.to_string()];
+            assert_eq!(freed, (Released::Freed, next), "{kind:?}");
+        }
+    }
+
+    /// Otherwise waiters could not even ask while another program writes.
+    #[test]
+    fn an_attempt_that_changes_nothing_waits_for_no_writer() {
+        for kind in KINDS {
+            let (_folder, mut database, _holder) = held(kind);
+            let (waiter, tries) = (ask(kind, LEASE), ask(kind, Duration::ZERO));
+            assert!(!is_granted(&mut database, &waiter));
+            let writer = rusqlite::Connection::open(&database.setting.paths.main).unwrap();
+            writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+            be_patient_for(Duration::ZERO);
+            assert!(!is_granted(&mut database, &waiter), "{kind:?}");
+            assert!(!is_granted(&mut database, &tries), "{kind:?}");
+            let placed = attempt(&mut database, &ask(kind, LEASE));
+            assert!(placed.is_err(), "{kind:?}: its place must be written");
+        }
+    }
+
+    #[test]
+    fn a_grant_that_nobody_waits_for_is_given_back_and_nothing_else() {
+        for kind in KINDS {
+            let (_folder, mut database, holder) = held(kind);
+            give_back(&mut database, &holder, &Decision::Held(LEASE));
+            let next = ask(kind, Duration::ZERO);
+            assert!(!is_granted(&mut database, &next), "{kind:?}");
+            give_back(&mut database, &holder, &Decision::Granted(None, 0));
+            assert!(is_granted(&mut database, &next), "{kind:?}");
+        }
+    }
 
     #[test]
     fn a_waiter_that_cannot_be_read_undoes_no_release() {

@@ -305,6 +305,51 @@ mod tests {
     }
 
     #[test]
+    fn so_many_sights_are_remembered_and_no_more() {
+        let seen = ForeignRows::default();
+        let since = |number: usize, now| seen.first(&number.to_string(), &row(), now);
+        for number in 0..MOST_SIGHTS {
+            assert_eq!(since(number, 1), 1);
+        }
+        assert_eq!([0, MOST_SIGHTS - 1].map(|number| since(number, 2)), [1, 1]);
+        assert_eq!(since(MOST_SIGHTS, 2), 2);
+        assert_eq!(since(0, 3), 3, "all were forgotten");
+    }
+
+    #[test]
+    fn the_tombstone_of_an_owner_is_noted_apart_from_its_place_in_a_queue() {
+        let seen = ForeignRows::default();
+        let [tombstone, place] = ["withdrawn", "waiters"].map(|table| note_of(table, "a:1"));
+        assert_eq!(seen.note(&tombstone, "there", 7, 1), 1);
+        assert_eq!(seen.note(&place, "there", 5, 2), 2);
+        assert_eq!(seen.note(&tombstone, "there", 7, 3), 1);
+        assert!(seen.has_note(&tombstone, "there", 7));
+        assert!(!seen.has_note(&tombstone, "there", 8));
+        seen.forget_note(&tombstone);
+        assert_eq!(seen.note(&tombstone, "there", 7, 4), 4);
+        assert_eq!(seen.note(&place, "there", 5, 4), 2);
+    }
+
+    #[test]
+    fn a_crowd_that_leaves_removes_tombstones_once_a_second() {
+        let seen = ForeignRows::default();
+        let half = SECOND / 2;
+        let times = [0, half, SECOND - 1, SECOND, SECOND + half, 2 * SECOND];
+        let sweeps = times.map(|now| seen.sweeps_tombstones(now));
+        assert_eq!(sweeps, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_failure_to_store_counts_for_a_second_unless_the_clock_was_set_back() {
+        let seen = ForeignRows::default();
+        assert!(seen.may_be_stored(0));
+        seen.could_not_be_stored(9 * SECOND);
+        let times = [9 * SECOND - 1, 9 * SECOND, 10 * SECOND - 1, 10 * SECOND];
+        let may = times.map(|now| seen.may_be_stored(now));
+        assert_eq!(may, [true, false, false, true]);
+    }
+
+    #[test]
     fn a_row_of_another_clock_that_is_renewed_is_never_taken() {
         let seen = ForeignRows::default();
         for step in 0..10 {

@@ -132,6 +132,49 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_is_ours_or_new_or_of_another_program() {
+        let (ours, refused) = (APPLICATION, Err(ErrorKind::InvalidOptions));
+        for (application, version, has_table, found) in [
+            (0, 0, false, Ok(false)),
+            (ours, 0, false, Ok(false)),
+            (ours, VERSION, true, Ok(true)),
+            (ours, VERSION + 1, true, Err(ErrorKind::Unsupported)),
+            (0, 0, true, refused),
+            (0, VERSION, false, refused),
+            (7, 0, false, refused),
+            (7, VERSION + 1, true, refused),
+        ] {
+            let connection = Connection::open_in_memory().unwrap();
+            let set =
+                format!("PRAGMA application_id = {application}; PRAGMA user_version = {version};");
+            connection.execute_batch(&set).unwrap();
+            if has_table {
+                connection.execute_batch("CREATE TABLE goods (id)").unwrap();
+            }
+            let ready = is_ready(&connection).map_err(|unfit| match unfit {
+                Unfit::Other(error) => error.kind(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(ready, found, "{application} {version} {has_table}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_fewer_free_pages_than_a_grant_may_need_is_tight() {
+        for (free, tight) in [(FEW_PAGES - 1, true), (FEW_PAGES, false)] {
+            let connection = Connection::open_in_memory().unwrap();
+            for change in ["CREATE", "DROP"] {
+                for number in 0..free {
+                    let columns = if change == "CREATE" { "(room)" } else { "" };
+                    let change = format!("{change} TABLE filler{number} {columns}");
+                    connection.execute_batch(&change).unwrap();
+                }
+            }
+            assert_eq!(is_tight(&connection).unwrap(), tight, "{free} pages");
+        }
+    }
+
+    #[test]
     fn a_counter_without_a_next_token_stays_so_when_tokens_are_skipped() {
         let connection = Connection::open_in_memory().unwrap();
         create(&connection).unwrap();

@@ -235,29 +235,28 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
-    use crate::store::sqlite::connection::SharedConnectionState;
+    use crate::store::Background;
+    use crate::store::sqlite::connection::{Durable, SharedConnectionState};
     use crate::store::sqlite::files::DatabasePaths;
 
-    fn worker() -> Worker {
-        let setting = SharedConnectionState::of_one(
-            Arc::new(DatabasePaths::of("no such file".into())),
-            false,
-        );
-        let (timers, limit) = (Timers::new(Clock::Boot), Duration::from_secs(20));
-        Worker::start(
-            "test",
-            Database::new(setting),
-            timers,
-            limit,
-            Idle::default(),
-        )
-        .unwrap()
+    /// The response timeout of a worker whose requests end sooner.
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn worker_of(paths: DatabasePaths, create: bool, limit: Duration) -> Worker {
+        let setting = SharedConnectionState::of_one(Arc::new(paths), create);
+        let (database, timers) = (Database::new(setting), Timers::new(Clock::Boot));
+        Worker::start("test", database, timers, limit, Idle::default()).unwrap()
+    }
+
+    /// For jobs that do not use the file.
+    fn worker(limit: Duration) -> Worker {
+        worker_of(DatabasePaths::of("no such file".into()), false, limit)
     }
 
     /// Otherwise those who leave would delay those who stay. A release is carried out though nobody waits for it.
     #[tokio::test]
     async fn an_attempt_is_skipped_if_its_caller_leaves_before_it_starts() {
-        let worker = worker();
+        let worker = worker(LONG);
         let (free, busy) = mpsc::channel::<()>();
         let (done, results) = mpsc::channel();
         let mut first = Box::pin(worker.call(move |_| Ok(busy.recv().is_err())));
@@ -275,5 +274,67 @@ mod tests {
         // The jobs before this one have run.
         worker.call(|_| Ok(())).await.unwrap();
         assert_eq!(results.try_iter().collect::<Vec<_>>(), ["release"]);
+    }
+
+    /// Otherwise a lock would be held that nobody knows of.
+    #[tokio::test]
+    async fn the_result_of_an_attempt_whose_caller_has_left_is_undone() {
+        let worker = worker(LONG);
+        let (free, busy) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let (undone, results) = mpsc::channel();
+        let mut attempt = Box::pin(worker.call_or_undo(
+            move |_| {
+                let heard = began.send(());
+                let freed = busy.recv();
+                Ok(heard.is_ok() && freed.is_err())
+            },
+            move |_, result| undone.send(result).unwrap(),
+        ));
+        assert!(poll!(attempt.as_mut()).is_pending());
+        begun.recv().unwrap();
+        drop(attempt);
+        drop(free);
+        assert_eq!(results.recv(), Ok(true));
+    }
+
+    /// A job that has begun may have changed the file.
+    #[tokio::test]
+    async fn a_caller_out_of_time_hears_whether_its_job_has_begun() {
+        let worker = worker(Duration::from_millis(200));
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        background.spawn(worker.timers.clone().drive());
+        let (free, busy) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let mut running = Box::pin(worker.call(move |_| {
+            let heard = began.send(());
+            let freed = busy.recv();
+            Ok(heard.is_ok() && freed.is_err())
+        }));
+        assert!(poll!(running.as_mut()).is_pending());
+        begun.recv().unwrap();
+        let queued = worker.call(|_| Ok(())).await.unwrap_err();
+        assert_eq!(queued.kind(), ErrorKind::Unavailable, "{queued}");
+        let running = running.await.unwrap_err();
+        assert_eq!(running.kind(), ErrorKind::OutcomeUnknown, "{running}");
+        drop(free);
+    }
+
+    #[tokio::test]
+    async fn a_job_waits_for_another_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = DatabasePaths::of(folder.path().join("locks.db"));
+        let worker = worker_of(paths.clone(), true, LONG);
+        let opened = worker.call(|database| database.connected().map(drop));
+        opened.await.unwrap();
+        let other = rusqlite::Connection::open(&paths.main).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(other);
+        });
+        let written = worker.call(|database| database.write(Durable::No, |_| Ok(())));
+        written.await.unwrap();
+        ends.join().unwrap();
     }
 }

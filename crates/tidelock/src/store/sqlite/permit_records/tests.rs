@@ -3,8 +3,10 @@
 use super::*;
 use crate::store::LockKind;
 use crate::store::ReplicaAck;
+use crate::store::beats::ALIVE;
 use crate::store::side_order::Follows;
 use crate::store::sqlite::test_file::File;
+use crate::types::OwnerMint;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -246,4 +248,58 @@ fn permits_that_cannot_be_read_are_released_and_taken_back() {
         }
         assert_eq!(state(&file.at(0)), (1, Vec::new()));
     }
+}
+
+/// Those may have left, and would keep permits that nobody uses.
+#[test]
+fn an_attempt_gives_others_their_permits_for_a_short_time_only() {
+    let file = numbered(2);
+    let (held, first, asks) = (ticket(&file, 2), ticket(&file, 1), ticket(&file, 1));
+    gets(&file.at(0), &held);
+    waits(&file.at(29), &first);
+    waits(&file.at(29), &asks);
+    gets(&file.at(30), &asks);
+    let queue = file.at(30).permit_queue("n").unwrap();
+    let holders = queue.holders.iter();
+    let left: Vec<_> = holders.map(|row| (row.owner.as_str(), row.left)).collect();
+    let (first, asks) = (first.owner.text(), asks.owner.text());
+    assert_eq!(left, [(first, ALIVE), (asks, LEASE)]);
+}
+
+#[test]
+fn a_look_finds_waiters_for_the_first_permits_and_counts_those_ahead() {
+    let file = File::new();
+    let waiter = ticket(&file, 1);
+    waits(&file.at(0), &waiter);
+    let client = waiter.owner.client();
+    let (look, due) = file.at(0).look_at_queue("n", client).unwrap();
+    assert_eq!((look.waiting.len(), look.ahead, due), (1, 0, false));
+
+    let file = numbered(1);
+    gets(&file.at(0), &ticket(&file, 1));
+    for _ in 0..3 {
+        waits(&file.at(0), &ticket(&file, 1));
+    }
+    let waiter = Ticket {
+        owner: OwnerMint::new().fresh(),
+        ..ticket(&file, 1)
+    };
+    waits(&file.at(0), &waiter);
+    let client = waiter.owner.client();
+    let (look, due) = file.at(0).look_at_queue("n", client).unwrap();
+    assert_eq!((look.waiting.len(), look.ahead, due), (1, 3, false));
+}
+
+/// An older tidelock knows no semaphores, and may hold a lock of that name.
+#[test]
+fn a_forced_release_ends_a_lock_and_permits_of_one_name() {
+    let file = numbered(1);
+    let (held, new) = (ticket(&file, 1), PermitChange::SetIfNew(1));
+    gets(&file.at(0), &held);
+    assert!(file.at(0).permits_are_set("n", new).unwrap());
+    let put = "INSERT INTO locks VALUES ('n', 'old:1', 1, 9000000000, 9000000000, 'here', 1, 0)";
+    assert_eq!(file.connection.execute(put, []).unwrap(), 1);
+    assert!(!file.at(0).permits_are_set("n", new).unwrap());
+    assert!(file.at(0).force_release(&held.name).unwrap());
+    assert_eq!((file.owner(), state(&file.at(0)).0), (None, 1));
 }

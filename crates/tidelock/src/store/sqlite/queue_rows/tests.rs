@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::snapshot::ClientInfo;
+use crate::store::side_order::Follows;
 use crate::store::sqlite::test_file::{File, SECOND};
 use crate::store::{CLIENT_INFO_TTL, LockKind, Released};
 use crate::types::OwnerMint;
@@ -227,17 +228,57 @@ fn an_unconfirmed_grant_is_short() {
 
 #[test]
 fn a_file_without_fair_locks_has_no_queue() {
+    for position in [FairPosition::None, FairPosition::Last] {
+        let file = File::new();
+        let now = file.at(0);
+        now.attempt_fair(&ticket(&file), LEASE, position).unwrap();
+        assert!(!now.has_queue().unwrap(), "{position:?}");
+        assert!(now.hand_over("n").unwrap().is_none());
+        assert!(now.queue("n").unwrap().is_empty());
+        now.show_alive("n", "somebody").unwrap();
+        let (look, due) = now.look_at_queue("n", "somebody").unwrap();
+        assert!(!due);
+        assert_eq!((look.ahead, look.left), (0, LEASE));
+    }
+}
+
+/// A look that is due costs a write.
+#[test]
+fn a_look_is_due_when_somebody_waits_for_a_free_lock() {
     let file = File::new();
-    let now = file.at(0);
-    now.attempt_fair(&ticket(&file), LEASE, FairPosition::None)
-        .unwrap();
-    assert!(!now.has_queue().unwrap());
-    assert!(now.hand_over("n").unwrap().is_none());
-    assert!(now.queue("n").unwrap().is_empty());
-    now.show_alive("n", "somebody").unwrap();
-    let (look, due) = now.look_at_queue("n", "somebody").unwrap();
-    assert!(!due);
-    assert_eq!((look.ahead, look.left), (0, LEASE));
+    let [holder, first, second] = held(&file);
+    let now = file.at(1);
+    let is_due = || now.look_at_queue("n", first.owner.client()).unwrap().1;
+    assert!(!is_due(), "it is held");
+    now.release(&holder).unwrap();
+    assert!(is_due());
+    for waiter in [&first, &second] {
+        now.withdraw(waiter).unwrap();
+    }
+    assert!(!is_due(), "nobody waits");
+}
+
+#[test]
+fn a_fair_waiter_enters_ahead_of_a_side_that_came_later() {
+    let file = File::new();
+    let [_, first, _] = held(&file);
+    let now = file.at(29);
+    now.show_alive("n", first.owner.client()).unwrap();
+    let side = file.ticket(LockKind::Read);
+    let waits = now.attempt_side(&side, LEASE, FairPosition::Last, Follows::Nobody);
+    assert!(matches!(waits, Ok(Decision::Held(_))), "{waits:?}");
+    // The lease of the holder has ended.
+    let now = file.at(30);
+    let enters = now.attempt_fair(&first, LEASE, FairPosition::First);
+    assert!(
+        matches!(enters, Ok(Decision::Granted(Some(2), 0))),
+        "{enters:?}"
+    );
+    let row = now.row("n").unwrap().unwrap();
+    assert_eq!(
+        (row.owner.as_str(), row.ends),
+        (first.owner.text(), 60 * SECOND)
+    );
 }
 
 /// Two containers may have a time namespace each. The process that lets a waiter in reads another clock than the waiter.

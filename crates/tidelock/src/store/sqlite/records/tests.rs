@@ -214,3 +214,31 @@ fn a_row_that_cannot_be_read_keeps_all_out_until_it_is_released() {
     assert!(now.force_release(&name).unwrap());
     assert_eq!(now.row("n").unwrap(), None);
 }
+
+#[test]
+fn the_counter_is_raised_and_never_lowered() {
+    let (connection, seen) = (database(), ForeignRows::default());
+    let now = view(&connection, &seen, 0, "here");
+    for (asked, newest) in [(5, 5), (3, 5), (5, 5), (8, 8)] {
+        assert_eq!(now.raise_counter(asked).unwrap(), Ok(newest));
+        assert_eq!(now.counter().unwrap(), Ok(newest));
+    }
+    assert_eq!(now.next_token(2).unwrap(), Ok((9, 2)));
+    assert_eq!(now.counter().unwrap(), Ok(11));
+}
+
+#[test]
+fn an_error_shows_what_another_program_has_written() {
+    for (value, said) in [
+        (None, "nothing"),
+        (Some(Value::Null), "nothing"),
+        (Some(Value::Integer(-1)), "-1"),
+        (Some(Value::Real(1.5)), "1.5"),
+        (Some(Value::Text("a\u{1b}".to_owned())), "\"a\\u{1b}\""),
+        (Some(Value::Blob(vec![7])), "bytes"),
+    ] {
+        assert_eq!(shown(value), said);
+    }
+    let long = shown(Some(Value::Text("a".repeat(100))));
+    assert_eq!(long, format!("\"{}\"", "a".repeat(64)));
+}

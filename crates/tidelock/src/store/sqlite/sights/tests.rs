@@ -116,6 +116,17 @@ fn a_sight_of_an_earlier_grant_of_the_same_owner_does_not_count() {
     assert!(is_granted_to_a_short_process(&mut file, 1110, &other));
 }
 
+/// Otherwise the file would keep one for each lock that another clock has seen.
+#[test]
+fn a_lock_that_is_taken_leaves_no_sight_of_the_row_before() {
+    let (mut file, _holder) = held(LockKind::Mutex);
+    let other = file.ticket(LockKind::Mutex);
+    assert!(!is_granted_to_a_short_process(&mut file, 1000, &other));
+    assert_eq!(sights_in(&file.connection), 1);
+    assert!(is_granted(&file.at(31), &other));
+    assert_eq!(sights_in(&file.connection), 0);
+}
+
 #[test]
 fn dead_waiters_of_another_clock_are_passed_over_by_short_processes() {
     let (mut file, _holder) = held(LockKind::Fair);

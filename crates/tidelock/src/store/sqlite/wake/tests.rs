@@ -1,4 +1,15 @@
+use futures_util::FutureExt;
+
+use crate::store::Wake;
 use crate::store::sqlite::wake::*;
+
+#[cfg(target_os = "linux")]
+mod ranks;
+
+/// Whether it was woken since this was asked last.
+fn is_woken(wake: &mut Wake) -> bool {
+    wake.woken().now_or_never().is_some()
+}
 
 #[tokio::test]
 async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
@@ -40,8 +51,34 @@ fn two_files_are_two_watches() {
     for file in [&one, &other] {
         std::fs::write(&file.main, "").unwrap();
     }
-    let (one, other) = (FileWatch::of(&one), FileWatch::of(&other));
-    assert!(!Arc::ptr_eq(&one, &other));
+    let watches = [&one, &other].map(FileWatch::of);
+    assert!(!Arc::ptr_eq(&watches[0], &watches[1]));
+    assert!(Arc::ptr_eq(&watches[0], &FileWatch::of(&one)), "it stays");
+}
+
+/// Otherwise a process would keep an entry for each file that it has ever opened.
+#[test]
+fn a_watch_that_nobody_has_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one.db", "other.db"].map(|name| folder.path().join(name));
+    let watch = |path: &PathBuf| FileWatch::of(&Arc::new(DatabasePaths::of(path.clone())));
+    drop(watch(&one));
+    let _other = watch(&other);
+    // The files do not exist, so their paths identify them.
+    assert!(!WATCHES.lock().contains_key(&Key::Path(one)));
+}
+
+#[test]
+fn a_client_that_has_left_is_woken_no_longer_and_the_others_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+    let watch = FileWatch::of(&paths);
+    let [stays, leaves] = [(); 2].map(|()| watch.signals(Timers::new(Clock::Boot)));
+    let [_listening, left] = [&stays, &leaves].map(|signals| watch.listen(signals.clone()));
+    drop(left);
+    let (mut woken, mut asleep) = (stays.arm("a"), leaves.arm("a"));
+    watch.wake("a");
+    assert!(is_woken(&mut woken) && !is_woken(&mut asleep));
 }
 
 #[cfg(unix)]

@@ -73,3 +73,23 @@ fn only_a_live_upgradeable_reader_is_upgraded() {
     assert!(matches!(refused, Decision::NotFollowed), "{refused:?}");
     assert!(waiters(&file.at(30)).is_empty());
 }
+
+/// It is never granted, so it must not stand in the way of others.
+#[test]
+fn an_upgrade_whose_reader_was_lost_keeps_nobody_out() {
+    let file = File::new();
+    let (held, inside) = (file.ticket(LockKind::UpgradeableRead), reader(&file));
+    let (promoted, behind) = (upgrading(&file, &held), writer(&file));
+    enters(&file.at(0), &held);
+    enters(&file.at(20), &inside);
+    let waiting = upgrade(&file.at(29), &promoted, &held, FairPosition::Last);
+    assert!(matches!(waiting, Decision::Held(_)), "{waiting:?}");
+    waits(&file.at(29), &behind);
+    assert_eq!(waiters(&file.at(29)), owners([&promoted, &behind]));
+    // The lease of its reader has ended.
+    let queue = file.at(30).side_queue("n").unwrap();
+    assert!(queue.dead.contains(&promoted.owner.to_string()));
+    assert_eq!(waiters(&file.at(30)), owners([&behind]));
+    file.at(30).release(&inside).unwrap();
+    assert_eq!(file.at(30).serve("n").unwrap(), owners([&behind]));
+}
