@@ -67,10 +67,19 @@ fn try_enter(paths: &DatabasePaths, create: bool) -> Result<Entered, Unfit> {
     address::refuse_links(&paths.main).map_err(Unfit::Other)?;
     let mut gate = EntryLock::lock(paths)?;
     let entered = gate.pass(create);
-    if matches!(entered, Err(Unfit::Other(_))) {
+    if entered.as_ref().is_err_and(is_no_lock_file) {
         gate.clean_up();
     }
     entered
+}
+
+/// Whether the file is refused for what it is, and not because it cannot be used now.
+fn is_no_lock_file(why: &Unfit) -> bool {
+    match why {
+        Unfit::Other(_) => true,
+        Unfit::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::NotADatabase),
+        Unfit::Busy(_) => false,
+    }
 }
 
 /// Writes the record into `-lock` again, after `-lock` was removed while a connection kept the other files open.
@@ -151,7 +160,10 @@ impl<'a> EntryLock<'a> {
 
     /// Records which log is in use from now on. Called when no process uses the log, or when it is missing.
     fn agree(&mut self, line: &str, create: bool) -> Result<Files, Unfit> {
-        make_sure_to_be_alone(self.paths, create)?;
+        let ready = make_sure_to_be_alone(self.paths, create)?;
+        if !ready && !create {
+            return Err(Unfit::Other(missing("the file is empty")));
+        }
         let mut expected = Files::at(self.paths);
         if expected.have_a_foreign_log(line) {
             self.discard_log()?;
@@ -213,14 +225,15 @@ impl<'a> EntryLock<'a> {
     }
 }
 
-/// Fails unless no other process has the file open, by any path. Leaves the file and its log unchanged.
-fn make_sure_to_be_alone(paths: &DatabasePaths, create: bool) -> Result<(), Unfit> {
+/// Fails unless no other process has the file open, by any path. Leaves the file and its log unchanged. Returns whether
+/// the tables exist.
+fn make_sure_to_be_alone(paths: &DatabasePaths, create: bool) -> Result<bool, Unfit> {
     let connection = Connection::open_with_flags(&paths.main, flags(create))?;
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let alone = connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE");
     match alone {
-        Ok(()) => schema::is_ready(&connection).map(drop),
+        Ok(()) => schema::is_ready(&connection),
         Err(error) if is_busy(&error) => Err(Unfit::Busy(Busy::InUse)),
         Err(error) => Err(error.into()),
     }

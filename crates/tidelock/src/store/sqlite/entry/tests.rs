@@ -40,24 +40,29 @@ fn only_a_client_that_may_create_makes_a_file_and_its_tables() {
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
     assert!(error.to_string().contains("is empty"), "{error}");
     assert_eq!(paths.main.metadata().unwrap().len(), 0);
-    assert!(!paths.lock.exists());
+    assert_eq!(names(&folder), ["locks.db"]);
     drop(enter(&paths, true).unwrap());
     enter(&paths, false).unwrap();
 }
 
 #[test]
 fn beside_a_file_of_another_program_nothing_is_left() {
-    let (folder, paths) = missing_file();
-    let foreign = Connection::open(&paths.main).unwrap();
-    foreign.execute_batch("CREATE TABLE goods (id)").unwrap();
-    drop(foreign);
-    let error = enter(&paths, true).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
-    assert_eq!(names(&folder), ["locks.db"]);
-    // A file of that name that was there before is not ours.
-    std::fs::write(&paths.lock, "text").unwrap();
-    enter(&paths, true).unwrap_err();
-    assert_eq!(std::fs::read_to_string(&paths.lock).unwrap(), "text");
+    for is_database in [true, false] {
+        let (folder, paths) = missing_file();
+        if is_database {
+            let foreign = Connection::open(&paths.main).unwrap();
+            foreign.execute_batch("CREATE TABLE goods (id)").unwrap();
+        } else {
+            std::fs::write(&paths.main, "text".repeat(1000)).unwrap();
+        }
+        let error = enter(&paths, true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        assert_eq!(names(&folder), ["locks.db"]);
+        // A file of that name that was there before is not ours.
+        std::fs::write(&paths.lock, "text").unwrap();
+        enter(&paths, true).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&paths.lock).unwrap(), "text");
+    }
 }
 
 /// A newcomer without time is refused, and one that has some opens the file when the obstacle has gone.
