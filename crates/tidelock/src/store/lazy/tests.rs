@@ -216,8 +216,8 @@ async fn a_closed_store_opens_no_more_and_one_that_opens_meanwhile_is_closed() {
     let (asked, ()) = future::join(lazy.store.front.inspect(&lazy.till), closes).await;
     assert_eq!(asked.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(lazy.attempts(), 1);
-    let closed = lazy.twist.closed.load(Ordering::SeqCst);
-    assert_eq!(closed, 2, "both sides");
+    let times = lazy.twist.closed.load(Ordering::SeqCst);
+    assert_eq!(times, 2, "both sides");
 }
 
 /// The task that publishes the details of the process waits for this.

@@ -130,7 +130,7 @@ async fn a_waiter_that_does_not_ask_again_keeps_its_place_for_three_leases() {
     };
     granted(&store, &long);
     refused(&store, &patient(LockKind::Fair));
-    tokio::time::advance(LEASE * 3 - MOMENT).await;
+    tokio::time::advance((LEASE * 3).saturating_sub(MOMENT)).await;
     assert_eq!(store.look(&name()).queue.len(), 1);
     tokio::time::advance(MOMENT).await;
     assert!(store.look(&name()).queue.is_empty());
@@ -166,14 +166,14 @@ async fn a_hold_is_over_when_its_lease_ends_and_a_delay_when_its_time_ends() {
     };
     granted(&store, &held);
     let left = || refused(&store, &ask(LockKind::Mutex)).recheck;
-    tokio::time::advance(LEASE - MOMENT).await;
+    tokio::time::advance(LEASE.saturating_sub(MOMENT)).await;
     assert_eq!(
         (listed(&store), left()),
         (vec!["stock".to_owned()], Some(MOMENT))
     );
     tokio::time::advance(MOMENT).await;
     assert_eq!((listed(&store), left()), (Vec::new(), Some(delay)));
-    tokio::time::advance(delay - MOMENT).await;
+    tokio::time::advance(delay.saturating_sub(MOMENT)).await;
     assert_eq!(left(), Some(MOMENT));
     tokio::time::advance(MOMENT).await;
     granted(&store, &ask(LockKind::Mutex));
@@ -186,7 +186,7 @@ async fn permits_are_back_when_their_lease_ends() {
     let two = ask(LockKind::Permits(2));
     granted(&store, &two);
     let more = ask(LockKind::Permits(2));
-    tokio::time::advance(LEASE - MOMENT).await;
+    tokio::time::advance(LEASE.saturating_sub(MOMENT)).await;
     assert_eq!(refused(&store, &more).recheck, Some(MOMENT));
     assert_eq!((permits(&store), listed(&store).len()), ((1, 3), 1));
     tokio::time::advance(MOMENT).await;
@@ -264,7 +264,7 @@ async fn a_change_that_finds_ended_permits_wakes_the_waiters() {
     let armed = armed.unwrap().unwrap();
     assert_eq!(armed.recheck, Some(LEASE / 3));
     let mut wake = armed.wake.unwrap();
-    for (passed, takes) in [(LEASE - MOMENT, false), (MOMENT, true)] {
+    for (passed, takes) in [(LEASE.saturating_sub(MOMENT), false), (MOMENT, true)] {
         tokio::time::advance(passed).await;
         let take = CountChange::Semaphore(SemaphoreChange::Take(1));
         let id = mint.fresh();
@@ -286,7 +286,11 @@ async fn the_answer_to_a_change_is_kept_for_its_time() {
     assert!(changes(SemaphoreChange::SetIfNew(5), &mint.fresh()));
     let id = mint.fresh();
     let kept = answers_kept(LEASE);
-    for (passed, left) in [(Duration::ZERO, 3), (kept - MOMENT, 3), (MOMENT, 1)] {
+    for (passed, left) in [
+        (Duration::ZERO, 3),
+        (kept.saturating_sub(MOMENT), 3),
+        (MOMENT, 1),
+    ] {
         tokio::time::advance(passed).await;
         assert!(changes(SemaphoreChange::Take(2), &id));
         let count = store.count(&name, CountKind::Semaphore).now_or_never();
@@ -303,7 +307,7 @@ async fn a_mark_lasts_as_long_as_asked_by_the_clock_of_the_store() {
     let change = MarkChange::unacknowledged("slot", None, "done", LEASE);
     let replaced = store.replace(&name, change).now_or_never();
     assert!(replaced.unwrap().unwrap());
-    tokio::time::advance(LEASE - MOMENT).await;
+    tokio::time::advance(LEASE.saturating_sub(MOMENT)).await;
     assert_eq!(mark().as_deref(), Some("done"));
     tokio::time::advance(MOMENT).await;
     assert_eq!(mark(), None);

@@ -71,7 +71,7 @@ mod tests {
         holders.saw(&name(1));
         advance(STAYS / 2).await;
         holders.saw(&name(1));
-        advance(STAYS - Duration::from_nanos(1)).await;
+        advance(STAYS.saturating_sub(Duration::from_nanos(1))).await;
         assert!(holders.is_recent(&name(1)) && !holders.is_recent(&name(2)));
         advance(Duration::from_nanos(1)).await;
         assert!(!holders.is_recent(&name(1)));

@@ -281,18 +281,18 @@ mod tests {
     async fn the_result_of_an_attempt_whose_caller_has_left_is_undone() {
         let worker = worker(LONG);
         let (free, busy) = mpsc::channel::<()>();
-        let (began, begun) = mpsc::channel();
+        let (begins, has_begun) = mpsc::channel();
         let (undone, results) = mpsc::channel();
         let mut attempt = Box::pin(worker.call_or_undo(
             move |_| {
-                let heard = began.send(());
+                let heard = begins.send(());
                 let freed = busy.recv();
                 Ok(heard.is_ok() && freed.is_err())
             },
             move |_, result| undone.send(result).unwrap(),
         ));
         assert!(poll!(attempt.as_mut()).is_pending());
-        begun.recv().unwrap();
+        has_begun.recv().unwrap();
         drop(attempt);
         drop(free);
         assert_eq!(results.recv(), Ok(true));
@@ -305,14 +305,14 @@ mod tests {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
         background.spawn(worker.timers.clone().drive());
         let (free, busy) = mpsc::channel::<()>();
-        let (began, begun) = mpsc::channel();
+        let (begins, has_begun) = mpsc::channel();
         let mut running = Box::pin(worker.call(move |_| {
-            let heard = began.send(());
+            let heard = begins.send(());
             let freed = busy.recv();
             Ok(heard.is_ok() && freed.is_err())
         }));
         assert!(poll!(running.as_mut()).is_pending());
-        begun.recv().unwrap();
+        has_begun.recv().unwrap();
         let queued = worker.call(|_| Ok(())).await.unwrap_err();
         assert_eq!(queued.kind(), ErrorKind::Unavailable, "{queued}");
         let running = running.await.unwrap_err();

@@ -205,7 +205,7 @@ async fn a_check_without_the_name_accepts_any_name_and_no_other_authority() {
         let connector = connector(&trusted.files(), check, &[]).await.unwrap();
         let tcp = TcpStream::connect(("127.0.0.1", server.port())).await;
         let shakes_hands = connector.connect(name(host).unwrap(), tcp.unwrap());
-        let serves = async {
+        let server_side = async {
             let _peer = server.serves().await;
             std::future::pending::<()>().await;
         };
@@ -214,7 +214,7 @@ async fn a_check_without_the_name_accepts_any_name_and_no_other_authority() {
             tokio::select! {
                 biased;
                 shaken = shakes_hands => shaken,
-                () = serves => unreachable!("it never ends"),
+                () = server_side => unreachable!("it never ends"),
             }
         };
         match in_time(both).await {

@@ -35,7 +35,10 @@ pub(crate) fn host(text: &str) -> UrlResult<UrlHost> {
         if !port.is_empty() && !port.starts_with(':') {
             return Err("a port is written behind a colon: [::1]:7".into());
         }
-        (ipv6(&decode(address)?)?, port.strip_prefix(':').unwrap_or(port))
+        (
+            ipv6(&decode(address)?)?,
+            port.strip_prefix(':').unwrap_or(port),
+        )
     } else {
         let (host, port) = text.split_once(':').unwrap_or((text, ""));
         (decode(host)?, port)

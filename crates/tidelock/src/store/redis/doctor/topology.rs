@@ -104,10 +104,11 @@ async fn node_findings(
     Ok(())
 }
 
+/// The address of a node, and what is found there.
+type NodeFindings = (String, Vec<Finding>);
+
 /// The findings of each node, and whether each check could be made at each node. An error if no node could be asked.
-fn seen(
-    each: Vec<(String, Vec<Finding>, Option<Error>)>,
-) -> Result<(Vec<(String, Vec<Finding>)>, bool)> {
+fn seen(each: Vec<(String, Vec<Finding>, Option<Error>)>) -> Result<(Vec<NodeFindings>, bool)> {
     let (mut findings, mut is_whole, mut is_seen) = (Vec::new(), true, each.is_empty());
     let mut last = None;
     for (address, mut found, error) in each {
@@ -178,7 +179,7 @@ fn messages(ways: PublishModes) -> Finding {
 }
 
 /// Merges equal findings of several nodes. A finding that only some nodes have names them.
-fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+fn merged(each: Vec<NodeFindings>) -> Vec<Finding> {
     let all = each.len();
     let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
     for (address, findings) in each {

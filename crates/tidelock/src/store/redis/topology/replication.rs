@@ -172,7 +172,11 @@ mod tests {
             let view = ReplicaView::Replicas(replicas(info).unwrap());
             status.set(view, looked);
             assert_eq!(is_alone(Duration::ZERO), alone, "{info}");
-            assert_eq!(is_alone(NO_REPLICAS_TTL - nano), alone, "{info}");
+            assert_eq!(
+                is_alone(NO_REPLICAS_TTL.saturating_sub(nano)),
+                alone,
+                "{info}"
+            );
             assert!(!is_alone(NO_REPLICAS_TTL), "{info}");
         }
     }

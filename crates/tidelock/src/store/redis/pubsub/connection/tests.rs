@@ -160,7 +160,7 @@ async fn a_connection_ends_with_its_client_or_with_its_stream() {
 
 #[test]
 fn only_connections_that_fail_at_once_are_opened_less_and_less_often() {
-    let short = STEADY - Duration::from_nanos(1);
+    let short = STEADY.saturating_sub(Duration::from_nanos(1));
     for (lasted, was_served, is_lost, expected) in [
         (short, false, true, (3, false)),
         (short, true, true, (0, false)),

@@ -178,7 +178,7 @@ async fn a_refused_subscription_is_tried_again_later_and_its_waiters_poll() {
     on.registry.refused(&connection, Plain, "x", &refusal);
     assert_eq!(waiting.try_recv(), Err(TryRecvError::Closed));
     assert!(is_woken(&mut wake), "it may have missed a message");
-    advance(REFUSED_FOR - NANOSECOND).await;
+    advance(REFUSED_FOR.saturating_sub(NANOSECOND)).await;
     assert!(on.wants("x").is_empty() && sends(&connection).is_empty());
     advance(NANOSECOND).await;
     assert_eq!(on.wants("x").len(), 1);

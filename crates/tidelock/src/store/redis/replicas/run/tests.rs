@@ -48,7 +48,7 @@ fn words(route: &Result<AckRoute>) -> &'static str {
 #[test]
 fn a_server_without_replicas_is_believed_for_a_while_and_only_by_the_default_policy() {
     let looked = BootInstant(1 << 40);
-    let almost = NO_REPLICAS_TTL - Duration::from_nanos(1);
+    let almost = NO_REPLICAS_TTL.saturating_sub(Duration::from_nanos(1));
     let forbidden = ReplicaView::Forbidden(Arc::new(Error::new(ErrorKind::Refused)));
     for (view, age, by_any, by_others) in [
         (None, Duration::ZERO, "queue", "queue"),

@@ -60,7 +60,7 @@ async fn serve(
         });
         callers.push((answered, tallied));
     }
-    let served = in_time(wait_connection.serve(group)).await;
+    let opened = in_time(wait_connection.serve(group)).await;
     let mut told = Vec::new();
     for (answered, tallied) in callers {
         let reply = answered.await.unwrap();
@@ -75,7 +75,7 @@ async fn serve(
         };
         told.push((reply.map_err(|error| error.kind()), report));
     }
-    (served, told)
+    (opened, told)
 }
 
 /// The first batch of a new connection.
@@ -96,12 +96,12 @@ fn granted(report: &str) -> Told {
 async fn a_batch_shares_one_wait() {
     let server = server(3, &[":2\r\n"]).await;
     let policies = [ReplicaAck::Any, ReplicaAck::Majority, ReplicaAck::Any];
-    let (served, told) = serve_first(&server, &policies).await;
+    let (opened, told) = serve_first(&server, &policies).await;
     assert_eq!(told, [(); 3].map(|()| granted("2 of 3")));
     assert_eq!(server.heard("WAIT"), ["WAIT 0 0", "WAIT 2 1000"]);
     assert_eq!(server.heard("EVALSHA").len(), 3);
     // It was enough, so the connection stays, and what it has learned of the server counts.
-    let (_, told) = serve(served, &[ReplicaAck::Any]).await;
+    let (_, told) = serve(opened, &[ReplicaAck::Any]).await;
     assert_eq!(told, [granted("2 of 3")]);
     assert_eq!(server.heard("WAIT")[2..], ["WAIT 1 1000"]);
     assert_eq!(
@@ -114,14 +114,14 @@ async fn a_batch_shares_one_wait() {
 #[tokio::test]
 async fn a_server_with_too_few_acknowledgements_is_left() {
     let server = server(2, &[":1\r\n"]).await;
-    let (served, told) = serve_first(&server, &[ReplicaAck::All]).await;
+    let (opened, told) = serve_first(&server, &[ReplicaAck::All]).await;
     assert_eq!(told, [granted("1 of 2")]);
     assert_eq!(
         server.heard("WAIT 2").len(),
         1,
         "a second one helps nothing"
     );
-    let (_, told) = serve(served, &[ReplicaAck::All]).await;
+    let (_, told) = serve(opened, &[ReplicaAck::All]).await;
     assert_eq!(told, [granted("1 of 2")]);
     let used = server.connections("EVALSHA");
     assert_ne!(used[0], used[1]);
@@ -135,15 +135,15 @@ async fn replicas_that_have_come_meanwhile_are_waited_for_too() {
     // The first two are those of the connect and of the check of the connection.
     let (one, two) = (info(1), info(2));
     server.answers("INFO replication", &[&one, &one, &two]);
-    let (served, told) = serve_first(&server, &[ReplicaAck::All]).await;
+    let (opened, told) = serve_first(&server, &[ReplicaAck::All]).await;
     assert_eq!(told, [granted("2 of 2")]);
     let waits = ["WAIT 0 0", "WAIT 1 1000", "WAIT 2 1000"];
     assert_eq!(server.heard("WAIT"), waits);
     assert_eq!(server.heard("INFO replication").len(), 3);
-    let (served, _) = serve(served, &[ReplicaAck::Any]).await;
+    let (opened, _) = serve(opened, &[ReplicaAck::Any]).await;
     assert_eq!(server.heard("INFO replication").len(), 3);
     skip(REPLICA_COUNT_TTL).await;
-    serve(served, &[ReplicaAck::Any]).await;
+    serve(opened, &[ReplicaAck::Any]).await;
     assert_eq!(server.heard("INFO replication").len(), 4);
 }
 
@@ -200,10 +200,10 @@ async fn a_server_that_does_not_count_its_replicas_is_sent_no_script() {
     for (request, reply) in [("INFO replication", "+OK\r\n"), ("WAIT 0", HANG_UP)] {
         let server = server(1, &[":1\r\n"]).await;
         server.answers(request, &[reply]);
-        let (served, told) = serve_first(&server, &[ReplicaAck::Any]).await;
+        let (opened, told) = serve_first(&server, &[ReplicaAck::Any]).await;
         let refused: Told = (Err(ErrorKind::Unavailable), "none".to_owned());
-        assert_eq!(told, [refused.clone()], "{request}");
-        let (_, told) = serve(served, &[ReplicaAck::Any]).await;
+        assert_eq!(told, std::slice::from_ref(&refused), "{request}");
+        let (_, told) = serve(opened, &[ReplicaAck::Any]).await;
         assert_eq!(told, [refused], "{request}");
         assert!(server.heard("EVALSHA").is_empty(), "{request}");
         let used = server.connections("WAIT 0");
@@ -225,7 +225,7 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
     ] {
         let server = server(1, &[":1\r\n"]).await;
         server.answers("EVALSHA", &[reply, ":1\r\n"]);
-        let (served, told) = serve_first(&server, &[ReplicaAck::Any]).await;
+        let (opened, told) = serve_first(&server, &[ReplicaAck::Any]).await;
         let has_reply = [":1\r\n", &*caught].contains(&reply);
         assert_eq!(told[0].0.is_ok(), has_reply, "{reply}");
         let report = if reply == HANG_UP {
@@ -234,7 +234,7 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
             "1 of 1"
         };
         assert_eq!(told[0].1, report, "{reply}");
-        let (_, told) = serve(served, &[ReplicaAck::Any]).await;
+        let (_, told) = serve(opened, &[ReplicaAck::Any]).await;
         assert_eq!(told, [granted("1 of 1")], "{reply}");
         let used = server.connections("EVALSHA");
         assert_eq!(used[0] == used[1], stays, "{reply}");

@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn an_operator_is_told_once_of_an_outage_that_is_no_failover() {
         let (failures, time) = TOLD_AFTER;
-        let almost = time - Duration::from_nanos(1);
+        let almost = time.saturating_sub(Duration::from_nanos(1));
         let told_at = |times: &[Duration]| -> Option<usize> {
             let mut outage = MapOutage::begun(BEGUN);
             let mut is_told = |at: Duration| outage.goes_on(BEGUN + at);
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_cluster_is_gone_after_both_the_time_and_the_failures() {
         let lease = Duration::from_secs(30);
-        let almost = lease - Duration::from_nanos(1);
+        let almost = lease.saturating_sub(Duration::from_nanos(1));
         for (failures, after, is_gone) in [
             (10, lease * 9, false),
             (11, almost, false),

@@ -108,34 +108,34 @@ mod tests {
             port: 1,
             tls: false,
         };
-        let refuses = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
+        let says = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
         let (unavailable, refused) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Refused));
         for (answer, kind, told) in [
             (Ok(slots(&["a", "x"])), None, ""),
             (Ok(slots(&["x"])), unavailable, known_nodes::ANOTHER_CLUSTER),
             (
-                refuses("NOPERM no permissions to run the 'cluster|slots' command"),
+                says("NOPERM no permissions to run the 'cluster|slots' command"),
                 unavailable,
                 "does not use it: allow +cluster|slots",
             ),
             (
-                refuses("ERR unknown command 'CLUSTER'"),
+                says("ERR unknown command 'CLUSTER'"),
                 unavailable,
                 "does not use it: it has no CLUSTER command",
             ),
             // It has lost its users, or has never had ours.
             (
-                refuses("NOAUTH Authentication required."),
+                says("NOAUTH Authentication required."),
                 refused,
                 "h:1: authentication: check user and password",
             ),
             (
-                refuses("ERR This instance has cluster support disabled"),
+                says("ERR This instance has cluster support disabled"),
                 unavailable,
                 "h:1: ERR This instance has cluster support disabled",
             ),
             (
-                refuses("LOADING Redis is loading the dataset in memory"),
+                says("LOADING Redis is loading the dataset in memory"),
                 unavailable,
                 "h:1: LOADING",
             ),

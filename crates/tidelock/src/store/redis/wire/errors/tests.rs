@@ -77,7 +77,8 @@ fn an_error_that_a_script_has_wrapped_keeps_its_meaning() {
 
 #[test]
 fn an_error_is_known_by_its_code_and_not_by_a_word_in_its_text() {
-    let questions: [(fn(&ServerError) -> bool, &str, [&str; 2]); 5] = [
+    type Question = fn(&ServerError) -> bool;
+    let questions: [(Question, &str, [&str; 2]); 5] = [
         (
             ServerError::is_no_database,
             "ERR DB index is out of range",

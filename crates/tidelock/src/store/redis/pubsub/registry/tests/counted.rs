@@ -77,7 +77,7 @@ async fn a_process_that_the_server_does_not_count_tries_again_later() {
     // One that does not.
     registry.uncounted(&connection, Plain, OWN);
     registry.pause_counting();
-    advance(REFUSED_FOR - NANOSECOND).await;
+    advance(REFUSED_FOR.saturating_sub(NANOSECOND)).await;
     assert!(!registry.counts_its_kind());
     assert!(registry.sweep(&connection) && sends(&connection).is_empty());
     advance(NANOSECOND).await;

@@ -12,7 +12,7 @@ async fn a_subscription_without_a_waiter_ends_after_a_while() {
     assert!(registry.sweep(&connection) && sends(&connection).is_empty());
     drop(wake);
     registry.idle("x");
-    advance(IDLE_SUBSCRIPTION_LIFETIME - NANOSECOND).await;
+    advance(IDLE_SUBSCRIPTION_LIFETIME.saturating_sub(NANOSECOND)).await;
     assert!(registry.sweep(&connection) && sends(&connection).is_empty());
     advance(NANOSECOND).await;
     assert!(registry.sweep(&connection));
@@ -74,7 +74,7 @@ async fn a_waiter_is_subscribed_again_when_the_refusal_is_old() {
     }
     let (registry, connection) = (&on.registry, on.connection());
     let mut wake = registry.signals.arm("watched");
-    advance(REFUSED_FOR - NANOSECOND).await;
+    advance(REFUSED_FOR.saturating_sub(NANOSECOND)).await;
     assert!(registry.sweep(&connection) && sends(&connection).is_empty());
     assert_eq!(registry.lock().channels.count(), 2);
     advance(NANOSECOND).await;

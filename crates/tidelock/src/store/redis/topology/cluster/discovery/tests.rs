@@ -102,8 +102,8 @@ fn a_view_is_read_from_the_replies_of_a_node() {
     }
     let replica = NodeView::read(&told, "", &loopback(8)).unwrap();
     assert!(!replica.of_primary);
-    let none = NodeView::read(&Reply::List(Vec::new()), "", &loopback(7));
-    assert_eq!(none.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
+    let empty = NodeView::read(&Reply::List(Vec::new()), "", &loopback(7));
+    assert_eq!(empty.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[test]
