@@ -76,10 +76,15 @@ impl Crowd {
         Ok(())
     }
 
-    /// The processor time of all of them.
-    fn cpu_time(&self) -> Result<Duration> {
-        let each = self.all.iter().map(|one| cpu_time(one.id()));
-        each.sum()
+    /// What all of them have used so far.
+    fn cpu_use(&self) -> Result<CpuUse> {
+        let mut all = CpuUse::default();
+        for one in &self.all {
+            let used = cpu_use(one.id())?;
+            all.time += used.time;
+            all.wakes += used.wakes;
+        }
+        Ok(all)
     }
 
     /// Fails unless all of them succeed.
@@ -124,46 +129,68 @@ fn threads(pid: u32) -> Result<Vec<String>> {
     tasks(pid)?.iter().map(|task| name(task)).collect()
 }
 
+/// What the threads of a process have used.
+#[derive(Debug, Default, Clone, Copy)]
+struct CpuUse {
+    time: Duration,
+    /// How often a thread was given a core: about once for each time that it woke.
+    wakes: u64,
+}
+
 /// In nanoseconds: each process uses less in a second than the hundredths that other counters show.
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let mut all = Duration::ZERO;
+fn cpu_use(pid: u32) -> Result<CpuUse> {
+    let mut all = CpuUse::default();
     for task in tasks(pid)? {
         let stat = std::fs::read_to_string(task.join("schedstat"))?;
-        let nanos = stat.split(' ').next().context("an empty schedstat")?;
-        all += Duration::from_nanos(nanos.parse()?);
+        let numbers: Vec<u64> = stat
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
+        let [time, _, wakes] = numbers[..] else {
+            anyhow::bail!("schedstat has {} numbers", numbers.len());
+        };
+        all.time += Duration::from_nanos(time);
+        all.wakes += wakes;
     }
     Ok(all)
 }
 
-/// Many processes wait while one holds the lock, then each gets its turn. Returns the part of a core that they used
+/// Many processes wait while one holds the lock, then each gets its turn. Returns how often each woke in a second
 /// while they waited, and the turns per second.
+#[allow(clippy::cast_precision_loss, reason = "some thousands")]
 fn wait_and_go(many: usize) -> Result<(f64, f64)> {
     let mut crowd = Crowd::new()?;
     let mut holder = crowd.holder()?;
     crowd.grow(many)?;
     crowd.wait_until_all_wait()?;
-    let (began, before) = (Instant::now(), crowd.cpu_time()?);
+    let (began, before) = (Instant::now(), crowd.cpu_use()?);
     std::thread::sleep(Duration::from_secs(10));
-    let used = crowd.cpu_time()?.saturating_sub(before);
-    let core = used.as_secs_f64() / began.elapsed().as_secs_f64();
+    let after = crowd.cpu_use()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let core = after.time.saturating_sub(before.time).as_secs_f64() / seconds;
+    let wakes = after.wakes.saturating_sub(before.wakes) as f64 / seconds / many as f64;
     drop(holder.stdin.take());
     let released = Instant::now();
     crowd.end_well()?;
     holder.wait()?;
-    #[allow(clippy::cast_precision_loss, reason = "some hundreds")]
     let rate = many as f64 / released.elapsed().as_secs_f64();
     println!(
-        "{many} waited with {:.1} % of a core, then had {rate:.0} turns a second",
+        "{many} waited with {:.1} % of a core, each woke {wakes:.2} times a second; then they had {rate:.0} turns a second",
         core * 100.0
     );
-    Ok((core, rate))
+    Ok((wakes, rate))
 }
 
-/// Regression: each waiting process used to poll the file every 4 to 10 ms.
+/// A process that waits wakes about once a second: it looks whether its files are still there, and writes its record. On a busy
+/// machine it is interrupted besides.
+const MOST_WAKES: f64 = 10.0;
+
+/// Regression: each waiting process used to poll the file every 4 to 10 ms. We count how often it wakes: what that costs depends
+/// on the machine.
 #[test]
 fn t74_processes_that_wait_sleep_until_it_is_their_turn() -> Result<()> {
-    let (core, rate) = wait_and_go(200)?;
-    ensure!(core < 0.05, "{core:.3} of a core while they wait");
+    let (wakes, rate) = wait_and_go(200)?;
+    ensure!(wakes < MOST_WAKES, "each woke {wakes:.2} times a second");
     // The lease is 30 s. A turn that nobody hands on begins when a lease ends, or when a waiter looks by itself.
     let longest = 30.0 / 100.0;
     ensure!(1.0 / rate < longest, "{:.2} s a turn", 1.0 / rate);
@@ -173,8 +200,8 @@ fn t74_processes_that_wait_sleep_until_it_is_their_turn() -> Result<()> {
 #[test]
 #[ignore = "a minute, and a machine for itself; run by `cargo xtask full`"]
 fn t74_a_thousand_processes_wait_and_have_fifty_turns_a_second() -> Result<()> {
-    let (core, rate) = wait_and_go(1000)?;
-    ensure!(core < 0.05, "{core:.3} of a core while they wait");
+    let (wakes, rate) = wait_and_go(1000)?;
+    ensure!(wakes < MOST_WAKES, "each woke {wakes:.2} times a second");
     ensure!(rate > 50.0, "{rate:.1} turns a second");
     Ok(())
 }
