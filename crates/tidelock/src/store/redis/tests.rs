@@ -4,9 +4,10 @@ mod listening;
 
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::store::redis::connect;
 use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, simulated};
-use crate::store::{AttemptRequest, Env, LockKind, Name, ReplicaAck, Store, Ticket};
+use crate::store::{AttemptRequest, Env, LockKind, Name, Released, ReplicaAck, Store, Ticket};
 use crate::types::OwnerMint;
 
 /// The lease of the stores and of their attempts.
@@ -56,5 +57,21 @@ pub(crate) fn patient(kind: LockKind) -> AttemptRequest {
     AttemptRequest {
         patience: LIMIT,
         ..ask(kind)
+    }
+}
+
+/// Compares the result of a release. An error is given by a part of its text, and leaves open what became of the lock.
+pub(crate) fn assert_released(
+    released: Result<Released>,
+    expected: Result<Released, &str>,
+    reply: &str,
+) {
+    match (released, expected) {
+        (Ok(released), Ok(expected)) => assert_eq!(released, expected, "{reply}"),
+        (Err(error), Err(said)) => {
+            assert!(error.outcome_unknown(), "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        (released, _) => panic!("{reply}: {released:?}"),
     }
 }

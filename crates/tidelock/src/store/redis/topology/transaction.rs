@@ -283,7 +283,7 @@ mod tests {
         server.answers("GET", &["+taken\r\n"]);
         let reply = run(&connection, false, false).await.unwrap();
         assert_eq!(reply, Reply::Text(b"taken".to_vec()));
-        assert!(server.heard("SET").is_empty(), "nothing is to be written");
+        assert!(server.heard("SET").is_empty(), "it writes nothing");
     }
 
     /// Another transaction of its caller may succeed: the part without that key.

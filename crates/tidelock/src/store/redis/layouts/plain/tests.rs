@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::snapshot::{Holder, Snapshot};
 use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::tests::{ask, patient, ticket};
+use crate::store::redis::tests::{ask, assert_released, patient, ticket};
 use crate::store::redis::wire::tests::ScriptedServer;
 use crate::store::{Attempt, Awaited, Backend, LockKind, Name, Released, Store};
 use crate::types::FencingToken;
@@ -119,17 +119,8 @@ async fn each_reply_to_a_release_says_what_became_of_a_plain_lock() {
             );
         }
         server.on_script(&scripts::PLAIN_RELEASE, reply);
-        match (
-            plain(&store).release(&ticket(LockKind::Mutex)).await,
-            expected,
-        ) {
-            (Ok(released), Ok(expected)) => assert_eq!(released, expected, "{reply}"),
-            (Err(error), Err(said)) => {
-                assert!(error.outcome_unknown(), "{error}");
-                assert!(error.to_string().contains(said), "{error}");
-            }
-            (released, _) => panic!("{reply}: {released:?}"),
-        }
+        let released = plain(&store).release(&ticket(LockKind::Mutex)).await;
+        assert_released(released, expected, reply);
     }
 }
 
