@@ -30,6 +30,8 @@ pub(crate) struct Run<'a> {
     pub(crate) holders: u32,
     /// The servers have just started. Their first answers may come late, because a JVM compiles while it serves.
     pub(crate) cold: bool,
+    /// For how long two may hold a lock at most, also where the faults excuse it.
+    pub(crate) may_overlap: Duration,
 }
 
 impl<'a> Run<'a> {
@@ -40,7 +42,17 @@ impl<'a> Run<'a> {
             faults: std::slice::from_ref(story),
             holders: 0,
             cold: false,
+            may_overlap: Duration::MAX,
         }
+    }
+
+    /// The breach of a run in which two held a lock for this time.
+    fn overlap(&self, both: Duration) -> Option<Breach> {
+        let longest = self.may_overlap;
+        (both > longest).then(|| {
+            let how = format!("two held a lock for {both:?}, longer than {longest:?}");
+            Breach::new(Promise::Exclusion, how)
+        })
     }
 }
 
@@ -113,6 +125,8 @@ pub(crate) fn play_run(
     let mut breaches: Vec<Breach> = ended.iter().map(ended_by).collect();
     breaches.extend(check::all(&histories, stage_notes, &terms));
     breaches.extend(found);
+    let seen = Seen::of(&histories, stage_notes);
+    breaches.extend(run.overlap(seen.longest_overlap));
     let (grants, losses) = count(&histories);
     let wrong = !breaches.is_empty() && story.library == Library::Tidelock;
     Ok(Outcome {
@@ -121,7 +135,7 @@ pub(crate) fn play_run(
         grants,
         losses,
         took: start.elapsed(),
-        seen: Seen::of(&histories, stage_notes),
+        seen,
         stall: check::longest_stall(&histories, stage_notes),
         files: wrong.then(|| stage.crew.keep_files()),
     })
@@ -231,6 +245,20 @@ mod tests {
         outcome.drop_timing();
         assert_eq!(outcome.breaches.len(), 1);
         assert_eq!(outcome.made, 0);
+    }
+
+    #[test]
+    fn two_that_hold_a_lock_for_longer_than_a_run_allows_break_its_promise() {
+        let story = Story::new("client isolated", |_| Ok(()));
+        let second = Duration::from_secs(1);
+        let run = Run {
+            may_overlap: second,
+            ..Run::of(&story)
+        };
+        assert!(run.overlap(second).is_none());
+        let breach = run.overlap(second * 2).expect("it is too long");
+        assert_eq!(breach.promise, Promise::Exclusion);
+        assert!(Run::of(&story).overlap(second * 2).is_none());
     }
 
     #[test]

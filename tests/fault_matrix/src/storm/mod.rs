@@ -203,6 +203,7 @@ fn attempt(
         faults: &round.faults,
         holders: HOLDERS,
         cold: false,
+        may_overlap: Duration::MAX,
     };
     stage::play_run(
         &**world,
