@@ -5,19 +5,18 @@
     reason = "a test fails by panicking"
 )]
 
+mod shared;
+
 use std::process::{Command, Output};
 
 use anyhow::Result;
 use testkit::hosts::Network;
 
+use shared::{remove_histories, told};
+
 fn partitions(args: &[&str]) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fault_matrix"));
     Ok(command.arg("partitions").args(args).output()?)
-}
-
-fn told(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stdout);
-    format!("{said}{}", String::from_utf8_lossy(&output.stderr))
 }
 
 /// Two partitions of each topology, three of the twelve with the clock of a single host.
@@ -46,7 +45,7 @@ fn finds(lie: &str, topology: &str, kind: &str, breach: &str) -> Result<()> {
     let output = partitions(&[&run[..], &["--lie", lie]].concat())?;
     let told = told(&output);
     assert!(!output.status.success() && told.contains(breach), "{told}");
-    Ok(())
+    remove_histories(&told)
 }
 
 #[test]

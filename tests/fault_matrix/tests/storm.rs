@@ -5,9 +5,13 @@
     reason = "a test fails by panicking"
 )]
 
+mod shared;
+
 use std::process::{Command, Output};
 
 use anyhow::Result;
+
+use shared::{remove_histories, told};
 
 /// One round on two stores that start quickly. Both lose all their locks.
 fn storm(more: &[&str]) -> Result<Output> {
@@ -23,11 +27,6 @@ fn storm(more: &[&str]) -> Result<Output> {
         "2000",
     ]);
     Ok(command.args(more).output()?)
-}
-
-fn told(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stdout);
-    format!("{said}{}", String::from_utf8_lossy(&output.stderr))
 }
 
 #[test]
@@ -47,7 +46,7 @@ fn finds(lie: &str, words: &[&str]) -> Result<()> {
     for it in words {
         assert!(told.contains(it), "{it} is missing: {told}");
     }
-    Ok(())
+    remove_histories(&told)
 }
 
 /// With processes that go on acting on locks that they have lost, the checkers find two that held one lock.
