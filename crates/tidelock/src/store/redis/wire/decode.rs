@@ -158,7 +158,6 @@ impl Decoder {
                 let text = rest
                     .strip_suffix(b"\r\n")
                     .ok_or("a text that does not end where it should")?;
-                self.weigh(length)?;
                 let part = match sign {
                     b'$' => Part::Whole(Reply::Text(text.to_vec())),
                     b'!' => Part::Wrong(unexpected(text)),
@@ -192,16 +191,11 @@ impl Decoder {
     }
 
     fn whole(&mut self, length: usize, part: Part) -> Result<Option<(usize, Part)>, ProtocolError> {
-        self.weigh(length + size_of::<Reply>())?;
-        Ok(Some((length, part)))
-    }
-
-    fn weigh(&mut self, more: usize) -> Result<(), ProtocolError> {
-        self.weight += more;
+        self.weight += length + size_of::<Reply>();
         if self.weight > HEAVIEST {
             return Err("an answer that is too large");
         }
-        Ok(())
+        Ok(Some((length, part)))
     }
 
     /// The bytes before the first CRLF.
@@ -326,6 +320,19 @@ mod tests {
         ] {
             let next = Decoder::default().next(part.as_bytes());
             assert_eq!(next.is_ok(), is_read, "{part:.20}");
+        }
+    }
+
+    #[test]
+    fn a_reply_may_take_as_much_memory_as_the_limit_says() {
+        let long = "x".repeat(15 << 20);
+        let text = format!("${}\r\n{long}\r\n", long.len());
+        for (count, is_read) in [(4, true), (5, false)] {
+            let mut decoder = Decoder::default();
+            let head = format!("*{count}\r\n");
+            assert_eq!(decoder.next(head.as_bytes()), Ok((head.len(), None)));
+            let mut texts = (0..count).map(|_| decoder.next(text.as_bytes()));
+            assert_eq!(texts.all(|next| next.is_ok()), is_read, "{count}");
         }
     }
 
