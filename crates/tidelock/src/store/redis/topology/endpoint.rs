@@ -44,7 +44,8 @@ pub(crate) struct Endpoint {
     subscriptions: EndpointConnections,
     /// The server behind the address was a replica, and the subscriptions may still be there.
     replaced: AtomicBool,
-    /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
+    /// Counts the connections for commands that were opened. After each, the server may be another one, or may have
+    /// restarted.
     connects: AtomicU64,
     /// What higher files know of the server.
     pub(crate) attachments: Attachments,
@@ -156,7 +157,7 @@ impl Endpoint {
         }
     }
 
-    /// How many connections were opened so far.
+    /// How many connections for commands were opened so far.
     pub(crate) fn connects(&self) -> u64 {
         self.connects.load(Ordering::SeqCst)
     }
@@ -324,7 +325,9 @@ impl Endpoint {
             let conn = LiveConnection::open(stream, &self.login().await?, pushes)
                 .await
                 .map_err(|closed| refusal::of(address, self.entry.db, closed))?;
-            self.connects.fetch_add(1, Ordering::SeqCst);
+            if for_commands {
+                self.connects.fetch_add(1, Ordering::SeqCst);
+            }
             self.connections(for_commands).note(&conn);
             let looks = async {
                 if for_commands {

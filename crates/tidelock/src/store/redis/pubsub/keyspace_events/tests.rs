@@ -182,6 +182,16 @@ async fn a_waiter_subscribes_only_if_the_server_tells_its_events() {
     }
 }
 
+/// A server that restarts, or that another one replaces, ends the connection for commands too.
+#[tokio::test]
+async fn a_waiter_asks_for_the_setting_once_although_its_subscription_connects() {
+    let on = asked(&told("AK"), LIMIT).await;
+    for _ in 0..3 {
+        assert!(on.wake_for(LIMIT, None).await.is_some());
+    }
+    assert_eq!(on.server.heard("CONFIG").len(), 1);
+}
+
 #[tokio::test]
 async fn a_caller_without_patience_uses_a_subscription_only_if_there_is_one() {
     let on = asked(&told("AK"), LIMIT).await;
