@@ -207,3 +207,26 @@ async fn a_cluster_is_looked_at_node_by_node() {
     let seen = finding(&store, "rights: cluster").await;
     assert_eq!((seen.severity, &*seen.found), (Advice, "refused"));
 }
+
+/// It may take over.
+#[tokio::test]
+async fn a_replica_without_a_right_is_named_and_one_that_is_away_hides_nothing() {
+    let (server, replica) = (healthy().await, ScriptedServer::start().await);
+    server.on("INFO", &GOOD_INFO.replace("standalone", "cluster"));
+    let (port, other) = (server.port, replica.port);
+    let nodes = format!("[ [ 0 16383 [ 127.0.0.1 {port} 'a ] [ 127.0.0.1 {other} 'b ] ] ]");
+    server.on("CLUSTER SLOTS", &nodes);
+    let store = server.cluster().await;
+    assert_eq!(finding(&store, "rights: nodes").await.severity, Good);
+    let there = format!("rights: nodes of {}", replica.address());
+    replica.on("CLUSTER SLOTS", REFUSED);
+    let seen = finding(&store, &there).await;
+    assert_eq!((seen.severity, &*seen.found), (Danger, "refused"));
+    drop(replica);
+    let seen = finding(&store, &there).await;
+    assert_eq!(seen.severity, Advice);
+    assert!(seen.found.starts_with("not checked: "), "{}", seen.found);
+    for subject in ["rights: nodes", "mode", "rights: scripts"] {
+        assert_eq!(finding(&store, subject).await.severity, Good, "{subject}");
+    }
+}

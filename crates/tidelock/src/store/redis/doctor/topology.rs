@@ -9,9 +9,10 @@ use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor;
 use crate::store::redis::doctor::{allowed, far};
 use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::known_nodes;
-use crate::store::redis::topology::router::Router;
+use crate::store::redis::topology::router::{ConnectionFace, Router};
 use crate::store::redis::wire::request::Request;
 
 const VIEWS: DoctorCheck = DoctorCheck {
@@ -26,8 +27,16 @@ const NODES: DoctorCheck = DoctorCheck {
     subject: "rights: nodes",
     good: "a node is told from a server of others that has got its address",
     severity: Severity::Danger,
-    bad: "the client cannot see whether this is a node of its cluster, so it opens no connection to it any more: once those that are open have ended, the locks of this node cannot be had",
+    bad: "the client cannot see whether this is a node of its cluster, so it opens no connection to it any more: once those that are open have ended, its locks cannot be had, nor those of its primary once it has taken over",
     advice: known_nodes::NEEDED_RIGHT,
+};
+
+/// The right at a replica that could not be asked.
+const REPLICA: DoctorCheck = DoctorCheck {
+    severity: Severity::Advice,
+    bad: "not known for a replica that does not answer; as long as it does not, it cannot take over either",
+    advice: NODE.advice,
+    ..NODES
 };
 
 const SLOTS: DoctorCheck = DoctorCheck {
@@ -77,9 +86,11 @@ pub(crate) async fn examine(
         let end = node_findings(&connection, timers, &mut found).await;
         (node.address.to_string(), found, end.err())
     });
-    let (each, is_whole) = seen(join_all(each).await)?;
+    let (each, rights_there) = tokio::join!(join_all(each), proofs(cluster, face));
+    let (each, is_whole) = seen(each)?;
     let bare = cluster.bare_slots();
     let mut findings = vec![slots(nodes.len(), bare), messages(ways)];
+    findings.extend(merged(rights_there));
     findings.extend(merged(each));
     for checked in [rights.await, views(router).await.map(|view| vec![view])] {
         match checked {
@@ -98,7 +109,6 @@ async fn node_findings(
     timers: &Timers,
     found: &mut Vec<Finding>,
 ) -> Result<()> {
-    found.push(proofs(connection).await?);
     found.extend(doctor::examine(connection, true).await?);
     found.extend(far::findings(connection, timers).await?);
     Ok(())
@@ -129,8 +139,30 @@ fn untold(error: &Error) -> String {
     format!("not checked: {error}")
 }
 
+/// The finding of [`proof`] at each node, and at each replica, which may take over. The other checks tell of a primary
+/// that does not answer.
+async fn proofs(cluster: &Cluster, face: ConnectionFace) -> Vec<NodeFindings> {
+    let primaries = cluster.primaries().into_iter();
+    let primaries = primaries.map(|node| (node.address.clone(), false));
+    let replicas = cluster.replicas().into_iter();
+    let replicas = replicas.map(|address| (address, true));
+    let each = primaries
+        .chain(replicas)
+        .map(|(address, is_replica)| async move {
+            // Without the right a connection to a node of the map would not open, and nothing could be asked.
+            let node = cluster.unproved_node(&address);
+            let found = match proof(&face.connection(&node)).await {
+                Ok(found) => vec![found],
+                Err(error) if is_replica => vec![REPLICA.bad(untold(&error))],
+                Err(_) => Vec::new(),
+            };
+            (address.to_string(), found)
+        });
+    join_all(each).await
+}
+
 /// Whether the user may ask this node which nodes it knows. Each new connection to a node begins with that.
-async fn proofs(connection: &Connection) -> Result<Finding> {
+async fn proof(connection: &Connection) -> Result<Finding> {
     let slots = Request::new("CLUSTER").arg("SLOTS");
     let asked = connection.ask(&slots, connection.deadline()).await;
     let is_allowed = allowed(asked)?.is_some();
@@ -294,7 +326,7 @@ mod tests {
             (forbidden, Severity::Danger, Some("allow +cluster|slots")),
         ] {
             server.answers("CLUSTER SLOTS", &[reply]);
-            let found = proofs(&connection).await.unwrap();
+            let found = proof(&connection).await.unwrap();
             assert_eq!(found.severity, severity, "{reply}");
             assert_eq!(found.advice.as_deref(), advice);
         }

@@ -172,6 +172,15 @@ impl Cluster {
         self.map().nodes.clone()
     }
 
+    /// The replicas of these nodes, as the nodes tell them.
+    pub(crate) fn replicas(&self) -> Vec<HostAddress> {
+        let map = self.map();
+        let mut replicas = map.replicas.clone();
+        // One that a `MOVED` names has taken over.
+        replicas.retain(|address| map.nodes.iter().all(|node| node.address != *address));
+        replicas
+    }
+
     /// How many slots have no node.
     pub(crate) fn bare_slots(&self) -> usize {
         let map = self.map();
@@ -192,6 +201,15 @@ impl Cluster {
 
     fn node(&self, address: &HostAddress) -> Arc<ClusterNode> {
         self.node_with(address, self.entry.clone())
+    }
+
+    /// A node outside the map that is not compared with the known ones: it may be of another cluster.
+    pub(crate) fn unproved_node(&self, address: &HostAddress) -> Arc<ClusterNode> {
+        let entry = EndpointLogin {
+            known_nodes: Arc::default(),
+            ..self.entry.clone()
+        };
+        self.node_with(address, entry)
     }
 
     fn node_with(&self, address: &HostAddress, entry: EndpointLogin) -> Arc<ClusterNode> {

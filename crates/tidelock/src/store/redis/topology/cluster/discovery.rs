@@ -25,7 +25,6 @@ use crate::store::redis::topology::cluster::outage::MapOutage;
 use crate::store::redis::topology::cluster::{
     Cluster, ClusterNode, NodeView, SlotMap, slot_ranges,
 };
-use crate::store::redis::topology::endpoint::EndpointLogin;
 use crate::store::redis::topology::known_nodes::{self, KnownNodes};
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
@@ -199,11 +198,8 @@ impl Cluster {
     async fn start_again(&self) -> bool {
         let end = self.timers.now() + self.limit / 2;
         let asked = self.seeds.iter().map(|address| async move {
-            let entry = EndpointLogin {
-                known_nodes: Arc::default(),
-                ..self.entry.clone()
-            };
-            view(&self.node_with(address, entry), end).await
+            let node = self.unproved_node(address);
+            view(&node, end).await
         });
         let answers = join_all(asked).await;
         // A node that refuses to tell may be one of ours that has lost a right, and still has our locks.

@@ -63,6 +63,18 @@ async fn a_node_is_believed_by_the_epoch_it_has_seen() {
     assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
 }
 
+#[tokio::test]
+async fn a_replica_that_has_taken_over_is_none_any_more() {
+    let cluster = cluster();
+    let mut told = view(1, &BOTH);
+    told.ranges[0].replicas = vec![loopback(5)];
+    told.ranges[1].replicas = vec![loopback(5), loopback(4)];
+    cluster.take(told);
+    assert_eq!(cluster.replicas(), [loopback(4), loopback(5)]);
+    cluster.moved(0, &loopback(5));
+    assert_eq!(cluster.replicas(), [loopback(4)]);
+}
+
 /// The user may not ask for the epoch, so each map counts as news.
 #[tokio::test]
 async fn a_map_without_an_epoch_closes_the_connections_to_the_nodes_that_it_lacks() {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
+use crate::store::redis::topology::endpoint::EndpointLogin;
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
 use crate::store::redis::wire::tests::replies::{all_slots, text};
