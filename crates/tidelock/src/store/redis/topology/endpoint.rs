@@ -345,8 +345,10 @@ impl Endpoint {
             is_node.and(greeted).map(|()| conn)
         };
         tokio::select! {
-            result = opening => result,
+            // First: a change also cuts the connection, and that error would not tell why.
+            biased;
             _ = moves.changed() => Err(unsent(format_args!("{address}: another server has replaced it"))),
+            result = opening => result,
         }
     }
 

@@ -133,6 +133,27 @@ async fn all_connections_to_a_server_that_is_left_end_also_the_one_that_is_openi
     assert_eq!(endpoint.times_left(), 1);
 }
 
+/// Its requests end at the same moment, with an error of their own.
+#[tokio::test]
+async fn a_connect_to_a_server_that_is_left_always_says_that_another_one_has_replaced_it() {
+    let server = ScriptedServer::start().await;
+    server.answers("PING", &[SILENCE]);
+    let endpoint = endpoint_of(&server);
+    for nth in 1..=20 {
+        let leaving = async {
+            server.hears("PING", nth).await;
+            endpoint.leave();
+        };
+        let (opening, ()) = tokio::join!(enter(&endpoint), leaving);
+        let error = opening.map(drop).unwrap_err();
+        let told = error.detail().unwrap_or_default();
+        assert!(
+            told.ends_with("another server has replaced it"),
+            "{nth}: {told}"
+        );
+    }
+}
+
 /// Behind a proxy another server may be the primary. In a cluster the slot map names it.
 #[tokio::test]
 async fn subscriptions_follow_to_the_new_primary_once_the_address_leads_there() {
