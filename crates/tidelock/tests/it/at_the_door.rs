@@ -104,92 +104,12 @@ async fn t76_the_errors_of_connecting_to_redis() {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) mod cluster {
-    use std::io;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+mod cluster {
     use std::time::Duration;
 
-    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpListener;
 
-    /// A node of a cluster.
-    #[derive(Debug, Clone)]
-    struct Node {
-        port: u16,
-        /// The node that has the first half of the slots. `None`: this one has all.
-        first_half: Option<u16>,
-        /// Its first answer about sharded channels. Empty: it closes the connection.
-        first: &'static str,
-        /// How often it was asked about them.
-        asked: Arc<AtomicUsize>,
-    }
-
-    impl Node {
-        async fn start(first: &'static str, first_half: Option<u16>) -> Self {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let node = Self {
-                port: listener.local_addr().unwrap().port(),
-                first_half,
-                first,
-                asked: Arc::default(),
-            };
-            let served = node.clone();
-            // Ends with the runtime of the test.
-            tokio::spawn(async move {
-                while let Ok((peer, _)) = listener.accept().await {
-                    tokio::spawn(served.clone().serve(BufReader::new(peer)));
-                }
-            });
-            node
-        }
-
-        fn slots(&self) -> String {
-            let range = |first: u16, last: u16, port: u16| {
-                format!(
-                    "*3\r\n:{first}\r\n:{last}\r\n*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"
-                )
-            };
-            match self.first_half {
-                None => format!("*1\r\n{}", range(0, 16383, self.port)),
-                Some(other) => {
-                    let (first, second) = (range(0, 8191, other), range(8192, 16383, self.port));
-                    format!("*2\r\n{first}{second}")
-                }
-            }
-        }
-
-        async fn serve(self, mut peer: BufReader<TcpStream>) -> io::Result<()> {
-            loop {
-                let request = request(&mut peer).await?;
-                let words: Vec<&str> = request.iter().map(String::as_str).collect();
-                let answer = match words.as_slice() {
-                    ["CLUSTER", "SLOTS"] => self.slots(),
-                    ["PUBSUB", ..] => match self.asked.fetch_add(1, Ordering::SeqCst) {
-                        0 if self.first.is_empty() => return Ok(()),
-                        0 => self.first.to_owned(),
-                        _ => "*0\r\n".to_owned(),
-                    },
-                    _ => "+OK\r\n".to_owned(),
-                };
-                peer.write_all(answer.as_bytes()).await?;
-            }
-        }
-    }
-
-    /// The words of the next request: their number, and each behind its length.
-    pub(crate) async fn request(peer: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
-        let mut lines = peer.lines();
-        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        let count = lines.next_line().await?.ok_or_else(end)?;
-        let count: usize = count.trim_start_matches('*').parse().unwrap_or(0);
-        let mut words = Vec::new();
-        for _ in 0..count {
-            lines.next_line().await?;
-            words.extend(lines.next_line().await?);
-        }
-        Ok(words)
-    }
+    use crate::cluster_node::Node;
 
     /// The client must not take a lost answer for a refusal. Otherwise it would publish releases in the plain form only, and
     /// would not wake waiters that subscribe to the sharded channel.
@@ -204,9 +124,8 @@ pub(crate) mod cluster {
             let node = Node::start(first, None).await;
             let settings = super::builder().publish_process_info(false);
             let settings = settings.connect_within(Duration::from_secs(60));
-            let url = format!("redis+cluster://127.0.0.1:{}", node.port);
-            let client = settings.connect(&url).await.unwrap();
-            assert_eq!(node.asked.load(Ordering::SeqCst), asked, "{first}");
+            let client = settings.connect(&node.url()).await.unwrap();
+            assert_eq!(node.heard("PUBSUB"), asked, "{first}");
             drop(client);
         }
     }
@@ -224,9 +143,8 @@ pub(crate) mod cluster {
         ] {
             let node = Node::start(first, Some(first_half)).await;
             let settings = super::builder().publish_process_info(false);
-            let url = format!("redis+cluster://127.0.0.1:{}", node.port);
-            let client = settings.connect(&url).await.unwrap();
-            assert_eq!(node.asked.load(Ordering::SeqCst), asked, "{first}");
+            let client = settings.connect(&node.url()).await.unwrap();
+            assert_eq!(node.heard("PUBSUB"), asked, "{first}");
             drop(client);
         }
     }

@@ -10,6 +10,8 @@ mod blocking_api;
 mod cancel_when;
 #[cfg(feature = "redis")]
 mod cluster_gone;
+#[cfg(feature = "redis")]
+mod cluster_node;
 mod cron_once;
 mod elections;
 mod emptied;

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::at_the_door::cluster::request;
+use crate::cluster_node::request;
 
 /// A client asks for further sentinels every dozen seconds, and waits 100 ms for the answers. On a busy machine one may
 /// come too late, so there is time for three.
