@@ -5,6 +5,7 @@ mod looks;
 
 use super::*;
 use crate::store::redis::wire::errors::ServerError;
+use crate::store::redis::wire::tests::values::texts;
 
 #[test]
 fn a_list_passes_over_a_forbidden_key_but_over_no_lost_login() {
@@ -21,23 +22,15 @@ fn a_list_passes_over_a_forbidden_key_but_over_no_lost_login() {
     }
 }
 
-fn text(args: &[&str]) -> Reply {
-    Reply::List(
-        args.iter()
-            .map(|word| Reply::Text(word.as_bytes().to_vec()))
-            .collect(),
-    )
-}
-
 #[test]
 fn details_of_a_newer_version_are_read_as_far_as_they_are_known() {
-    let info = client(&text(&["host", "a", "pid", "7", "colour", "blue"])).unwrap();
+    let info = client(&texts(&["host", "a", "pid", "7", "colour", "blue"])).unwrap();
     assert_eq!(
         (info.host.as_str(), info.pid, info.program.as_str()),
         ("a", 7, "")
     );
     assert_eq!(info.user, None); // an earlier version wrote none
-    let info = client(&text(&["host", "a", "pid", "7", "user", "deploy"])).unwrap();
+    let info = client(&texts(&["host", "a", "pid", "7", "user", "deploy"])).unwrap();
     assert_eq!(info.user.as_deref(), Some("deploy"));
     for unreadable in [
         &["host", "a"][..],
@@ -46,20 +39,20 @@ fn details_of_a_newer_version_are_read_as_far_as_they_are_known() {
         &["host", "a", "pid", "-7"],
         &["host", "a", "pid", "4294967296"],
     ] {
-        assert!(client(&text(unreadable)).is_none(), "{unreadable:?}");
+        assert!(client(&texts(unreadable)).is_none(), "{unreadable:?}");
     }
 }
 
 #[test]
 fn a_client_is_as_old_as_it_says_unless_it_says_nonsense() {
     for (since, millis) in [("5000", 5000), ("-5000", 0), ("noon", 0)] {
-        let info = client(&text(&["host", "a", "pid", "7", "since", since])).unwrap();
+        let info = client(&texts(&["host", "a", "pid", "7", "since", since])).unwrap();
         assert_eq!(info.since, since_epoch(millis), "{since}");
     }
 }
 
 fn seen(args: &[&str]) -> Vec<(String, Mode, u64)> {
-    let holders = holders(&text(args)).into_iter();
+    let holders = holders(&texts(args)).into_iter();
     holders
         .map(|one| (one.owner, one.mode, one.holds))
         .collect()

@@ -139,13 +139,10 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::values::text;
 
     fn list(parts: &[Reply]) -> Reply {
         Reply::List(parts.to_vec())
-    }
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.into())
     }
 
     #[test]

@@ -60,19 +60,10 @@ pub(crate) fn ids(slots: &Reply) -> HashSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.as_bytes().to_vec())
-    }
+    use crate::store::redis::wire::tests::values::{slots_of, text};
 
     fn told(ranges: &[&[&str]]) -> HashSet<String> {
-        let node = |id: &&str| Reply::List(vec![text("10.0.0.1"), Reply::Int(7000), text(id)]);
-        let range = |ids: &&[&str]| {
-            let mut range = vec![Reply::Int(0), Reply::Int(99)];
-            range.extend(ids.iter().map(node));
-            Reply::List(range)
-        };
-        ids(&Reply::List(ranges.iter().map(range).collect()))
+        ids(&slots_of(ranges))
     }
 
     #[test]

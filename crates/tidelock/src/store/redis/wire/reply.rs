@@ -106,10 +106,7 @@ pub(crate) enum Push {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.as_bytes().to_vec())
-    }
+    use crate::store::redis::wire::tests::values::text;
 
     #[test]
     fn a_number_is_read_in_both_of_its_forms() {

@@ -2,6 +2,7 @@
 //! of the test, on tokio's clock.
 
 pub(crate) mod replies;
+pub(crate) mod values;
 
 use std::collections::VecDeque;
 use std::io;

@@ -58,6 +58,7 @@ fn further<'a>(fields: &'a [Reply], name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::values::text;
 
     fn tcp(host: &str, port: u16) -> HostAddress {
         let host = host.to_owned();
@@ -66,10 +67,6 @@ mod tests {
             port,
             tls: true,
         }
-    }
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.as_bytes().to_vec())
     }
 
     #[test]

@@ -73,20 +73,12 @@ fn unproved(address: &HostAddress, server_error: &ServerError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::values::slots_of;
 
     fn known(ids: &[&str]) -> KnownNodes {
         let known = KnownNodes::default();
         known.replace(ids.iter().map(|&id| id.to_owned()).collect());
         known
-    }
-
-    /// The reply of a node that knows these nodes.
-    fn slots(ids: &[&str]) -> Reply {
-        let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
-        let node = |id: &&str| Reply::List(vec![text("h"), Reply::Int(1), text(id)]);
-        let mut range = vec![Reply::Int(0), Reply::Int(16383)];
-        range.extend(ids.iter().map(node));
-        Reply::List(vec![Reply::List(range)])
     }
 
     #[test]
@@ -111,8 +103,12 @@ mod tests {
         let says = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
         let (unavailable, refused) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Refused));
         for (answer, kind, told) in [
-            (Ok(slots(&["a", "x"])), None, ""),
-            (Ok(slots(&["x"])), unavailable, known_nodes::ANOTHER_CLUSTER),
+            (Ok(slots_of(&[&["a", "x"]])), None, ""),
+            (
+                Ok(slots_of(&[&["x"]])),
+                unavailable,
+                known_nodes::ANOTHER_CLUSTER,
+            ),
             (
                 says("NOPERM no permissions to run the 'cluster|slots' command"),
                 unavailable,

@@ -52,14 +52,13 @@ impl SentinelGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::values::texts;
 
     #[test]
     fn the_group_is_read_from_the_reply_about_the_primary() {
-        let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
-        let master = |pairs: &[&str]| Reply::List(pairs.iter().copied().map(text).collect());
-        let reply = master(&["name", "shop", "num-other-sentinels", "2", "quorum", "2"]);
+        let reply = texts(&["name", "shop", "num-other-sentinels", "2", "quorum", "2"]);
         assert_eq!(SentinelGroup::read(&reply), SentinelGroup::of(2, 2));
-        let reply = master(&["name", "shop", "num-other-sentinels", "-1"]);
+        let reply = texts(&["name", "shop", "num-other-sentinels", "-1"]);
         assert_eq!(SentinelGroup::read(&reply), SentinelGroup::default());
     }
 

@@ -57,6 +57,7 @@ pub(super) fn explain(address: &HostAddress, error: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::values::texts;
 
     fn word(epoch: i64, promoted: bool, port: u16) -> SentinelReply {
         let host = "h".to_owned();
@@ -78,7 +79,6 @@ mod tests {
 
     #[test]
     fn details_are_read_from_names_and_values() {
-        let text = |text: &&str| Reply::Text(text.as_bytes().to_vec());
         let at = |port| Some(("h".to_owned(), port));
         for (words, expected) in [
             (
@@ -93,8 +93,7 @@ mod tests {
             ),
             (&["ip", "h", "config-epoch", "7", "port"][..], (7, None)),
         ] {
-            let master = Reply::List(words.iter().map(text).collect());
-            assert_eq!(details(&master), expected, "{words:?}");
+            assert_eq!(details(&texts(words)), expected, "{words:?}");
         }
         assert_eq!(details(&Reply::Nil), (0, None));
     }

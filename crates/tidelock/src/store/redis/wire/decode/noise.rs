@@ -3,6 +3,7 @@
 use crate::store::redis::wire::decode::{Decoder, Frame, ProtocolError};
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::tests::values::text;
 
 /// Decodes the bytes in pieces whose lengths `cut` returns. Returns all messages, and the error that ended them, if
 /// any.
@@ -34,10 +35,6 @@ pub(crate) fn whole(bytes: &[u8]) -> (Vec<Frame>, Option<ProtocolError>) {
 
 pub(crate) fn answer(reply: Reply) -> Frame {
     Frame::Answer(Ok(reply))
-}
-
-fn text(text: &str) -> Reply {
-    Reply::Text(text.as_bytes().to_vec())
 }
 
 /// Appends a random reply to `bytes`, and returns the value that the decoder must return for it.

@@ -12,6 +12,7 @@ use crate::store::redis::wire::live_connection::peer::{
     GREETED, HANDSHAKE, Peer, connected, in_time, is_broken, nobody, request_of,
 };
 use crate::store::redis::wire::pipeline::PendingRequest;
+use crate::store::redis::wire::tests::values::text;
 
 /// Replies that the server sent before it closed the connection count, even if writes fail already.
 #[tokio::test]
@@ -231,10 +232,6 @@ fn the_end_of_its_runtime_ends_a_connection() {
     drop(home);
     is_broken(&other.block_on(in_time(waits)), "runtime");
     drop(peer);
-}
-
-fn text(word: &str) -> Reply {
-    Reply::Text(word.as_bytes().to_vec())
 }
 
 #[test]
