@@ -52,14 +52,10 @@ pub(crate) fn redirection(text: &str, asked: &HostAddress) -> Option<(u16, HostA
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::tcp;
 
-    fn tcp(host: &str, port: u16) -> HostAddress {
-        let host = host.to_owned();
-        HostAddress::Tcp {
-            host,
-            port,
-            tls: true,
-        }
+    fn tls(host: &str, port: u16) -> HostAddress {
+        tcp(host, port, true)
     }
 
     #[test]
@@ -80,14 +76,14 @@ mod tests {
 
     #[test]
     fn redirections_are_followed_from_where_they_came() {
-        let asked = tcp("seed", 1);
+        let asked = tls("seed", 1);
         for (said, slot, address) in [
-            ("3999 10.0.0.2:6381", 3999, tcp("10.0.0.2", 6381)),
-            ("0 :7", 0, tcp("seed", 7)),
-            ("1 ?:7", 1, tcp("seed", 7)),
-            ("2 fe80::1:7", 2, tcp("fe80::1", 7)),
-            ("2 node-3.shop:7", 2, tcp("node-3.shop", 7)),
-            ("16383 [fe80::1]:7", 16383, tcp("fe80::1", 7)),
+            ("3999 10.0.0.2:6381", 3999, tls("10.0.0.2", 6381)),
+            ("0 :7", 0, tls("seed", 7)),
+            ("1 ?:7", 1, tls("seed", 7)),
+            ("2 fe80::1:7", 2, tls("fe80::1", 7)),
+            ("2 node-3.shop:7", 2, tls("node-3.shop", 7)),
+            ("16383 [fe80::1]:7", 16383, tls("fe80::1", 7)),
         ] {
             assert_eq!(redirection(said, &asked), Some((slot, address)), "{said}");
         }

@@ -254,12 +254,16 @@ async fn number(peer: &mut BufReader<TcpStream>, kind: char) -> io::Result<usize
     number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-pub(crate) fn loopback(port: u16) -> HostAddress {
+pub(crate) fn tcp(host: &str, port: u16, tls: bool) -> HostAddress {
     HostAddress::Tcp {
-        host: "127.0.0.1".to_owned(),
+        host: host.to_owned(),
         port,
-        tls: false,
+        tls,
     }
+}
+
+pub(crate) fn loopback(port: u16) -> HostAddress {
+    tcp("127.0.0.1", port, false)
 }
 
 /// An address at which nobody listens.

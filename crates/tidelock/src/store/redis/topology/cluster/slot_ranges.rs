@@ -58,15 +58,11 @@ fn further<'a>(fields: &'a [Reply], name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::tcp;
     use crate::store::redis::wire::tests::values::text;
 
-    fn tcp(host: &str, port: u16) -> HostAddress {
-        let host = host.to_owned();
-        HostAddress::Tcp {
-            host,
-            port,
-            tls: true,
-        }
+    fn tls(host: &str, port: u16) -> HostAddress {
+        tcp(host, port, true)
     }
 
     #[test]
@@ -109,15 +105,15 @@ mod tests {
                 node(text("10.0.0.1"), 7000, vec![]),
             ]),
         ]);
-        let ranges = read(&reply, &tcp("seed", 1));
+        let ranges = read(&reply, &tls("seed", 1));
         assert_eq!(ranges.len(), 2);
         assert_eq!((ranges[0].first, ranges[0].last), (0, 99));
-        assert_eq!(ranges[0].primary, tcp("10.0.0.1", 7000));
-        assert_eq!(ranges[0].replicas, [tcp("::1", 7001)]);
-        assert_eq!(ranges[1].primary, tcp("seed", 7002));
+        assert_eq!(ranges[0].primary, tls("10.0.0.1", 7000));
+        assert_eq!(ranges[0].replicas, [tls("::1", 7001)]);
+        assert_eq!(ranges[1].primary, tls("seed", 7002));
         assert_eq!(
             ranges[1].replicas,
-            [tcp("seed", 7003), tcp("10.0.0.9", 7004)]
+            [tls("seed", 7003), tls("10.0.0.9", 7004)]
         );
     }
 }

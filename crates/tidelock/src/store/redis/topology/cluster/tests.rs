@@ -3,7 +3,7 @@
 use tokio::time;
 
 use super::*;
-use crate::store::redis::wire::tests::{loopback, simulated};
+use crate::store::redis::wire::tests::{loopback, simulated, tcp};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -191,11 +191,7 @@ async fn a_cluster_is_shown_by_the_addresses_of_its_url() {
         cluster.to_string(),
         "redis+cluster://127.0.0.1:9,127.0.0.1:8"
     );
-    cluster.seeds.push(HostAddress::Tcp {
-        host: "h".to_owned(),
-        port: 7,
-        tls: true,
-    });
+    cluster.seeds.push(tcp("h", 7, true));
     assert_eq!(
         cluster.to_string(),
         "rediss+cluster://127.0.0.1:9,127.0.0.1:8,h:7"

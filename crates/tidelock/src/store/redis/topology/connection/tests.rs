@@ -6,24 +6,21 @@ use tokio::runtime::Handle;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::store::redis::address::HostAddress;
 use crate::store::redis::topology::endpoint::{EndpointLogin, ServerFinder};
 use crate::store::redis::topology::tests::{connection_to, endpoint_to};
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::live_connection::peer::{GREETED, HANDSHAKE, request_of};
 use crate::store::redis::wire::tests::replies::texts;
-use crate::store::redis::wire::tests::{HANG_UP, LIMIT, ScriptedServer, loopback, simulated, skip};
+use crate::store::redis::wire::tests::{
+    HANG_UP, LIMIT, ScriptedServer, loopback, simulated, skip, tcp,
+};
 use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
 use crate::store::{Background, Clock};
 
 /// A connection on tokio's clock, which a test may pause.
 fn tls_connection_to(server: &TlsServer) -> Connection {
     let (_, timers) = simulated();
-    let address = HostAddress::Tcp {
-        host: "127.0.0.1".to_owned(),
-        port: server.port(),
-        tls: true,
-    };
+    let address = tcp("127.0.0.1", server.port(), true);
     let entry = EndpointLogin {
         tls: server.files(),
         ..EndpointLogin::default()

@@ -73,6 +73,7 @@ fn unproved(address: &HostAddress, server_error: &ServerError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::tcp;
     use crate::store::redis::wire::tests::values::slots_of;
 
     fn known(ids: &[&str]) -> KnownNodes {
@@ -95,11 +96,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_prove_that_it_is_a_node_grants_nothing() {
-        let address = HostAddress::Tcp {
-            host: "h".to_owned(),
-            port: 1,
-            tls: false,
-        };
+        let address = tcp("h", 1, false);
         let says = |text: &str| Err(RequestError::Server(ServerError::parse(text)));
         let (unavailable, refused) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Refused));
         for (answer, kind, told) in [

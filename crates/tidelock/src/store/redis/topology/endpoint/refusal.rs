@@ -75,13 +75,10 @@ pub(crate) fn at(address: &HostAddress, error: &Error) -> Error {
 mod tests {
     use super::*;
     use crate::store::redis::wire::errors::ServerError;
+    use crate::store::redis::wire::tests::tcp;
 
     fn server(tls: bool) -> HostAddress {
-        HostAddress::Tcp {
-            host: "h".to_owned(),
-            port: 1,
-            tls,
-        }
+        tcp("h", 1, tls)
     }
 
     fn is_told(address: &HostAddress, error: HandshakeError, kind: ErrorKind, told: &str) {

@@ -57,6 +57,7 @@ pub(super) fn explain(address: &HostAddress, error: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::tests::tcp;
     use crate::store::redis::wire::tests::values::texts;
 
     fn word(epoch: i64, promoted: bool, port: u16) -> SentinelReply {
@@ -100,11 +101,7 @@ mod tests {
 
     #[test]
     fn an_error_names_its_sentinel_once_and_what_to_do() {
-        let address = HostAddress::Tcp {
-            host: "h".to_owned(),
-            port: 1,
-            tls: false,
-        };
+        let address = tcp("h", 1, false);
         for (kind, detail, told) in [
             (
                 ErrorKind::Unavailable,

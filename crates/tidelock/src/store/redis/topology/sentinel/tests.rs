@@ -4,7 +4,7 @@ use super::*;
 use crate::store::redis::topology::tests::endpoint_at;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::tests::replies::{text, texts};
-use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, loopback, nowhere, simulated};
+use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, loopback, nowhere, simulated, tcp};
 
 fn sentinel_of(addresses: Vec<HostAddress>) -> Sentinel {
     let (background, timers) = simulated();
@@ -33,11 +33,7 @@ async fn sentinel_that_tells(port: &str, epoch: &str) -> ScriptedServer {
 }
 
 fn primary(port: u16) -> HostAddress {
-    HostAddress::Tcp {
-        host: "10.0.0.1".to_owned(),
-        port,
-        tls: false,
-    }
+    tcp("10.0.0.1", port, false)
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tests of the errors of servers: what each means for the request and for those after it.
 
 use super::*;
+use crate::store::redis::wire::tests::tcp;
 
 /// The text of an error, its kind, whether any other request would get it too, and whether a retry may succeed soon.
 const ERRORS: [(&str, ErrorKind, bool, bool); 22] = [
@@ -115,11 +116,7 @@ fn an_error_is_known_by_its_code_and_not_by_a_word_in_its_text() {
 
 #[test]
 fn a_redirection_names_the_slot_and_its_node() {
-    let node = |host: &str| HostAddress::Tcp {
-        host: host.to_owned(),
-        port: 7,
-        tls: false,
-    };
+    let node = |host: &str| tcp(host, 7, false);
     for (text, expected) in [
         ("MOVED 3999 b:7", Some(Redirect::Moved(3999, node("b")))),
         ("ASK 3999 :7", Some(Redirect::Ask(3999, node("asked")))),
