@@ -38,11 +38,15 @@ impl ScriptedServer {
     }
 }
 
+pub(crate) fn stock() -> Name {
+    Name::new("stock").unwrap()
+}
+
 /// A ticket for the name `stock`, of a client of its own.
 pub(crate) fn ticket(kind: LockKind) -> Ticket {
     Ticket {
         kind,
-        name: Name::new("stock").unwrap(),
+        name: stock(),
         owner: OwnerMint::new().fresh(),
     }
 }

@@ -194,10 +194,10 @@ mod tests {
 
     use super::*;
     use crate::error::{Error, ErrorKind};
+    use crate::store::LockKind;
     use crate::store::redis::replicas::run::AckSource;
+    use crate::store::redis::tests::ticket;
     use crate::store::redis::wire::tests::simulated;
-    use crate::store::{LockKind, Name, Ticket};
-    use crate::types::OwnerMint;
 
     const LEASE: Duration = Duration::from_secs(60);
 
@@ -253,11 +253,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_renewal_by_a_server_that_has_lost_its_last_replica_does_not_count() {
         let policy = policy();
-        let ticket = Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new("stock").unwrap(),
-            owner: OwnerMint::new().fresh(),
-        };
+        let ticket = ticket(LockKind::Mutex);
         let judged = |report: &AckReport| {
             let renewal = Renewal {
                 ticket: ticket.clone(),

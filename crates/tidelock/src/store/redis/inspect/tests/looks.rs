@@ -4,16 +4,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::ErrorKind;
 use crate::snapshot::{ClientInfo, PermitCount};
+use crate::store::ClientId;
 use crate::store::redis::layouts::scripts;
+use crate::store::redis::tests::stock;
 use crate::store::redis::wire::tests::ScriptedServer;
-use crate::store::{ClientId, Name};
 use crate::types::FencingToken;
 
 const CLIENT: &str = "0123abcd-0123-8123-8123-0123456789ab";
-
-fn stock() -> Name {
-    Name::new("stock").unwrap()
-}
 
 #[tokio::test]
 async fn a_look_at_a_lock_shows_its_holder_and_those_who_wait() {

@@ -4,14 +4,15 @@ use tokio::time::advance;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::store::LockKind;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::tests::{ask, stock};
 use crate::store::redis::topology::connection::ConnectionRuntime;
 use crate::store::redis::topology::tests::endpoint_to;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::tests::replies::texts;
 use crate::store::redis::wire::tests::{LIMIT, SILENCE, ScriptedServer, loopback};
-use crate::store::{LockKind, ReplicaAck, Ticket};
 use crate::types::OwnerMint;
 
 /// A user who may not read the setting.
@@ -103,21 +104,12 @@ fn a_process_that_releases_often_asks_once_a_second_while_events_are_off() {
     assert!(known.count_release(0, at(4)) && !known.should_ask(0, at(4)));
 }
 
-fn stock() -> Name {
-    Name::new("stock").unwrap()
-}
-
 /// An attempt of a caller that waits so long.
 fn attempt(patience: Duration, armed_by: Option<usize>) -> AttemptRequest {
-    let ticket = Ticket {
-        kind: LockKind::Mutex,
-        name: stock(),
-        owner: OwnerMint::new().fresh(),
-    };
     AttemptRequest {
         patience,
         armed_by,
-        ..AttemptRequest::once(ticket, LIMIT, ReplicaAck::Off)
+        ..ask(LockKind::Mutex)
     }
 }
 
