@@ -250,6 +250,9 @@ pub struct TlsFiles {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(any(feature = "memcached", feature = "redis"))]
+    pub(crate) mod scripted;
+
     use super::*;
     use crate::error::ErrorKind;
 

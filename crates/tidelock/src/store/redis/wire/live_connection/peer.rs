@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::time;
 
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::handshake::{HandshakeError, HandshakeLogin};
 use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Push, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
+pub(crate) use crate::store::tests::scripted::in_time;
 
 pub(crate) struct Peer(pub(crate) DuplexStream);
 
@@ -55,11 +54,6 @@ pub(crate) const SETINFO: [&str; 2] = [
 /// The handshake of a connection for commands, and the reply of a server that does not know half of it.
 pub(crate) const HANDSHAKE: [&str; 3] = ["HELLO", SETINFO[0], SETINFO[1]];
 pub(crate) const GREETED: &str = "-ERR unknown\r\n-ERR unknown\r\n+OK\r\n";
-
-pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(20);
-    time::timeout(limit, future).await.expect("in time")
-}
 
 pub(crate) fn pair(
     push_handler: Option<PushHandler>,
