@@ -297,3 +297,6 @@ fn refused(left: Option<u64>) -> Attempt {
 fn withdrawn() -> Error {
     Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
 }
+
+#[cfg(test)]
+mod tests;

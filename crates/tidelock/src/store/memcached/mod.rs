@@ -198,3 +198,6 @@ impl fmt::Debug for Memcached {
         f.debug_tuple("Memcached").field(&self.connection).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;
