@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::memcached::connection::Connection;
-use crate::store::memcached::errors::{unanswered, unexpected};
+use crate::store::memcached::errors::{unanswered, unexpected, unsent};
 use crate::store::memcached::wire::{Command, Reply, StoreMode};
 use crate::store::memcached::{keys, ttl};
 use crate::store::{BootInstant, Incarnation};
@@ -48,7 +48,11 @@ impl ServerStats {
 /// Seconds since 1970 by the server's own clock.
 pub(crate) async fn server_time(connection: &Connection, deadline: BootInstant) -> Result<u64> {
     let stats = ServerStats::read(connection, "stats", deadline).await?;
-    Ok(stats.number("time"))
+    match stats.number("time") {
+        // With a date of 1970 an item would expire at once, and its lock would be granted to another.
+        0 => Err(unsent("the server does not tell its time")),
+        time => Ok(time),
+    }
 }
 
 /// How much longer than the truth the uptime of memcached may be. It counts from two seconds before its start, so that no

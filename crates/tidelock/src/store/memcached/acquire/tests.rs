@@ -273,6 +273,22 @@ async fn a_lease_of_more_than_a_month_ends_at_a_date_of_the_servers_clock() {
 }
 
 #[tokio::test]
+async fn a_lease_of_more_than_a_month_needs_a_server_that_tells_its_time() {
+    for stats in [
+        "END\r\n",
+        "STAT time soon\r\nEND\r\n",
+        "SERVER_ERROR no\r\n",
+    ] {
+        let scene = Scene::new(&[Nobody]).await;
+        scene.server.answers("stats", &[stats]);
+        let ask = scene.ask(Duration::from_secs(31 * 24 * 3600));
+        let outcome = scene.store.front.attempt(&ask).await.outcome;
+        assert_eq!(granted(outcome), Err(ErrorKind::Unavailable), "{stats}");
+        assert_eq!(scene.changes(), (0, 0), "{stats}");
+    }
+}
+
+#[tokio::test]
 async fn a_renewal_is_kept_only_by_an_item_of_its_owner_that_lasts_for_the_lease() {
     for (items, stored, shown, changes) in [
         (&[Own(12)][..], DONE, "Kept", 1),
