@@ -63,6 +63,7 @@ mod tests {
         assert_eq!((&*address.host, address.port), ("h", 7));
         assert_eq!(address.user.as_deref(), Some("me"));
         assert_eq!(address.password.as_deref(), Some("p@ss"));
+        assert_eq!(address.to_string(), "memcached://h:7");
         let address = Address::parse("memcached://[::1]").unwrap();
         assert_eq!((&*address.host, address.port), ("::1", 11211));
         assert_eq!(address.to_string(), "memcached://[::1]:11211");

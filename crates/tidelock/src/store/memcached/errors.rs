@@ -30,3 +30,58 @@ pub(crate) fn server_error(text: &str) -> Error {
     };
     Error::new(kind).because(format!("{text}; {advice}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_did_not_run_the_command_leaves_no_doubt() {
+        use ErrorKind::{OutcomeUnknown, Refused, Unavailable, Unsupported};
+
+        for (text, kind, advice) in [
+            (
+                "SERVER_ERROR out of memory storing object",
+                Unavailable,
+                "memory is full",
+            ),
+            ("SERVER_ERROR busy", Unavailable, "soon"),
+            (
+                "BUSY currently processing crawler request",
+                Unavailable,
+                "soon",
+            ),
+            (
+                "ERROR Too many open connections",
+                Unavailable,
+                "as many clients",
+            ),
+            ("CLIENT_ERROR unauthenticated", Refused, "user and password"),
+            (
+                "CLIENT_ERROR authentication failure",
+                Refused,
+                "user and password",
+            ),
+            ("ERROR", Unsupported, "1.6.13"),
+            // The server may have read another command.
+            (
+                "CLIENT_ERROR bad data chunk",
+                OutcomeUnknown,
+                "did not understand",
+            ),
+            ("ERROR something", OutcomeUnknown, "did not understand"),
+        ] {
+            let error = unexpected(&Reply::Server(text.to_owned()));
+            assert_eq!(error.kind(), kind, "{text}");
+            let told = error.detail().unwrap_or_default();
+            assert!(told.starts_with(text) && told.contains(advice), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_is_no_success() {
+        let error = unexpected(&Reply::Done(Some(7)));
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        assert!(error.to_string().contains("Done(Some(7))"), "{error}");
+    }
+}

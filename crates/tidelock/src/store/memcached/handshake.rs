@@ -86,6 +86,94 @@ pub(crate) fn is_new_enough(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Credentials;
+    use crate::store::memcached::tests::{HANG_UP, ScriptedServer};
+
+    /// Connects with this login, to a server that replies so to this request, and sends a request. An error: its kind.
+    async fn enters(login: &str, request: &str, reply: &str) -> Result<(), ErrorKind> {
+        let server = ScriptedServer::start().await;
+        server.answers(request, &[reply]);
+        let connection = server.connection_as(login, None);
+        let asked = connection.ask_one(Command::get("a"), None, connection.deadline());
+        let entered = asked.await.map(drop);
+        let is_heard = !server.heard("mg").is_empty();
+        assert_eq!(is_heard, entered.is_ok(), "{request}: {reply}");
+        entered.map_err(|error| {
+            let address = format!("127.0.0.1:{}: ", server.port);
+            let told = error.detail().unwrap_or_default();
+            assert!(told.contains(&address), "{told}");
+            error.kind()
+        })
+    }
+
+    #[tokio::test]
+    async fn a_server_on_which_locks_do_not_work_gets_no_request() {
+        use ErrorKind::{Refused, Unavailable, Unsupported};
+
+        for (request, reply, entered) in [
+            ("version", "VERSION 1.6.13\r\n", Ok(())),
+            ("version", "VERSION 1.6.12\r\n", Err(Unsupported)),
+            ("version", "EN\r\n", Err(Unavailable)),
+            ("version", "VA x\r\n", Err(Unavailable)),
+            ("version", HANG_UP, Err(Unavailable)),
+            (
+                "version",
+                "ERROR Too many open connections\r\n",
+                Err(Unavailable),
+            ),
+            ("version", "CLIENT_ERROR unauthenticated\r\n", Err(Refused)),
+            // It was no command of a lock, so nothing is in doubt.
+            ("version", "CLIENT_ERROR odd\r\n", Err(Refused)),
+            ("stats", "STAT cas_enabled yes\r\nEND\r\n", Ok(())),
+            ("stats", "STAT cas_enabled no\r\nEND\r\n", Err(Unsupported)),
+            (
+                "stats",
+                "STAT cas_enabled yes\r\nSTAT flush no\r\nEND\r\n",
+                Ok(()),
+            ),
+            ("stats", HANG_UP, Err(Unavailable)),
+        ] {
+            assert_eq!(enters("", request, reply).await, entered, "{reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_not_accepted_is_an_error() {
+        use ErrorKind::{Refused, Unavailable, Unsupported};
+
+        for (reply, entered) in [
+            ("STORED\r\n", Ok(())),
+            ("CLIENT_ERROR authentication failure\r\n", Err(Refused)),
+            ("ERROR\r\n", Err(Unsupported)),
+            ("NOT_STORED\r\n", Err(Unavailable)),
+            (HANG_UP, Err(Unavailable)),
+        ] {
+            let outcome = enters("me:secret@", "set", reply).await;
+            assert_eq!(outcome, entered, "{reply:?}");
+        }
+    }
+
+    /// A server without logins stores it as an item, which expires at once.
+    #[tokio::test]
+    async fn the_login_of_the_credentials_takes_the_place_of_that_of_the_url() {
+        let with_user = Credentials::new("you", "hush");
+        let alone = Credentials::password("hush");
+        for (login, given, sent) in [
+            ("", None, None),
+            ("me:secret@", None, Some("me secret")),
+            ("me:secret@", Some(&with_user), Some("you hush")),
+            ("", Some(&with_user), Some("you hush")),
+            ("me:secret@", Some(&alone), Some("me hush")),
+        ] {
+            let server = ScriptedServer::start().await;
+            let connection = server.connection_as(login, given.cloned());
+            let asked = connection.ask_one(Command::get("a"), None, connection.deadline());
+            asked.await.unwrap();
+            let sent = sent.map(|words| format!("set tidelock 0 -1 {} {words}", words.len()));
+            let sent: Vec<String> = sent.into_iter().collect();
+            assert_eq!(server.heard("set"), sent, "{login}, {}", given.is_some());
+        }
+    }
 
     #[test]
     fn only_memcached_1_6_13_and_later_is_accepted() {

@@ -138,3 +138,58 @@ impl LiveConnection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    type Answer = oneshot::Receiver<Result<(Vec<Reply>, ConnectionId)>>;
+
+    async fn pair() -> (LiveConnection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (stream, accepted) = tokio::join!(connecting, listener.accept());
+        let live = LiveConnection::new(stream.unwrap(), ConnectionId(1));
+        (live, accepted.unwrap().0)
+    }
+
+    /// Sends a request with this number whose commands have one line each as their answers.
+    async fn sends(live: &mut LiveConnection, number: u64, commands: usize) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let open = PendingBatch {
+            number,
+            shapes: vec![Shape::One; commands],
+            replies: Vec::new(),
+            answer,
+        };
+        live.send(b"mn\r\n", open).await.unwrap();
+        answered
+    }
+
+    #[tokio::test]
+    async fn replies_go_to_the_requests_in_their_order_until_the_connection_ends() {
+        let (mut live, mut peer) = pair().await;
+        let first = sends(&mut live, 4, 2).await;
+        let second = sends(&mut live, 5, 1).await;
+        let mut third = sends(&mut live, 6, 1).await;
+        assert!(live.waits_for(4) && live.waits_for(6) && !live.waits_for(7));
+        peer.write_all(b"EN\r\nHD\r\nNS\r\n").await.unwrap();
+        peer.shutdown().await.unwrap();
+        assert_eq!(live.hear().await, "the server ended the connection");
+        let replies = vec![Reply::Missing, Reply::Done(None)];
+        assert_eq!(first.await.unwrap().unwrap(), (replies, ConnectionId(1)));
+        let (replies, _) = second.await.unwrap().unwrap();
+        assert_eq!(replies, [Reply::NotStored]);
+        assert!(!live.waits_for(4) && !live.waits_for(5) && live.waits_for(6));
+
+        assert!(third.try_recv().is_err(), "it has no answer yet");
+        live.fail("it ended");
+        let error = third.await.unwrap().unwrap_err();
+        assert!(error.outcome_unknown(), "{error}");
+        assert_eq!(error.detail(), Some("it ended"));
+        assert!(!live.waits_for(6));
+    }
+}

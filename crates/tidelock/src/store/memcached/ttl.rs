@@ -101,6 +101,11 @@ mod tests {
             let time = Duration::from_secs(days * 24 * 3600);
             assert!(!needs_a_date(seconds_at_most_a_month(time)), "{days}");
         }
+        let endless = seconds_at_most_a_month(Duration::from_secs(u64::MAX));
+        assert_eq!(
+            endless, 2_592_000,
+            "the most that memcached counts in seconds"
+        );
     }
 
     #[test]
