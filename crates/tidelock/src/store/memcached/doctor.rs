@@ -201,8 +201,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::store::memcached::address::Address;
-    use crate::store::memcached::connection::Endpoint;
+    use crate::error::ErrorKind;
+    use crate::store::memcached::tests::{ScriptedServer, endpoint};
     use crate::store::{Background, Clock, Timers};
 
     /// A memcached in a container, as far as the question for its run goes: its process id is 1, it has just been started, and
@@ -269,13 +269,8 @@ mod tests {
     /// The run of a server that the client reaches by a connection of its own.
     async fn run_of(server: &Arc<Container>, background: &Background) -> Incarnation {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("memcached://{}", listener.local_addr().unwrap());
-        let endpoint = Endpoint {
-            address: Address::parse(&url).unwrap(),
-            timers: Timers::new(Clock::Boot),
-            limit: Duration::from_secs(5),
-            credentials: None,
-        };
+        let place = listener.local_addr().unwrap().to_string();
+        let endpoint = endpoint(&place, Timers::new(Clock::Boot));
         let connection = Connection::new(Arc::new(endpoint), background);
         tokio::spawn(Arc::clone(server).serve(listener));
         incarnation(&connection).await.unwrap().unwrap()
@@ -314,5 +309,89 @@ mod tests {
         }
         let silent = ServerStats(HashMap::new());
         assert_eq!(least_uptime(&silent), Duration::ZERO);
+    }
+
+    /// `evictions`: the setting of the server, and how many items it has evicted.
+    #[test]
+    fn the_doctor_warns_of_a_server_that_has_lost_items_or_may_lose_a_renewed_one() {
+        for (evictions, severity, found) in [
+            (
+                ("on", "0"),
+                Advice,
+                "3 of 64 MiB used, 0 items thrown away so far",
+            ),
+            (
+                ("on", "1"),
+                Danger,
+                "3 of 64 MiB used, 1 items thrown away so far",
+            ),
+            (
+                ("off", "0"),
+                Danger,
+                "3 of 64 MiB used, 0 items thrown away so far; it throws nothing away (-M)",
+            ),
+        ] {
+            let of = |pairs: &[(&str, &str)]| {
+                let owned = pairs
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+                ServerStats(owned.collect())
+            };
+            let stats = of(&[
+                ("bytes", "3500000"),
+                ("limit_maxbytes", "67108864"),
+                ("evictions", evictions.1),
+            ]);
+            let finding = memory(&stats, &of(&[("evictions", evictions.0)]));
+            assert_eq!((finding.severity, &*finding.found), (severity, found));
+            assert!(finding.advice.is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_doctor_tells_the_version_and_reads_the_settings_of_the_server() {
+        let server = ScriptedServer::start().await;
+        server.answers(
+            "stats",
+            &["STAT version 1.6.18\r\nSTAT evictions 0\r\nEND\r\n"],
+        );
+        server.answers("stats settings", &["STAT evictions off\r\nEND\r\n"]);
+        let findings = server.store().await.front.diagnose().await.unwrap();
+        let told = findings
+            .iter()
+            .map(|finding| (&*finding.subject, finding.severity));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                ("version", Good),
+                ("kind", Danger),
+                ("memory", Danger),
+                ("clock", Good),
+                ("tokens", Advice),
+            ]
+        );
+        assert_eq!(findings[0].found, "memcached 1.6.18");
+        for finding in &findings {
+            let needs_advice = finding.severity != Good;
+            assert_eq!(
+                finding.advice.is_some(),
+                needs_advice,
+                "{}",
+                finding.subject
+            );
+        }
+    }
+
+    /// An age of zero would be one, and a set of stores would take the server for one that has restarted.
+    #[tokio::test]
+    async fn a_server_that_refuses_its_statistics_has_no_run_and_no_findings() {
+        let server = ScriptedServer::start().await;
+        server.answers("stats", &["SERVER_ERROR busy\r\n"]);
+        let store = server.store().await;
+        let runs = store.front.extensions().server_runs.unwrap();
+        let refused = runs.server_run().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        let refused = store.front.diagnose().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
     }
 }

@@ -183,36 +183,4 @@ pub(crate) fn key(line: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_the_list_are_read() {
-        let line = "key=a%3A%C3%BC exp=1795247562 la=1795247462 cas=3 fetch=no cls=1 size=65";
-        assert_eq!(key(line).as_deref(), Some("a:ü"));
-        assert!(may_be_a_lock(line));
-        assert!(!may_be_a_lock(
-            "key=a exp=-1 la=1 cas=3 fetch=no cls=1 size=65"
-        ));
-        assert!(!may_be_a_lock(
-            "key=a exp=7 la=1 cas=3 fetch=no cls=1 size=99999"
-        ));
-    }
-
-    #[test]
-    fn details_of_a_client_are_read_back() {
-        let info = client(b"1000\n7\nhost\nprogram").unwrap();
-        assert_eq!(
-            (info.pid, &*info.host, &*info.program),
-            (7, "host", "program")
-        );
-        assert_eq!(info.user, None);
-        assert!(client(b"").is_none());
-        for (given, user) in [(None, None), (Some("dep\nloy"), Some("dep loy"))] {
-            let odd = ClientInfo::new("web\n1", 7, "shop\nd", since_epoch(1000)).run_by(given);
-            let seen = client(written(&odd).as_bytes()).unwrap();
-            let plain = ClientInfo::new("web 1", 7, "shop d", odd.since).run_by(user);
-            assert_eq!(seen, plain);
-        }
-    }
-}
+mod tests;
