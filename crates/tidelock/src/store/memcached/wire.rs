@@ -192,6 +192,8 @@ impl Inbox {
             if line == "END" {
                 whole = Some(Reply::Lines(std::mem::take(&mut self.lines)));
             } else if let server_error @ Reply::Server(_) = reply(line) {
+                // The lines before it are no part of the next answer.
+                self.lines.clear();
                 whole = Some(server_error);
             } else if keep(line) {
                 self.lines.push(line.to_owned());
@@ -298,6 +300,18 @@ mod tests {
         assert_eq!(inbox.next(Shape::Lines(wanted)), Ok(Some(lines)));
         let next = inbox.next(Shape::One);
         assert_eq!(next, Ok(Some(Reply::Text("MN".to_owned()))));
+    }
+
+    #[test]
+    fn an_error_in_place_of_the_last_line_ends_the_answer_and_its_lines() {
+        let mut inbox = Inbox::default();
+        let all: fn(&str) -> bool = |_| true;
+        inbox.push(b"key=a exp=1\nkey=b exp=1\nSERVER_ERROR busy\r\nkey=c exp=1\nEND\r\n");
+        let refused = Reply::Server("SERVER_ERROR busy".to_owned());
+        assert_eq!(inbox.next(Shape::Lines(all)), Ok(Some(refused)));
+        let lines = Reply::Lines(vec!["key=c exp=1".to_owned()]);
+        assert_eq!(inbox.next(Shape::Lines(all)), Ok(Some(lines)));
+        assert!(inbox.is_empty());
     }
 
     #[test]
