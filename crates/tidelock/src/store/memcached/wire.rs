@@ -324,5 +324,81 @@ mod tests {
         let mut inbox = Inbox::default();
         inbox.push(&vec![b'x'; MAX_LINE_BYTES + 1]);
         assert!(inbox.next(Shape::One).is_err());
+        for (junk, why) in [
+            (
+                &b"VA 1 c1\r\nxyz"[..],
+                "a value does not end where it should",
+            ),
+            (b"\xff\r\n", STRANGER),
+        ] {
+            let mut inbox = Inbox::default();
+            inbox.push(junk);
+            assert_eq!(inbox.next(Shape::One), Err(why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_reply_is_told_by_its_first_word() {
+        let server = |text: &str| Reply::Server(text.to_owned());
+        let text = |text: &str| Reply::Text(text.to_owned());
+        for (line, expected) in [
+            ("HD", Reply::Done(None)),
+            ("HD O7 c5", Reply::Done(Some(5))),
+            ("HD cx", Reply::Done(None)),
+            ("EN", Reply::Missing),
+            ("NF", Reply::Missing),
+            ("NS", Reply::NotStored),
+            ("EX", Reply::Changed),
+            ("ERROR", server("ERROR")),
+            ("CLIENT_ERROR bad", server("CLIENT_ERROR bad")),
+            ("SERVER_ERROR bad", server("SERVER_ERROR bad")),
+            ("BUSY now", server("BUSY now")),
+            ("HDX", text("HDX")),
+            ("VERSION 1.6.18", text("VERSION 1.6.18")),
+            ("", text("")),
+        ] {
+            let mut inbox = Inbox::default();
+            inbox.push(format!("{line}\r\n").as_bytes());
+            assert!(!inbox.is_empty());
+            assert_eq!(inbox.next(Shape::One), Ok(Some(expected)), "{line}");
+            assert!(inbox.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_item_has_the_number_and_the_time_that_its_line_tells() {
+        for (flags, cas, left) in [
+            ("c9 t30", 9, Some(30)),
+            ("t30 c9", 9, Some(30)),
+            ("t-1 c9 f0 s1", 9, None),
+            ("t30", 0, Some(30)),
+            ("c9 ü", 9, None),
+        ] {
+            let mut inbox = Inbox::default();
+            inbox.push(format!("VA 1 {flags}\r\nx\r\n").as_bytes());
+            let value = b"x".to_vec();
+            let item = Reply::Value(Item { value, cas, left });
+            assert_eq!(inbox.next(Shape::One), Ok(Some(item)), "{flags}");
+        }
+    }
+
+    #[test]
+    fn only_what_no_memcached_sends_is_too_long() {
+        let all: fn(&str) -> bool = |_| true;
+        for shape in [Shape::One, Shape::Lines(all)] {
+            let mut inbox = Inbox::default();
+            inbox.push(&vec![b'x'; MAX_LINE_BYTES]);
+            assert_eq!(inbox.next(shape), Ok(None));
+            inbox.push(b"x");
+            assert_eq!(inbox.next(shape), Err(STRANGER.to_owned()));
+        }
+        // A list may be long.
+        let mut inbox = Inbox::default();
+        inbox.push(&b"key=a exp=-1\n".repeat(MAX_LINE_BYTES));
+        assert_eq!(inbox.next(Shape::Lines(|_| false)), Ok(None));
+        assert!(inbox.is_empty());
+        // The largest value that a server may be configured to store.
+        inbox.push(b"VA 1073741824 c1\r\nx");
+        assert_eq!(inbox.next(Shape::One), Ok(None));
     }
 }
