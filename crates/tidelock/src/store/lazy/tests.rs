@@ -220,6 +220,21 @@ async fn a_closed_store_opens_no_more_and_one_that_opens_meanwhile_is_closed() {
     assert_eq!(times, 2, "both sides");
 }
 
+/// A client that only exists should cost the store no connection.
+#[tokio::test(start_paused = true)]
+async fn a_store_is_not_opened_to_publish_the_process_of_its_client() {
+    let (lazy, mint) = (OpeningStore::new(), OwnerMint::new());
+    let back = &lazy.store.back;
+    let error = back.announce(mint.client(), None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(lazy.attempts(), 0);
+    assert_eq!(format!("{back:?}"), "double (not connected yet)");
+    lazy.open();
+    lazy.store.front.inspect(&lazy.till).await.unwrap();
+    back.announce(mint.client(), None).await.unwrap();
+    assert!(!format!("{back:?}").contains("not connected yet"));
+}
+
 /// The task that publishes the details of the process waits for this.
 #[tokio::test(start_paused = true)]
 async fn a_store_without_a_handle_will_never_be_open() {
