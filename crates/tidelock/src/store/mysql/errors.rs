@@ -169,19 +169,19 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn kind(code: u16, undone: bool) -> ErrorKind {
-        let text = "x".to_owned();
+    /// A refusal with this text.
+    fn refusal(code: u16, undone: bool, text: &str) -> RequestError {
+        let text = text.to_owned();
         RequestError::Server(MysqlError { code, text, undone })
-            .error()
-            .kind()
+    }
+
+    fn kind(code: u16, undone: bool) -> ErrorKind {
+        refusal(code, undone, "x").error().kind()
     }
 
     #[test]
     fn a_connection_to_a_server_that_takes_no_changes_is_not_kept() {
-        let failure = |code, undone| {
-            let text = "x".to_owned();
-            RequestError::Server(MysqlError { code, text, undone })
-        };
+        let failure = |code, undone| refusal(code, undone, "x");
         for code in TAKES_NO_CHANGES {
             assert_eq!(kind(code, true), ErrorKind::Unavailable, "{code}");
             for undone in [true, false] {
@@ -198,49 +198,41 @@ mod tests {
     fn an_error_that_is_not_in_the_table_is_certain_of_nothing() {
         for code in [1053, 1152, 1180, 1317, 1927, 1969, 3024, 3169, 9999] {
             assert_eq!(kind(code, true), ErrorKind::OutcomeUnknown, "{code}");
-            let (text, undone) = ("x".to_owned(), true);
-            let failure = RequestError::Server(MysqlError { code, text, undone });
+            let failure = refusal(code, true, "x");
             assert!(!failure.spares_connection(), "{code}");
         }
         assert_eq!(kind(IDLE_ENDED, true), ErrorKind::Unavailable);
-        let (code, text, undone) = (IDLE_ENDED, "x".to_owned(), true);
-        let idle = RequestError::Server(MysqlError { code, text, undone });
-        assert!(!idle.spares_connection());
+        assert!(!refusal(IDLE_ENDED, true, "x").spares_connection());
     }
 
     /// A new one has the format that the administrator has set since. Others that are open may have begun with one that works.
     #[test]
     fn a_session_that_cannot_log_its_changes_is_refused_and_not_kept() {
-        let text = "Cannot execute statement: impossible to write to binary log".to_owned();
-        let (code, undone) = (LOGS_STATEMENTS, true);
-        let failure = RequestError::Server(MysqlError { code, text, undone });
+        let text = "Cannot execute statement: impossible to write to binary log";
+        let failure = refusal(LOGS_STATEMENTS, true, text);
         assert!(failure.is_certain() && !failure.is_read_only() && !failure.spares_connection());
         let error = failure.error();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("binlog_format"), "{error}");
-        assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown);
+        assert_eq!(kind(LOGS_STATEMENTS, false), ErrorKind::OutcomeUnknown);
     }
 
     #[test]
     fn the_table_that_is_missing_is_found_in_the_words_of_the_server() {
-        let failure = |code, undone, text: &str| {
-            let text = text.to_owned();
-            RequestError::Server(MysqlError { code, text, undone })
-        };
         for text in [
             "Table 'locks.tidelock_clients' doesn't exist",
             "Table 'tidelock_locks.tidelock_clients' doesn't exist",
             "Tabelle 'locks.tidelock_clients' existiert nicht",
             "table tidelock_clients does not exist in locks",
         ] {
-            let missing = failure(1146, true, text);
+            let missing = refusal(1146, true, text);
             assert_eq!(missing.missing_table(), Some("tidelock_clients"), "{text}");
         }
-        let other = failure(1146, true, "Table 'shop.orders' doesn't exist");
+        let other = refusal(1146, true, "Table 'shop.orders' doesn't exist");
         assert_eq!(other.missing_table(), None);
         let text = "Table 'locks.tidelock_clients' doesn't exist";
-        assert_eq!(failure(1146, false, text).missing_table(), None);
-        assert_eq!(failure(1142, true, text).missing_table(), None);
+        assert_eq!(refusal(1146, false, text).missing_table(), None);
+        assert_eq!(refusal(1142, true, text).missing_table(), None);
     }
 
     #[test]
@@ -256,5 +248,88 @@ mod tests {
                 .error()
                 .outcome_unknown()
         );
+    }
+
+    #[test]
+    fn an_error_says_whether_a_retry_may_help_and_what_to_do() {
+        use ErrorKind::{InvalidOptions, Refused, Unavailable, Unsupported, WrongType};
+
+        for (codes, expected, words) in [
+            (&[1205, 1213, 3572, 1020][..], Unavailable, "transaction"),
+            (&[1040, 1203, 1226], Unavailable, "no more connections"),
+            (&[1290, 1792, 1836], Unavailable, "replica"),
+            (&[1021, 1037, 1038, 1041, 1114], Unavailable, "no room left"),
+            (&[1047], Unavailable, "cluster"),
+            (&[4031], Unavailable, "idle connection"),
+            (&[1045, 1130, 1129, 1251], Refused, "check user"),
+            (&[1698, 1820, 1862], Refused, "check user"),
+            (&[1044, 1142, 1143, 1227], Refused, "SELECT, INSERT"),
+            (&[3159], Refused, "ssl-mode=VERIFY_IDENTITY"),
+            (&[1049], InvalidOptions, "no such database"),
+            (&[1054, 1064, 1136], Unsupported, "too old"),
+            (&[1193, 1231, 1364], Unsupported, "too old"),
+            (&[1146], Refused, "do not exist"),
+            (&[1665], Unsupported, "binlog_format"),
+            (&[1690], WrongType, "no next token"),
+        ] {
+            for code in codes {
+                let error = refusal(*code, true, "its own words").error();
+                let told = error.to_string();
+                assert_eq!(error.kind(), expected, "{told}");
+                assert!(told.contains(words), "{told}");
+                let server = format!("(server: {code} its own words)");
+                assert!(told.contains(&server), "{told}");
+            }
+        }
+        assert_eq!(kept_row().kind(), Unavailable);
+        assert_eq!(withdrawn().kind(), ErrorKind::Cancelled);
+    }
+
+    /// A text that was refused may be sent again only if nothing of it has happened.
+    #[test]
+    fn only_a_certain_rollback_is_a_reason_to_send_again() {
+        type Reason = fn(&RequestError) -> bool;
+        let reasons: [(Reason, &[u16]); 4] = [
+            (RequestError::is_contended, &[1213]),
+            (RequestError::is_kept_waiting, &[1205, 1213]),
+            (RequestError::is_no_table, &[1146]),
+            (RequestError::is_no_column, &[1054]),
+        ];
+        for (is_reason, codes) in reasons {
+            for code in [1205, 1213, 1146, 1054, 1142] {
+                let is_one = is_reason(&refusal(code, true, "x"));
+                assert_eq!(is_one, codes.contains(&code), "{code}");
+                assert!(!is_reason(&refusal(code, false, "x")), "{code}");
+            }
+            assert!(!is_reason(&RequestError::Broken("x".to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_user_without_the_right_to_create_is_told_from_one_whose_table_is_missing() {
+        for (code, is_denied) in [(1044, true), (1142, true), (1227, true), (1146, false)] {
+            for undone in [true, false] {
+                let failure = refusal(code, undone, "x");
+                assert_eq!(failure.is_denied(), is_denied, "{code}");
+            }
+        }
+        assert!(!RequestError::Broken("x".to_owned()).is_denied());
+    }
+
+    #[test]
+    fn a_table_out_of_reach_counts_as_missing_only_by_its_own_name() {
+        let table = "tidelock_sides";
+        let text = "SELECT command denied to user 'a'@'b' for table 'tidelock_sides'";
+        for (code, undone, text, lacks) in [
+            (1142, true, text, true),
+            (1146, true, text, true),
+            (1142, false, text, false),
+            (1044, true, text, false),
+            (1142, true, "for table 'tidelock_waiters'", false),
+        ] {
+            let failure = refusal(code, undone, text);
+            assert_eq!(failure.lacks_table(table), lacks, "{code} {undone} {text}");
+        }
+        assert!(!RequestError::Broken(text.to_owned()).lacks_table(table));
     }
 }
