@@ -32,3 +32,29 @@ impl KeptRows {
         turn.checked_rem(count).unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_rows_are_expected_for_a_while_after_the_last_sign() {
+        let (rows, nano) = (KeptRows::default(), Duration::from_nanos(1));
+        let begun = BootInstant::from_nanos(7);
+        assert!(!rows.are_expected(begun));
+        rows.seen(begun);
+        assert!(rows.are_expected(begun));
+        assert!(rows.are_expected(begun + EXPECTED.saturating_sub(nano)));
+        assert!(!rows.are_expected(begun + EXPECTED));
+        rows.seen(begun + EXPECTED);
+        assert!(rows.are_expected(begun + EXPECTED + nano));
+    }
+
+    #[test]
+    fn each_lock_has_its_turn_to_wait_for_its_row() {
+        let rows = KeptRows::default();
+        let turns: Vec<usize> = (0..4).map(|_| rows.turn_of(3)).collect();
+        assert_eq!(turns, [0, 1, 2, 0]);
+        assert_eq!(rows.turn_of(0), 0);
+    }
+}

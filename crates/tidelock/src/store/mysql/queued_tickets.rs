@@ -166,4 +166,44 @@ mod tests {
         tickets.answered(&one);
         assert!(tickets.lock().tickets.is_empty());
     }
+
+    /// Sends attempts of that many other tickets.
+    fn crowd(tickets: &QueuedTickets, count: usize) {
+        for _ in 0..count {
+            tickets.sending(&ticket()).unwrap();
+        }
+    }
+
+    /// A request without an answer may arrive later than the others of its ticket.
+    #[tokio::test(start_paused = true)]
+    async fn a_withdrawn_ticket_is_remembered_for_as_long_as_its_requests_may_arrive() {
+        let tickets = QueuedTickets::new(Timers::new(Clock::Simulated));
+        let (unsent, lost) = (ticket(), ticket());
+        tickets.sending(&lost).unwrap();
+        assert!(tickets.withdraw(&lost) && !tickets.withdraw(&unsent));
+        let nano = Duration::from_nanos(1);
+        tokio::time::advance(WITHDRAWN_TTL.saturating_sub(nano)).await;
+        crowd(&tickets, 100);
+        assert!(tickets.lock().tickets.contains_key(&TicketKey::of(&unsent)));
+        tokio::time::advance(nano).await;
+        crowd(&tickets, 100);
+        assert!(!tickets.lock().tickets.contains_key(&TicketKey::of(&unsent)));
+        assert!(tickets.lock().tickets.contains_key(&TicketKey::of(&lost)));
+        tokio::time::advance(UNANSWERED_TTL).await;
+        crowd(&tickets, 400);
+        assert!(!tickets.withdraw(&lost), "it is forgotten");
+    }
+
+    /// Otherwise each attempt would look at all the tickets.
+    #[tokio::test(start_paused = true)]
+    async fn expired_tickets_are_removed_once_their_number_has_doubled() {
+        let tickets = QueuedTickets::new(Timers::new(Clock::Simulated));
+        crowd(&tickets, 65);
+        assert_eq!(tickets.lock().crowded, 128);
+        tokio::time::advance(UNANSWERED_TTL).await;
+        crowd(&tickets, 63);
+        assert_eq!(tickets.lock().tickets.len(), 128);
+        crowd(&tickets, 1);
+        assert_eq!(tickets.lock().tickets.len(), 64);
+    }
 }
