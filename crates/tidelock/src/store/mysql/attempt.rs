@@ -26,16 +26,7 @@ impl Mysql {
         let text = Statements::Transaction(sql::attempt(&ask.ticket, ask.lease));
         let rows = self.ask_until(deadline, text, ask.liveness.clone());
         let rows = rows.await.map_err(RequestError::error)?;
-        let row = self.first_row(&rows).await?;
-        let is_fenced = number(row, 4)? == 0;
-        match Self::read_attempt(row)? {
-            // The lock may be free: without this pause the next attempt would come at once.
-            Attempt::Held(wait) if is_fenced => {
-                let left = wait.recheck.unwrap_or_default();
-                Ok(Attempt::held(None, left.max(FENCED)))
-            }
-            attempt => Ok(attempt),
-        }
+        read_unqueued(self.first_row(&rows).await?)
     }
 
     /// Looks whether another ticket holds the lock, which costs the server less than an attempt. `None`: the lock may be free, or
@@ -43,12 +34,7 @@ impl Mysql {
     async fn look(&self, ask: &AttemptRequest, deadline: BootInstant) -> Result<Option<Attempt>> {
         let rows = self.ask_until(deadline, sql::look(&ask.ticket), ask.liveness.clone());
         let rows = rows.await.map_err(|it| it.error().without_effect())?;
-        match rows.first() {
-            Some(row) if number(row, 0)? == 0 && number(row, 1)? > 0 => {
-                Self::read_attempt(row).map(Some)
-            }
-            _ => Ok(None),
-        }
+        read_look(&rows)
     }
 
     /// Reads the answer to an attempt.
@@ -61,5 +47,95 @@ impl Mysql {
             return Ok(Attempt::held(None, left));
         }
         Ok(Attempt::granted(FencingToken::new(number(row, 2)?)))
+    }
+}
+
+/// Reads the answer to an attempt at a lock without a queue.
+fn read_unqueued(row: &TextRow) -> Result<Attempt> {
+    let is_fenced = number(row, 4)? == 0;
+    match Mysql::read_attempt(row)? {
+        // The lock may be free: without this pause the next attempt would come at once.
+        Attempt::Held(wait) if is_fenced => {
+            let left = wait.recheck.unwrap_or_default();
+            Ok(Attempt::held(None, left.max(FENCED)))
+        }
+        attempt => Ok(attempt),
+    }
+}
+
+/// Reads the answer to a look.
+fn read_look(rows: &[TextRow]) -> Result<Option<Attempt>> {
+    match rows.first() {
+        Some(row) if number(row, 0)? == 0 && number(row, 1)? > 0 => {
+            Mysql::read_attempt(row).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::Wait;
+    use crate::store::mysql::tests::row;
+
+    /// The token of a grant, or how long the caller waits.
+    fn told(attempt: Attempt) -> (Option<u64>, Option<Duration>) {
+        match attempt {
+            Attempt::Acquired(grant) => (grant.token.map(FencingToken::get), None),
+            Attempt::Held(Wait { recheck, .. }) => (None, recheck),
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_granted_only_what_it_holds_and_was_not_withdrawn_from() {
+        let granted = Mysql::read_attempt(&row("1 3000 7 0")).unwrap();
+        assert_eq!(told(granted), (Some(7), None));
+        let held = Mysql::read_attempt(&row("0 3000 7 0")).unwrap();
+        assert_eq!(told(held), (None, Some(Duration::from_micros(3000))));
+        for withdrawn in ["1 3000 7 1", "0 3000 7 1", "0 0 7 15"] {
+            let error = Mysql::read_attempt(&row(withdrawn)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Cancelled, "{withdrawn}");
+        }
+        for unreadable in ["1 3000 x 0", "0 x 7 0", "x 3000 7 0", "1 3000 7 x", "1"] {
+            let error = Mysql::read_attempt(&row(unreadable)).unwrap_err();
+            assert!(error.outcome_unknown(), "{unreadable}");
+        }
+    }
+
+    /// Nobody tells a waiter of the end of a fence.
+    #[test]
+    fn a_lock_that_is_free_behind_a_fence_is_asked_for_again_after_a_pause() {
+        for (answer, pause) in [
+            ("0 0 7 0 0", FENCED),
+            ("0 49999 7 0 0", FENCED),
+            ("0 50001 7 0 0", Duration::from_micros(50_001)),
+            ("0 0 7 0 1", Duration::ZERO),
+            ("0 9 7 0 1", Duration::from_micros(9)),
+        ] {
+            let held = read_unqueued(&row(answer)).unwrap();
+            assert_eq!(told(held), (None, Some(pause)), "{answer}");
+        }
+        let granted = read_unqueued(&row("1 9 7 0 0")).unwrap();
+        assert_eq!(told(granted), (Some(7), None));
+    }
+
+    #[test]
+    fn a_look_refuses_only_while_another_ticket_holds_the_lock() {
+        for (answer, waits) in [
+            ("0 3000 7 0 1", Some(3000)),
+            ("0 1 7 0 1", Some(1)),
+            ("0 0 7 0 1", None),
+            ("1 3000 7 0 1", None),
+            ("1 0 7 0 1", None),
+        ] {
+            let seen = read_look(&[row(answer)]).unwrap();
+            let waits = waits.map(|waits| (None, Some(Duration::from_micros(waits))));
+            assert_eq!(seen.map(told), waits, "{answer}");
+        }
+        assert!(read_look(&[]).unwrap().is_none(), "nobody has used it yet");
+        let withdrawn = read_look(&[row("0 3000 7 1 1")]).unwrap_err();
+        assert_eq!(withdrawn.kind(), ErrorKind::Cancelled);
     }
 }

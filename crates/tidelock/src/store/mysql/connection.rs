@@ -138,6 +138,12 @@ impl Pool {
         });
     }
 
+    /// The next request is sent on a connection that breaks before its reply.
+    #[cfg(test)]
+    pub(crate) fn break_next(&self) {
+        self.0.keep_idle(RawConnection::broken());
+    }
+
     /// Closes all idle connections. Those in use close when their requests end.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
@@ -254,52 +260,4 @@ impl fmt::Debug for Pool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread::ThreadId;
-
-    use super::*;
-    use crate::store::Clock;
-
-    /// The error of a request to a server that does not answer, with these credentials, and the steward's thread.
-    async fn ask_with(
-        login: impl Fn() -> Credentials + Send + Sync + 'static,
-        limit: Duration,
-    ) -> (Error, ThreadId) {
-        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        background.spawn(timers.clone().drive());
-        let mut env = Env::of_limits(timers, background.clone(), limit);
-        env.credentials = Some(Arc::new(login));
-        let url = format!("mysql://{}/locks", mute.local_addr().unwrap());
-        let pool = Pool::new(Address::parse(&url).unwrap(), &env, 1);
-        let asked = pool.ask("SELECT 1".to_owned(), pool.deadline()).await;
-        let steward = background.run(async { std::thread::current().id() }).await;
-        (asked.unwrap_err().error(), steward.unwrap())
-    }
-
-    /// A slow credentials callback must not delay renewals and deadlines.
-    #[tokio::test]
-    async fn the_source_of_the_credentials_has_a_thread_of_its_own() {
-        let asked: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-        let seen = Arc::clone(&asked);
-        let login = move || {
-            seen.lock().push(std::thread::current().id());
-            Credentials::default()
-        };
-        let (error, steward) = ask_with(login, Duration::from_secs(1)).await;
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let asked = asked.lock().clone();
-        assert_eq!(asked.len(), 1);
-        assert_ne!(asked[0], steward);
-    }
-
-    #[tokio::test]
-    async fn a_source_of_credentials_that_panics_fails_its_request() {
-        // A panic prints a backtrace, which takes seconds on a busy machine; the request ends as soon as that is done.
-        let limit = Duration::from_secs(60);
-        let (error, _) = ask_with(|| panic!("no credentials today"), limit).await;
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("panicked"), "{error}");
-    }
-}
+mod tests;

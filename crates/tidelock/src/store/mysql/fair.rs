@@ -1,12 +1,11 @@
 //! Fair locks: attempts that take a place in the queue, and releases that hand over.
 
 use crate::error::{Error, Result};
-use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::{SEPARATOR, SIDES, TABLES, WAITERS, lacks_queue};
-use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::raw_connection::{TextRow, first, number, text};
 use crate::store::mysql::{Mysql, fair_sql, released, schema, sql};
 use crate::store::{Attempt, AttemptRequest, Liveness, Released, Ticket};
 
@@ -97,7 +96,7 @@ impl Mysql {
         match ended.await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
-                self.need_counter(rows.first(), 2).await?;
+                self.need_counter(&rows, 2).await?;
                 Ok(released(freed))
             }
             // Nobody waits, but an attempt that makes the table may still arrive.
@@ -127,7 +126,7 @@ impl Mysql {
 
     /// The number of locks that a release or a withdrawal has freed.
     pub(super) fn ended(&self, rows: &[TextRow]) -> Result<u64> {
-        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
+        let row = first(rows)?;
         self.tell(row, 1)?;
         number(row, 0)
     }

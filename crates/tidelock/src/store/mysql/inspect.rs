@@ -8,7 +8,7 @@ use crate::store::fair_waiters::show_queue;
 use crate::store::glob::matches_glob;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::WAITERS;
-use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::raw_connection::{TextRow, first, number, text};
 use crate::store::mysql::{Mysql, sql};
 use crate::store::{CLIENT_INFO_TTL, ClientId, Liveness, Name, Page};
 use crate::types::FencingToken;
@@ -28,21 +28,10 @@ impl Mysql {
             Err(failure) if failure.is_no_table() => self.ask(sql::inspect(name, true)).await?,
             rows => rows.map_err(RequestError::error)?,
         };
-        let mut snapshot = Snapshot::free(name.as_str());
-        let Some(row) = rows.first() else {
-            return Ok(snapshot);
-        };
-        snapshot.token = Some(FencingToken::new(number(row, 2)?));
-        let left = number(row, 1)?;
-        if left > 0 {
-            snapshot.expires_in = Some(Duration::from_micros(left));
-            let mut holder = Holder::new(text(row, 0)?, 1);
-            holder.client = details(row, 4)?;
-            snapshot.holders.push(holder);
+        if rows.is_empty() {
+            return Ok(Snapshot::free(name.as_str()));
         }
-        let waiters = rows.iter().filter(|row| is_there(row, 3));
-        let queue = waiters.map(|row| text(row, 3)).collect::<Result<_>>()?;
-        show_queue(&mut snapshot, queue);
+        let mut snapshot = read_snapshot(name, &rows)?;
         self.show_sides(name, &mut snapshot).await?;
         Ok(snapshot)
     }
@@ -50,19 +39,7 @@ impl Mysql {
     pub(super) async fn list(&self, pattern: &str, after: Option<&str>) -> Result<Page> {
         // The beginning of a key, as a number.
         let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
-        let rows = self.ask(sql::list(cursor)).await?;
-        let mut page = Page::default();
-        for row in &rows {
-            let name = text(row, 1)?;
-            if !name.is_empty() && matches_glob(pattern, &name) {
-                page.names.push(name);
-            }
-        }
-        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
-            let next = number(last, 0)?.checked_add(1);
-            page.next = next.map(|next| next.to_string());
-        }
-        Ok(page)
+        read_page(&self.ask(sql::list(cursor)).await?, pattern)
     }
 
     pub(super) async fn announce(
@@ -86,6 +63,39 @@ impl Mysql {
         self.sweeper.begin();
         Ok(())
     }
+}
+
+/// Reads the rows of a lock, without its sides.
+fn read_snapshot(name: &Name, rows: &[TextRow]) -> Result<Snapshot> {
+    let (mut snapshot, row) = (Snapshot::free(name.as_str()), first(rows)?);
+    snapshot.token = Some(FencingToken::new(number(row, 2)?));
+    let left = number(row, 1)?;
+    if left > 0 {
+        snapshot.expires_in = Some(Duration::from_micros(left));
+        let mut holder = Holder::new(text(row, 0)?, 1);
+        holder.client = details(row, 4)?;
+        snapshot.holders.push(holder);
+    }
+    let waiters = rows.iter().filter(|row| is_there(row, 3));
+    let queue = waiters.map(|row| text(row, 3)).collect::<Result<_>>()?;
+    show_queue(&mut snapshot, queue);
+    Ok(snapshot)
+}
+
+/// Reads a page of names, of which those that match the pattern are shown.
+fn read_page(rows: &[TextRow], pattern: &str) -> Result<Page> {
+    let mut page = Page::default();
+    for row in rows {
+        let name = text(row, 1)?;
+        if !name.is_empty() && matches_glob(pattern, &name) {
+            page.names.push(name);
+        }
+    }
+    if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
+        let next = number(last, 0)?.checked_add(1);
+        page.next = next.map(|next| next.to_string());
+    }
+    Ok(page)
 }
 
 fn is_there(row: &TextRow, column: usize) -> bool {

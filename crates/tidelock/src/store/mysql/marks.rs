@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::since_epoch;
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::raw_connection::{TextRow, is_any, number, text};
 use crate::store::mysql::sql::{NOW, SWEPT, hex, id, micros};
 use crate::store::mysql::{Mysql, schema};
 use crate::store::{BoxFuture, MarkChange, Marks, Name};
@@ -88,12 +88,12 @@ impl Mysql {
             rows => rows,
         };
         let rows = rows.map_err(RequestError::error)?;
-        let count = rows.first().map(|row| number(row, 0)).transpose()?;
+        let is_written = is_any(&rows)?;
         // A failed sweep does no harm; the next write repeats it.
         if let Err(error) = self.ask(sweep()).await {
             tracing::debug!(%error, "cannot delete expired marks");
         }
-        Ok(count.unwrap_or_default() > 0)
+        Ok(is_written)
     }
 
     async fn newest_marks(&self, name: &Name, limit: u32) -> Result<Vec<(String, String)>> {

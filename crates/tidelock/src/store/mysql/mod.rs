@@ -44,7 +44,7 @@ use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::kept_rows::KeptRows;
 use crate::store::mysql::queue::MysqlQueue;
 use crate::store::mysql::queued_tickets::QueuedTickets;
-use crate::store::mysql::raw_connection::{TextRow, number};
+use crate::store::mysql::raw_connection::{TextRow, count, first, is_any, number};
 use crate::store::mysql::sweeps::MysqlTables;
 use crate::store::sweeper::Sweeper;
 use crate::store::{
@@ -88,15 +88,21 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Connects, and creates the tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let address = target(url, env)?;
+    let front = Pool::new(address.clone(), env, FRONT);
+    schema::ready(&front, front.deadline()).await?;
+    let (front, back) = sides_of(front, &address, env);
+    Ok(Store::new(front, back))
+}
+
+/// The side of the callers, with its connections `front`, and that of the steward. The tables are there.
+fn sides_of(front: Pool, address: &Address, env: &Env) -> (Arc<Mysql>, Arc<Mysql>) {
     let pool = |most| Pool::new(address.clone(), env, most);
-    let looks = pool(LOOKS);
+    let (back, looks) = (pool(BACK), pool(LOOKS));
     let table = MysqlQueue {
         pool: looks.clone(),
     };
     let signals = WakeChannels::new(env.timers.clone(), |_| {});
     let waiters = FairWaiters::new(table, signals, &env.timers, &env.background);
-    let (front, back) = (pool(FRONT), pool(BACK));
-    schema::ready(&front, front.deadline()).await?;
     let swept = MysqlTables(back.clone());
     let sweeper = Sweeper::start(swept, false, &env.timers, &env.background);
     let queued = Arc::new(QueuedTickets::new(env.timers.clone()));
@@ -112,7 +118,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             kept_rows: KeptRows::default(),
         })
     };
-    Ok(Store::new(face(front), face(back)))
+    (face(front), face(back))
 }
 
 /// Checks the URL and the settings, without a request.
@@ -184,7 +190,7 @@ impl Mysql {
     /// The number of changed rows.
     async fn count(&self, statements: String) -> Result<u64> {
         let rows = self.ask(statements).await?;
-        number(rows.first().ok_or_else(|| unanswered("no answer"))?, 0)
+        count(&rows)
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Released> {
@@ -192,31 +198,26 @@ impl Mysql {
     }
 
     async fn force_release(&self, name: &Name, seen: Option<&Snapshot>) -> Result<bool> {
-        match seen {
-            Some(seen) if !seen.is_locked() => Ok(false),
-            Some(seen) if seen.holders.iter().any(|it| it.mode != Mode::Exclusive) => {
+        let rows = match seen {
+            Some(seen) if !seen.is_locked() => return Ok(false),
+            Some(seen) if has_sides(seen) => {
                 let text = side_sql::force_if(name, seen);
-                let rows = self.ask_queue(text, &Liveness::default()).await?;
-                let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
-                Ok(number(row, 0)? != 0)
+                self.ask_queue(text, &Liveness::default()).await?
             }
-            seen => Ok(self.count(sql::force_release(name, seen)).await? != 0),
-        }
+            seen => self.ask(sql::force_release(name, seen)).await?,
+        };
+        is_any(&rows)
     }
 
     async fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
         let rows = self.ask(sql::withdraw(ticket)).await?;
-        let row = self.need_counter(rows.first(), 1).await?;
+        let row = self.need_counter(&rows, 1).await?;
         Ok(released(number(row, 0)?))
     }
 
     /// Reads whether a withdrawal has found the counter's row. After the tables were emptied there was no row to mark.
-    async fn need_counter<'a>(
-        &self,
-        row: Option<&'a TextRow>,
-        column: usize,
-    ) -> Result<&'a TextRow> {
-        let row = row.ok_or_else(|| unanswered("no answer"))?;
+    async fn need_counter<'a>(&self, rows: &'a [TextRow], column: usize) -> Result<&'a TextRow> {
+        let row = first(rows)?;
         if number(row, column)? == 0 {
             schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(unanswered("another process is creating the tables"));
@@ -237,6 +238,11 @@ impl Mysql {
         let rows = self.ask(text).await?;
         number(self.first_row(&rows).await?, 0)
     }
+}
+
+/// Whether the holders in a snapshot read or write.
+fn has_sides(seen: &Snapshot) -> bool {
+    seen.holders.iter().any(|it| it.mode != Mode::Exclusive)
 }
 
 fn released(rows: u64) -> Released {
@@ -348,3 +354,6 @@ impl Operate for Mysql {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,10 @@
 //! tidelock takes no notice of them, except that it sweeps those whose time is long over.
 
 use crate::error::Result;
-use crate::store::errors::unanswered;
 use crate::store::fair_waiters::COUNTED;
 use crate::store::mysql::Mysql;
 use crate::store::mysql::errors::RequestError;
-use crate::store::mysql::raw_connection::number;
+use crate::store::mysql::raw_connection::{TextRow, first, number};
 use crate::store::mysql::sql::{NOW, hex, id, micros, owner};
 use crate::store::{BoxFuture, Name, POLLER_BEAT, PollerBeat, Pollers, Ticket};
 
@@ -25,15 +24,20 @@ impl Pollers for Mysql {
             let text = count(ticket, beat);
             let rows = self.pool.ask(text, self.pool.deadline()).await;
             let rows = rows.map_err(RequestError::error)?;
-            let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
-            let ahead = u32::try_from(number(row, 0)?).unwrap_or(COUNTED);
-            Ok((number(row, 1)? != 0).then_some(ahead))
+            read_count(&rows)
         })
     }
 
     fn leave(&self, ticket: &Ticket) {
         self.pool.send(leave(ticket));
     }
+}
+
+/// Reads the answer to [`count`].
+fn read_count(rows: &[TextRow]) -> Result<Option<u32>> {
+    let row = first(rows)?;
+    let ahead = u32::try_from(number(row, 0)?).unwrap_or(COUNTED);
+    Ok((number(row, 1)? != 0).then_some(ahead))
 }
 
 /// The id of the pollers of a name. The byte in front is in no UTF-8, so it is the hash of no name.

@@ -8,7 +8,7 @@ use crate::store::fair_waiters::{COUNTED, QueueLook, QueueTable};
 use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::{self, lacks_queue};
-use crate::store::mysql::raw_connection::{number, text};
+use crate::store::mysql::raw_connection::{TextRow, number, text};
 use crate::store::side_order::turns_of;
 
 /// The queue table, on connections of its own: looks at many queues keep no renewal waiting.
@@ -20,7 +20,7 @@ impl QueueTable for MysqlQueue {
     async fn look(&self, name: &Name, client: &str, beat: bool) -> Result<QueueLook> {
         if !beat {
             let look = self.ask(queue_sql::look(name, client).into()).await?;
-            if !look.left.is_zero() || look.waiting.is_empty() {
+            if !may_grant(&look) {
                 return Ok(look);
             }
         }
@@ -38,15 +38,25 @@ impl MysqlQueue {
             }
             rows => rows.map_err(RequestError::error)?,
         };
-        let mut look = QueueLook::default();
-        for row in &rows {
-            look.left = Duration::from_micros(number(row, 0)?);
-            look.ahead = turns_of(&text(row, 1)?).min(COUNTED);
-            let owner = text(row, 2)?;
-            if !owner.is_empty() {
-                look.waiting.insert(owner);
-            }
-        }
-        Ok(look)
+        read_queue(&rows)
     }
+}
+
+/// Whether the lock is free, and a waiter of this process may be next.
+fn may_grant(look: &QueueLook) -> bool {
+    look.left.is_zero() && !look.waiting.is_empty()
+}
+
+/// Reads the answer to a look.
+fn read_queue(rows: &[TextRow]) -> Result<QueueLook> {
+    let mut look = QueueLook::default();
+    for row in rows {
+        look.left = Duration::from_micros(number(row, 0)?);
+        look.ahead = turns_of(&text(row, 1)?).min(COUNTED);
+        let owner = text(row, 2)?;
+        if !owner.is_empty() {
+            look.waiting.insert(owner);
+        }
+    }
+    Ok(look)
 }

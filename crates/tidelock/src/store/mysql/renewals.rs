@@ -212,19 +212,22 @@ impl Mysql {
             let text = sql::renew(&others);
             rows.extend(self.ask_until(deadline, text, Liveness::default()).await?);
         }
-        let owners = rows.iter().map(|row| text(row, 0));
-        let kept: HashSet<String> = owners
-            .collect::<Result<_>>()
-            .map_err(RequestError::Classified)?;
-        let answer = |one: &&Renewal| {
-            if kept.contains(one.ticket.owner.text()) {
-                Renewed::Kept
-            } else {
-                Renewed::Gone
-            }
-        };
-        Ok(batch.iter().map(answer).collect())
+        read_owners(batch, &rows).map_err(RequestError::Classified)
     }
+}
+
+/// Whether each lock of the batch is kept. `rows`: the owners that hold their locks.
+fn read_owners(batch: &[&Renewal], rows: &[TextRow]) -> Result<Vec<Renewed>> {
+    let owners = rows.iter().map(|row| text(row, 0));
+    let kept: HashSet<String> = owners.collect::<Result<_>>()?;
+    let answer = |one: &&Renewal| {
+        if kept.contains(one.ticket.owner.text()) {
+            Renewed::Kept
+        } else {
+            Renewed::Gone
+        }
+    };
+    Ok(batch.iter().map(answer).collect())
 }
 
 /// The answers; those that are missing are failures with this error.

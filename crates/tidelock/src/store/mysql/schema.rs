@@ -6,6 +6,7 @@ use crate::store::errors::one_line;
 use crate::store::mysql::connection::Pool;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::TABLES;
+use crate::store::mysql::raw_connection::TextRow;
 use crate::store::mysql::sql::NOW;
 
 /// The version of the table format. A change that an older tidelock could misread gets a new number.
@@ -87,18 +88,24 @@ async fn find_or_make(pool: &Pool, deadline: BootInstant, missing: Option<&str>)
         Err(failure) if failure.is_no_table() => Vec::new(),
         rows => rows.map_err(RequestError::error)?,
     };
-    let format = found.first().and_then(|row| row.first()?.as_deref());
-    let format: Option<u64> =
-        format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-    if let Some(newer) = format.filter(|format| *format > FORMAT) {
-        return Err(Error::new(ErrorKind::Unsupported).because(format!(
-            "the tables were created by a newer tidelock (format {newer}, this one knows {FORMAT}); update this program, or use another database"
-        )));
-    }
+    refuse_newer(&found)?;
     if found.is_empty() || missing.is_some() {
         make(pool, deadline, missing).await?;
     }
     Ok(())
+}
+
+/// Refuses tables whose format this program does not know. `found`: the row of the counter, if there is one.
+fn refuse_newer(found: &[TextRow]) -> Result<()> {
+    let format = found.first().and_then(|row| row.first()?.as_deref());
+    let format: Option<u64> =
+        format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    match format {
+        Some(newer) if newer > FORMAT => Err(Error::new(ErrorKind::Unsupported).because(format!(
+            "the tables were created by a newer tidelock (format {newer}, this one knows {FORMAT}); update this program, or use another database"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Creates the table of `what`, which a database of an earlier tidelock lacks.
@@ -154,18 +161,23 @@ async fn create(
     what: &str,
     by_hand: impl FnOnce() -> String,
 ) -> Result<()> {
-    let Err(failure) = pool.ask(statement, deadline).await else {
-        return Ok(());
-    };
+    match pool.ask(statement, deadline).await {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(not_created(failure, what, by_hand)),
+    }
+}
+
+/// The error of a statement that was to create `what`.
+fn not_created(failure: RequestError, what: &str, by_hand: impl FnOnce() -> String) -> Error {
     if failure.is_denied() {
-        return Err(Error::new(ErrorKind::Refused).because(by_hand()));
+        return Error::new(ErrorKind::Refused).because(by_hand());
     }
     let error = failure.error();
     let kind = match error.kind() {
         ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,
         kind => kind,
     };
-    Err(Error::new(kind)
+    Error::new(kind)
         .because(format!("cannot create {what}"))
-        .caused_by(error))
+        .caused_by(error)
 }

@@ -2,13 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Holder, Snapshot};
-use crate::store::errors::unanswered;
 use crate::store::fair_waiters::FairPosition;
 use crate::store::mysql::attempt::FENCED;
 use crate::store::mysql::connection::Statements;
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql::lacks_queue;
-use crate::store::mysql::raw_connection::{TextRow, number, text};
+use crate::store::mysql::raw_connection::{TextRow, count, number, text};
 use crate::store::mysql::{Mysql, inspect, released, side_sql};
 use crate::store::side_order::{Follows, STANDS_FOR_SIDES, mode_of};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Name, Released, Renewal, Ticket};
@@ -23,17 +22,10 @@ impl Mysql {
         let rows = self.ask_queue(text, &ask.liveness).await?;
         let row = self.first_row(&rows).await?;
         self.tell(row, 4)?;
-        let attempt = Self::read_attempt(row)?;
-        // Also if the ticket was granted: its reader may have been lost since, and others may have had the lock in between.
-        if matches!(follows, Follows::Upgradeable(_)) && number(row, 6)? == 0 {
-            return Err(Error::lost(LostReason::Taken));
-        }
+        let attempt = read_side(row, follows)?;
         if matches!(attempt, Attempt::Held(_)) {
             if matches!(follows, Follows::Writer(_)) {
-                return match number(row, 5)? {
-                    0 => Ok(Attempt::held(None, FENCED)),
-                    _ => Err(Error::lost(LostReason::Taken)),
-                };
+                return Ok(Attempt::held(None, FENCED));
             }
             self.waiters.was_refused(ask);
             // The looks of this process notice the end of the holder's lease.
@@ -60,7 +52,7 @@ impl Mysql {
         match ended.await {
             Ok(rows) => {
                 let freed = self.ended(&rows)?;
-                self.need_counter(rows.first(), 2).await?;
+                self.need_counter(&rows, 2).await?;
                 Ok(released(freed))
             }
             // Nobody waits, but an attempt that makes the table may still arrive.
@@ -93,26 +85,45 @@ impl Mysql {
             Err(failure) if failure.is_no_table() || lacks_queue(&failure) => return Ok(()),
             rows => rows.map_err(RequestError::error)?,
         };
-        let row = waiting.first().ok_or_else(|| unanswered("no answer"))?;
-        let waiting = number(row, 0)?;
-        let stands_for_sides = snapshot
-            .holders
-            .iter()
-            .any(|holder| holder.owner.ends_with(STANDS_FOR_SIDES));
-        snapshot.waiters = (stands_for_sides || waiting > 0).then_some(waiting);
-        if !stands_for_sides {
-            return Ok(());
+        if show_waiting(snapshot, count(&waiting)?) {
+            let rows = self.ask(side_sql::holders(name)).await?;
+            snapshot.holders = rows.iter().map(read_holder).collect::<Result<_>>()?;
         }
-        let rows = self.ask(side_sql::holders(name)).await?;
-        let holders = rows.iter().map(|row| {
-            let owner = text(row, 0)?;
-            let mode = mode_of(number(row, 1)? != 0, &owner);
-            let mut holder = Holder::new(owner, 1);
-            holder.mode = mode;
-            holder.client = inspect::details(row, 2)?;
-            Ok(holder)
-        });
-        snapshot.holders = holders.collect::<Result<_>>()?;
         Ok(())
     }
+}
+
+/// Reads the answer to an attempt at a side. An attempt that follows a hold is lost without that hold.
+fn read_side(row: &TextRow, follows: Follows<'_>) -> Result<Attempt> {
+    let attempt = Mysql::read_attempt(row)?;
+    let is_lost = match follows {
+        // Also if the ticket was granted: its reader may have been lost since, and others may have had the lock in between.
+        Follows::Upgradeable(_) => number(row, 6)? == 0,
+        // A fence keeps out a reader too, but that one may come again.
+        Follows::Writer(_) => matches!(attempt, Attempt::Held(_)) && number(row, 5)? != 0,
+        Follows::Nobody => false,
+    };
+    if is_lost {
+        return Err(Error::lost(LostReason::Taken));
+    }
+    Ok(attempt)
+}
+
+/// Shows how many wait. Returns whether the holder is a row that stands for the holders of sides.
+fn show_waiting(snapshot: &mut Snapshot, waiting: u64) -> bool {
+    let stands_for_sides = snapshot
+        .owners()
+        .any(|owner| owner.ends_with(STANDS_FOR_SIDES));
+    snapshot.waiters = (stands_for_sides || waiting > 0).then_some(waiting);
+    stands_for_sides
+}
+
+/// Reads the holder of a side.
+fn read_holder(row: &TextRow) -> Result<Holder> {
+    let owner = text(row, 0)?;
+    let mode = mode_of(number(row, 1)? != 0, &owner);
+    let mut holder = Holder::new(owner, 1);
+    holder.mode = mode;
+    holder.client = inspect::details(row, 2)?;
+    Ok(holder)
 }

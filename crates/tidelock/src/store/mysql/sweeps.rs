@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::store::mysql::connection::{Pool, Statements};
 use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::queue_sql;
-use crate::store::mysql::raw_connection::number;
+use crate::store::mysql::raw_connection::{TextRow, count};
 use crate::store::mysql::sql::{SWEPT, sweep};
 use crate::store::sweeper::SweptTables;
 
@@ -18,9 +18,7 @@ impl SweptTables for MysqlTables {
     async fn sweep_batch(&self) -> Result<bool> {
         let text = Statements::Transaction(sweep());
         let rows = self.0.ask(text, self.0.deadline()).await;
-        let rows = rows.map_err(RequestError::error)?;
-        let deleted = rows.first().map(|row| number(row, 0)).transpose()?;
-        Ok(deleted == Some(SWEPT.into()))
+        is_full(&rows.map_err(RequestError::error)?)
     }
 
     async fn finish(&self) {
@@ -33,4 +31,9 @@ impl SweptTables for MysqlTables {
             }
         }
     }
+}
+
+/// Reads whether a batch had as many rows as it may have.
+fn is_full(rows: &[TextRow]) -> Result<bool> {
+    Ok(count(rows)? == u64::from(SWEPT))
 }

@@ -1,0 +1,182 @@
+use super::*;
+
+/// A server that shuts down, for example, refuses the settings of a session.
+#[test]
+fn a_session_that_does_not_begin_leaves_no_outcome_in_doubt() {
+    let address = Address::parse("mysql://h/d").unwrap();
+    let server = |code, undone| {
+        let text = "x".to_owned();
+        RequestError::Server(MysqlError { code, text, undone })
+    };
+    for (failure, kind) in [
+        (server(1053, true), ErrorKind::Unavailable),
+        (server(1053, false), ErrorKind::Unavailable),
+        (server(1193, true), ErrorKind::Unsupported),
+        (RequestError::Broken(String::new()), ErrorKind::Unavailable),
+    ] {
+        let error = refused(&address, failure);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("mysql://h:3306"), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_is_no_answer() {
+    let row = vec![
+        Some(b"7".to_vec()),
+        Some(b"-1".to_vec()),
+        None,
+        Some(vec![0xff]),
+    ];
+    assert_eq!(text(&row, 0).unwrap(), "7");
+    assert_eq!(number(&row, 0).unwrap(), 7);
+    assert_eq!(text(&row, 1).unwrap(), "-1");
+    assert!(number(&row, 1).unwrap_err().outcome_unknown());
+    for column in 2..=row.len() {
+        assert!(text(&row, column).unwrap_err().outcome_unknown());
+        assert!(number(&row, column).unwrap_err().outcome_unknown());
+    }
+    assert_eq!(first(std::slice::from_ref(&row)).unwrap(), &row);
+    assert!(first(&[]).unwrap_err().outcome_unknown());
+}
+
+#[test]
+fn a_change_that_has_found_no_row_is_told_from_one_that_has() {
+    for (text, changed) in [("0", false), ("1", true), ("7", true)] {
+        let rows: [TextRow; 1] = [vec![Some(text.into())]];
+        assert_eq!(count(&rows).unwrap().to_string(), text);
+        assert_eq!(is_any(&rows).unwrap(), changed, "{text}");
+    }
+    for rows in [vec![], vec![vec![None]], vec![vec![Some(b"x".to_vec())]]] {
+        assert!(count(&rows).unwrap_err().outcome_unknown());
+        assert!(is_any(&rows).unwrap_err().outcome_unknown());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_answers_nothing() {
+    let mut connection = RawConnection::broken();
+    assert!(!connection.lives().await);
+    assert!(!connection.ask("SELECT 1").await.unwrap_err().is_certain());
+    let changed = connection.transact("SELECT 1").await;
+    assert!(!changed.unwrap_err().is_certain());
+}
+
+/// A statement that waits for longer than its caller takes effect when nobody expects it.
+#[test]
+fn a_statement_waits_for_a_row_no_longer_than_it_may() {
+    for (millis, seconds) in [(0, 1), (999, 1), (2999, 2), (10_000, 10)] {
+        let settings = beginning(Duration::from_millis(millis));
+        for name in [" innodb_lock_wait_timeout", " lock_wait_timeout"] {
+            let setting = format!("{name} = {seconds},");
+            assert!(settings.contains(&setting), "{setting} {settings}");
+        }
+    }
+}
+
+/// An error of the server, as the driver tells it.
+fn refusal(code: u16) -> mysql_async::Error {
+    let (message, state) = ("deadlock".to_owned(), "40001".to_owned());
+    mysql_async::Error::Server(mysql_async::ServerError {
+        code,
+        message,
+        state,
+    })
+}
+
+#[test]
+fn only_an_error_of_the_first_statement_says_that_nothing_has_happened() {
+    for first in [true, false] {
+        let failure = request_error(refusal(1213), first);
+        assert_eq!(failure.undone(), first.then_some(1213));
+        assert!(failure.to_string().contains("1213 deadlock"), "{failure}");
+    }
+    let gone = mysql_async::Error::Driver(DriverError::ConnectionClosed);
+    assert!(!request_error(gone, true).is_certain());
+}
+
+#[test]
+fn an_error_of_a_connect_names_the_server_and_says_whether_a_retry_may_help() {
+    let io = |why: &str| {
+        let error = std::io::Error::other(why.to_owned());
+        mysql_async::Error::Io(mysql_async::IoError::Io(error))
+    };
+    let driver = mysql_async::Error::Driver;
+    let address = Address::parse("mysql://h/d?ssl-mode=REQUIRED").unwrap();
+    for (error, kind, words) in [
+        (
+            driver(DriverError::NoClientSslFlagFromServer),
+            ErrorKind::Refused,
+            "the server has no TLS",
+        ),
+        (
+            driver(DriverError::ConnectionClosed),
+            ErrorKind::Unavailable,
+            "the connection broke",
+        ),
+        (
+            io("connection reset"),
+            ErrorKind::Unavailable,
+            "mysql://h:3306: connection reset",
+        ),
+        (
+            io("invalid peer certificate: UnknownIssuer"),
+            ErrorKind::Refused,
+            "tls_ca",
+        ),
+        (refusal(1045), ErrorKind::Refused, "authentication"),
+        (refusal(1053), ErrorKind::Unavailable, "1053 deadlock"),
+    ] {
+        let error = closed(&address, error);
+        let told = error.to_string();
+        assert_eq!(error.kind(), kind, "{told}");
+        assert!(told.contains(words), "{told}");
+        assert!(told.contains("mysql://h:3306"), "{told}");
+    }
+}
+
+/// The options of a connection to this URL.
+fn opts(url: &str, login: Option<Credentials>) -> mysql_async::Opts {
+    options(&Address::parse(url).unwrap(), login).into()
+}
+
+#[test]
+fn given_credentials_replace_those_of_the_url() {
+    let url = "mysql://me:old@h:3307/locks";
+    for (login, user, password) in [
+        (None, "me", Some("old")),
+        (Some(Credentials::new("you", "new")), "you", Some("new")),
+        (Some(Credentials::password("new")), "me", Some("new")),
+        (Some(Credentials::default()), "me", None),
+    ] {
+        let options = opts(url, login);
+        assert_eq!((options.user(), options.pass()), (Some(user), password));
+        assert_eq!((options.ip_or_hostname(), options.tcp_port()), ("h", 3307));
+        assert_eq!(options.db_name(), Some("locks"));
+    }
+}
+
+#[test]
+fn only_the_url_leads_to_a_socket_file() {
+    let options = opts("mysql://127.0.0.1/locks", None);
+    assert!(!options.prefer_socket());
+    assert_eq!(options.socket(), None);
+    let options = opts("mysql://h/locks?socket=/run/my.sock", None);
+    assert_eq!(options.socket(), Some("/run/my.sock"));
+}
+
+#[tokio::test]
+async fn tls_trusts_the_named_authorities_and_no_other() {
+    let names = ["db.example".to_owned()];
+    let own = rcgen::generate_simple_self_signed(names).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), own.cert.pem()).unwrap();
+    let files = TlsFiles {
+        ca: Some(file.path().to_owned()),
+        ..TlsFiles::default()
+    };
+    let options = ssl(&files).await.unwrap();
+    assert!(options.disable_built_in_roots() && !options.skip_domain_validation());
+    assert_eq!(options.root_certs().len(), 1);
+    assert!(options.client_identity().is_none());
+}
