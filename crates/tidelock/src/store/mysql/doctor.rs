@@ -185,7 +185,10 @@ fn engine(table: &str, engine: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
+    use crate::store::mysql::tests::{env, pool, row};
 
     #[test]
     fn several_nodes_that_take_writes_are_no_good_news() {
@@ -210,5 +213,104 @@ mod tests {
         assert_eq!(severity("ON", "ROW"), Some(Severity::Good));
         assert_eq!(severity("OFF", "STATEMENT"), None);
         assert_eq!(severity("ON", ""), None);
+    }
+
+    #[test]
+    fn only_a_server_that_tidelock_is_tested_with_is_good() {
+        for (text, severity) in [
+            ("8.0.35", Severity::Good),
+            ("8.4.0-log", Severity::Good),
+            ("9.1.0", Severity::Good),
+            ("7.9.9", Severity::Danger),
+            ("5.7.44-log", Severity::Danger),
+            ("10.6.12-MariaDB", Severity::Good),
+            ("11.4.2-MariaDB-ubu2404", Severity::Good),
+            ("10.5.9-MariaDB", Severity::Danger),
+            ("8.9.9-MariaDB", Severity::Danger),
+            ("unknown", Severity::Danger),
+        ] {
+            assert_eq!(version(text).severity, severity, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_takes_no_changes_or_may_forget_them_is_no_good_news() {
+        for (value, severity) in [
+            ("OFF", Severity::Good),
+            ("0", Severity::Good),
+            ("ON", Severity::Danger),
+            ("1", Severity::Danger),
+            ("", Severity::Danger),
+        ] {
+            assert_eq!(writes(value).severity, severity, "{value}");
+        }
+        for (value, severity) in [
+            ("1", Severity::Good),
+            ("0", Severity::Advice),
+            ("2", Severity::Advice),
+        ] {
+            assert_eq!(durability(value).severity, severity, "{value}");
+        }
+        assert!(binlog("ON", "1").is_none() && binlog("OFF", "0").is_none());
+        for on in ["ON", "1"] {
+            assert_eq!(binlog(on, "0").unwrap().severity, Severity::Advice);
+        }
+        assert!(engine("tidelock_locks", "InnoDB").is_none());
+        let other = engine("tidelock_locks", "MyISAM").unwrap();
+        assert_eq!(other.severity, Severity::Danger);
+        let advice = other.advice.unwrap();
+        assert_eq!(advice, "ALTER TABLE tidelock_locks ENGINE = InnoDB");
+    }
+
+    /// The subject and the severity of each finding about a server with these settings and engines.
+    fn subjects(settings: &[&str], engines: &[&str]) -> Vec<(String, Severity)> {
+        let (env, _) = env();
+        let rows = |all: &[&str]| all.iter().map(|words| row(words)).collect::<Vec<_>>();
+        let found = findings(&pool(&env), &rows(settings), &rows(engines)).unwrap();
+        let found = found.into_iter();
+        found.map(|one| (one.subject, one.severity)).collect()
+    }
+
+    #[tokio::test]
+    async fn every_weak_setting_of_a_server_is_found() {
+        use Severity::{Advice, Danger, Good};
+
+        let weak = [
+            "VERSION 5.7.1",
+            "read_only ON",
+            "innodb_flush_log_at_trx_commit 2",
+            "log_bin ON",
+            "binlog_format STATEMENT",
+            "sync_binlog 0",
+            "wsrep_on ON",
+        ];
+        let expected = [
+            ("reach", Good),
+            ("version", Danger),
+            ("writes", Danger),
+            ("durability", Advice),
+            ("binary log format", Danger),
+            ("binary log", Advice),
+            ("cluster", Advice),
+            ("engine", Danger),
+        ];
+        let engines = ["tidelock_locks MyISAM", "tidelock_sides InnoDB"];
+        let expected = expected.map(|(subject, severity)| (subject.to_owned(), severity));
+        assert_eq!(subjects(&weak, &engines), expected);
+        let good = [
+            "version 8.0.35",
+            "read_only OFF",
+            "innodb_flush_log_at_trx_commit 1",
+        ];
+        let found = subjects(&good, &engines[1..]);
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().all(|(_, severity)| *severity == Good));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_says_nothing_of_the_queues() {
+        let (env, opened) = env();
+        assert_eq!(queue(&pool(&env)).await, None);
+        assert_eq!(opened.load(Ordering::SeqCst), 1);
     }
 }

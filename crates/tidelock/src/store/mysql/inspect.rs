@@ -118,3 +118,69 @@ pub(super) fn details(row: &TextRow, at: usize) -> Result<Option<ClientInfo>> {
     let info = ClientInfo::new(text(row, at + 1)?, pid, text(row, at + 3)?, since);
     Ok(Some(info.run_by(user)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::mysql::tests::{row, ticket};
+
+    /// What these rows show of a lock.
+    fn seen(rows: &[&str]) -> Snapshot {
+        let rows: Vec<TextRow> = rows.iter().map(|words| row(words)).collect();
+        read_snapshot(&ticket(LockKind::Mutex).name, &rows).unwrap()
+    }
+
+    #[test]
+    fn a_lock_is_held_until_its_lease_ends_and_keeps_its_token() {
+        let held = seen(&["c:1 3000 7 NULL NULL"]);
+        assert_eq!(held.holders, [Holder::new("c:1", 1)]);
+        assert_eq!(held.expires_in, Some(Duration::from_millis(3)));
+        assert_eq!(held.token, Some(FencingToken::new(7)));
+        let free = seen(&["c:1 0 7 NULL NULL"]);
+        assert!(!free.is_locked() && free.expires_in.is_none());
+        assert_eq!(free.token, Some(FencingToken::new(7)));
+        assert_eq!((free.waiters, free.queue.len()), (None, 0));
+    }
+
+    #[test]
+    fn each_row_of_a_lock_is_a_waiter_unless_nobody_waits() {
+        let queued = seen(&["c:1 3000 7 c:2 NULL", "c:1 3000 7 c:3 NULL"]);
+        assert_eq!(queued.queue, ["c:2", "c:3"]);
+        assert_eq!(queued.waiters, Some(2));
+        assert_eq!(queued.holders.len(), 1);
+    }
+
+    #[test]
+    fn a_holder_is_shown_with_its_process_if_that_has_published_its_details() {
+        let named = seen(&["c:1 3000 7 NULL c web-1 42 shop 1000 99 deploy"]);
+        let process = named.holders[0].client.as_ref().unwrap();
+        assert_eq!((&*process.host, process.pid), ("web-1", 42));
+        assert_eq!(process.program, "shop");
+        assert_eq!(process.since, UNIX_EPOCH + Duration::from_secs(1));
+        assert_eq!(process.user.as_deref(), Some("deploy"));
+        for earlier in ["", " NULL"] {
+            let words = format!("c:1 3000 7 NULL c web-1 99999999999 shop 1000 99{earlier}");
+            let process = seen(&[words.as_str()]).holders.remove(0).client.unwrap();
+            assert_eq!((process.user, process.pid), (None, 0), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_page_shows_held_locks_that_match_and_says_where_the_next_one_begins() {
+        let rows = ["5 stock", "6 ", "7 till", "8 store"].map(row);
+        let page = read_page(&rows, "st*").unwrap();
+        assert_eq!(page.names, ["stock", "store"]);
+        assert_eq!(page.next, None, "it was not full");
+        let full = |last: u64| {
+            let mut rows = vec![row("5 stock"); sql::PAGE_SIZE];
+            rows[sql::PAGE_SIZE - 1] = row(&format!("{last} "));
+            read_page(&rows, "*").unwrap()
+        };
+        assert_eq!(full(41).next.as_deref(), Some("42"));
+        assert_eq!(full(41).names.len(), sql::PAGE_SIZE - 1);
+        assert_eq!(full(u64::MAX).next, None, "no key is larger");
+    }
+}

@@ -136,3 +136,67 @@ impl Marks for Mysql {
         Box::pin(self.newest_marks(name, limit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::mysql::tests::ticket;
+
+    #[test]
+    fn each_statement_is_about_the_slots_of_one_name() {
+        let name = ticket(LockKind::Mutex).name;
+        let (keep, slot) = (Duration::from_secs(60), hex("noon"));
+        let change = |before| MarkChange::unacknowledged("noon", before, "done", keep);
+        for text in [
+            read(&name, "noon"),
+            replace(&name, change(None)),
+            replace(&name, change(Some("begun"))),
+        ] {
+            assert!(text.contains(&id(&name)) && text.contains(&slot), "{text}");
+        }
+        let text = newest(&name, 3);
+        assert!(
+            text.contains(&id(&name)) && text.ends_with("LIMIT 3"),
+            "{text}"
+        );
+    }
+
+    /// Two processes that begin the same slot must not both succeed.
+    #[test]
+    fn a_mark_replaces_only_the_one_that_it_names() {
+        let name = ticket(LockKind::Mutex).name;
+        let keep = Duration::from_secs(60);
+        let change = |before| {
+            replace(
+                &name,
+                MarkChange::unacknowledged("noon", before, "done", keep),
+            )
+        };
+        let named = change(Some("begun"));
+        let condition = format!("mark = {} AND expires > {NOW}", hex("begun"));
+        assert!(
+            named.starts_with("UPDATE") && named.contains(&condition),
+            "{named}"
+        );
+        let new = change(None);
+        assert!(new.starts_with("INSERT"), "{new}");
+        assert!(
+            new.contains(&format!("IF(expires <= {NOW}, {}, mark)", hex("done"))),
+            "{new}"
+        );
+        for text in [named, new] {
+            assert!(text.contains(&format!("{NOW} + 60000000")), "{text}");
+            assert!(text.ends_with(&format!("mark = {}", hex("done"))), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_expired_marks_are_deleted() {
+        let text = sweep();
+        assert!(text.starts_with("DELETE FROM tidelock_marks"), "{text}");
+        assert!(text.contains(&format!("WHERE expires <= {NOW} ")), "{text}");
+    }
+}

@@ -88,3 +88,70 @@ fn leave(ticket: &Ticket) -> String {
         is_mine("w", ticket)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::mysql::tests::{row, ticket};
+
+    #[test]
+    fn a_ticket_that_is_not_among_the_pollers_is_behind_nobody() {
+        for (answer, ahead) in [
+            ("0 1", Some(0)),
+            ("3 1", Some(3)),
+            ("3 2", Some(3)),
+            ("3 0", None),
+            ("99999999999 1", Some(COUNTED)),
+        ] {
+            assert_eq!(read_count(&[row(answer)]).unwrap(), ahead, "{answer}");
+        }
+        assert!(read_count(&[]).unwrap_err().outcome_unknown());
+    }
+
+    #[test]
+    fn a_poller_writes_only_what_its_beat_shows() {
+        let ticket = ticket(LockKind::Mutex);
+        let mine = [hex(ticket.name.as_str()), owner(&ticket.owner)];
+        for (beat, inserts, updates) in [
+            (PollerBeat::Join, true, false),
+            (PollerBeat::Stay, false, true),
+            (PollerBeat::Skip, false, false),
+        ] {
+            let text = count(&ticket, beat);
+            assert_eq!(text.contains("INSERT IGNORE INTO"), inserts, "{text}");
+            assert_eq!(text.contains("UPDATE"), updates, "{text}");
+            assert!(mine.iter().all(|mine| text.contains(mine)), "{text}");
+            assert!(text.contains("w.place < "), "{text}");
+            // It need not count more than the others of a crowd.
+            assert!(text.contains(&format!("LIMIT {COUNTED})")), "{text}");
+        }
+        let text = leave(&ticket);
+        assert!(mine.iter().all(|mine| text.contains(mine)), "{text}");
+    }
+
+    /// They come up to six seconds apart.
+    #[test]
+    fn a_poller_may_lose_one_of_its_beats() {
+        let alive = micros(Duration::from_secs(6) * 2);
+        let ticket = ticket(LockKind::Mutex);
+        for beat in [PollerBeat::Join, PollerBeat::Stay] {
+            let text = count(&ticket, beat);
+            assert!(text.contains(&format!("{NOW} + {alive}")), "{text}");
+        }
+    }
+
+    /// Otherwise an attempt would take the pollers of a fair lock for waiters.
+    #[test]
+    fn the_pollers_of_a_name_have_an_id_that_no_lock_has() {
+        let ticket = ticket(LockKind::Mutex);
+        let (own, of_lock) = (pollers_id(&ticket.name), id(&ticket.name));
+        assert!(own.contains("x'ff'") && own.contains(&of_lock), "{own}");
+        for text in [count(&ticket, PollerBeat::Stay), leave(&ticket)] {
+            assert!(text.contains(&format!("w.id = {own} ")), "{text}");
+            assert!(!text.contains(&format!("w.id = {of_lock}")), "{text}");
+        }
+    }
+}

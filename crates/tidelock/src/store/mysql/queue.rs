@@ -60,3 +60,48 @@ fn read_queue(rows: &[TextRow]) -> Result<QueueLook> {
     }
     Ok(look)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::mysql::tests::row;
+
+    /// The looks of waiters grant the lock that a client without their queue has left free.
+    #[test]
+    fn only_a_free_lock_with_a_waiter_of_this_process_is_granted_by_a_look() {
+        let second = Duration::from_secs(1);
+        for (left, waiting, grants) in [
+            (Duration::ZERO, &["c:1"][..], true),
+            (Duration::ZERO, &[], false),
+            (second, &["c:1"], false),
+            (second, &[], false),
+        ] {
+            let waiting = waiting.iter().map(|owner| (*owner).to_owned()).collect();
+            let look = QueueLook {
+                waiting,
+                left,
+                ..QueueLook::default()
+            };
+            assert_eq!(may_grant(&look), grants, "{look:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_shows_each_waiter_of_this_process_and_its_distance_from_the_head() {
+        let rows = [row("3000 rw c:1"), row("3000 rw c:2")];
+        let look = read_queue(&rows).unwrap();
+        assert_eq!(look.left, Duration::from_millis(3));
+        assert_eq!(look.ahead, 1);
+        let mut waiting: Vec<String> = look.waiting.into_iter().collect();
+        waiting.sort();
+        assert_eq!(waiting, ["c:1", "c:2"]);
+        let nobody = read_queue(&[row("3000  ")]).unwrap();
+        assert!(nobody.waiting.is_empty() && nobody.ahead == 0);
+        let crowd = format!("0 {} c:1", "w".repeat(600));
+        assert_eq!(read_queue(&[row(&crowd)]).unwrap().ahead, COUNTED);
+        for unreadable in ["x w c:1", "0 w NULL", "0 NULL c:1"] {
+            let error = read_queue(&[row(unreadable)]).unwrap_err();
+            assert!(error.outcome_unknown(), "{unreadable}");
+        }
+    }
+}

@@ -238,3 +238,142 @@ fn or_failed(answers: BatchAnswers<'_>, error: &Error) -> Vec<Renewed> {
         .map(|(_, answer)| answer.unwrap_or_else(failed))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::LockKind;
+    use crate::store::errors::unanswered;
+    use crate::store::mysql::tests::{mysql, renewal, row};
+
+    /// Two locks without a queue.
+    fn two() -> [Renewal; 2] {
+        [LockKind::Fenced; 2].map(renewal)
+    }
+
+    /// Whether a renewal has failed because its connection was closed.
+    fn is_lost(renewed: &Renewed) -> bool {
+        matches!(renewed, Renewed::Failed(error) if error.to_string().contains("connection is closed"))
+    }
+
+    #[test]
+    fn a_lock_is_kept_only_if_its_own_owner_is_in_the_answer() {
+        let batch = [LockKind::Fenced, LockKind::Read, LockKind::Fair].map(renewal);
+        let batch = batch.each_ref();
+        let told = |rows: &[TextRow]| {
+            let renewed = read_owners(&batch, rows).unwrap();
+            renewed
+                .iter()
+                .map(|one| format!("{one:?}"))
+                .collect::<Vec<_>>()
+        };
+        let [one, _, third] = batch.map(|renewal| row(renewal.ticket.owner.text()));
+        assert_eq!(told(&[]), ["Gone", "Gone", "Gone"]);
+        assert_eq!(told(std::slice::from_ref(&one)), ["Kept", "Gone", "Gone"]);
+        assert_eq!(told(&[third, one]), ["Kept", "Gone", "Kept"]);
+        let unreadable = read_owners(&batch, &[row("NULL")]).unwrap_err();
+        assert!(unreadable.outcome_unknown());
+    }
+
+    #[test]
+    fn a_renewal_without_an_answer_has_failed() {
+        let batch = two();
+        let answers = vec![(&batch[0], None), (&batch[1], Some(Renewed::Kept))];
+        let renewed = or_failed(answers, &unanswered("the connection is closed"));
+        assert!(is_lost(&renewed[0]) && matches!(renewed[1], Renewed::Kept));
+    }
+
+    /// A row that a transaction of somebody keeps can show up as a timeout.
+    #[tokio::test]
+    async fn a_batch_that_has_failed_is_followed_by_looks_at_kept_rows() {
+        let (mysql, opened) = mysql();
+        let batch = two();
+        mysql.pool.break_next();
+        let error = mysql.renew_batch(&batch).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(mysql.kept_rows.are_expected(mysql.pool.now()));
+        mysql.pool.break_next();
+        let renewed = mysql.renew_batch(&batch).await.unwrap();
+        assert_eq!(renewed.len(), 2);
+        assert!(renewed.iter().all(is_lost), "no lock is lost: {renewed:?}");
+        assert_eq!(opened.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_single_lock_waits_for_its_row_and_says_nothing_of_those_of_others() {
+        let (mysql, opened) = mysql();
+        for kind in [LockKind::Fenced, LockKind::Read] {
+            let single = [renewal(kind)];
+            mysql.pool.break_next();
+            let error = mysql.renew_batch(&single).await.unwrap_err();
+            assert!(error.outcome_unknown(), "{error}");
+            assert!(!mysql.kept_rows.are_expected(mysql.pool.now()));
+        }
+        mysql.kept_rows.seen(mysql.pool.now());
+        mysql.pool.break_next();
+        assert!(
+            mysql
+                .renew_batch(&[renewal(LockKind::Fenced)])
+                .await
+                .is_err()
+        );
+        assert_eq!(opened.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn sides_hold_up_no_other_locks_and_each_gets_its_own_answer() {
+        let (mysql, opened) = mysql();
+        let free = [LockKind::Read, LockKind::Fenced, LockKind::Write].map(renewal);
+        // The locks without sides come first.
+        mysql.pool.break_next();
+        let deadline = mysql.pool.deadline();
+        let renewed = mysql.renew_parts(&free.each_ref(), deadline).await;
+        assert!(renewed.iter().all(|one| matches!(one, Renewed::Failed(_))));
+        let lost: Vec<bool> = renewed.iter().map(is_lost).collect();
+        assert_eq!(lost, [false, true, false]);
+        assert_eq!(
+            opened.load(Ordering::SeqCst),
+            1,
+            "one request for both sides"
+        );
+        assert!(mysql.renew_parts(&[], deadline).await.is_empty());
+        assert_eq!(opened.load(Ordering::SeqCst), 1);
+    }
+
+    /// They would take up all connections.
+    #[tokio::test]
+    async fn locks_whose_connection_breaks_are_not_asked_for_one_by_one() {
+        let (mysql, opened) = mysql();
+        let (batch, deadline) = (two(), mysql.pool.deadline());
+        mysql.pool.break_next();
+        let renewed = mysql.renew_part(&batch.each_ref(), deadline).await;
+        assert_eq!(renewed.iter().filter(|one| is_lost(one)).count(), 2);
+        for _ in &batch {
+            mysql.pool.break_next();
+        }
+        let renewed = mysql.renew_each(&batch.each_ref(), deadline).await;
+        assert_eq!(renewed.iter().filter(|one| is_lost(one)).count(), 2);
+        assert_eq!(opened.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kept_rows_are_looked_at_until_their_time_is_over() {
+        let (mysql, _) = mysql();
+        let one = renewal(LockKind::Fenced);
+        let mut answers: BatchAnswers<'_> = vec![(&one, None)];
+        let (begun, deadline) = (mysql.pool.now(), mysql.pool.deadline());
+        mysql.pool.break_next();
+        for (kept, until) in [(vec![], deadline), (vec![0], begun)] {
+            let looks = mysql.look_again(&mut answers, kept, until, deadline);
+            assert_eq!(looks.await.to_string(), kept_row().to_string());
+            assert_eq!(mysql.pool.now(), begun);
+        }
+        let looks = mysql.look_again(&mut answers, vec![0], begun + PAUSE, deadline);
+        let error = looks.await;
+        assert!(error.outcome_unknown(), "{error}");
+        assert!(mysql.pool.now().since(begun) >= PAUSE);
+    }
+}

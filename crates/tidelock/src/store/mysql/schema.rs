@@ -181,3 +181,99 @@ fn not_created(failure: RequestError, what: &str, by_hand: impl FnOnce() -> Stri
         .because(format!("cannot create {what}"))
         .caused_by(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::store::Env;
+    use crate::store::mysql::errors::MysqlError;
+    use crate::store::mysql::tests::{env, pool, row};
+
+    #[test]
+    fn only_tables_of_a_newer_tidelock_are_refused() {
+        for known in [vec![], vec![row("0")], vec![row("1")], vec![row("x")]] {
+            assert!(refuse_newer(&known).is_ok(), "{known:?}");
+        }
+        let error = refuse_newer(&[row("2")]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("format 2"), "{error}");
+    }
+
+    /// The command looks at locks, and must leave no tables in a database that a user has named by mistake.
+    #[tokio::test]
+    async fn a_client_that_may_create_nothing_creates_nothing() {
+        let (env, opened) = env();
+        let env = Env {
+            create: false,
+            ..env
+        };
+        let pool = pool(&env);
+        for (missing, words) in [
+            (None, "none of tidelock's tables"),
+            (Some("tidelock_clients"), "lacks the table tidelock_clients"),
+        ] {
+            let error = make(&pool, pool.deadline(), missing).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.to_string().contains("database locks"), "{error}");
+        }
+        assert_eq!(opened.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_table_without_a_reply_is_not_reported_as_created() {
+        let (env, opened) = env();
+        let pool = pool(&env);
+        let deadline = pool.deadline();
+        pool.break_next();
+        let error = make(&pool, deadline, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("tidelock's tables"), "{error}");
+        pool.break_next();
+        let error = make_later(&pool, "the marks", "x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("table of the marks"), "{error}");
+        pool.break_next();
+        assert!(ready(&pool, deadline).await.is_err());
+        pool.break_next();
+        let dropped = RequestError::Broken("x".to_owned());
+        assert!(ready_again(&pool, deadline, &dropped).await.is_err());
+        assert_eq!(opened.load(Ordering::SeqCst), 0, "nothing was sent again");
+    }
+
+    #[test]
+    fn a_user_without_the_right_is_told_what_to_run() {
+        let refused = |code| {
+            let (text, undone) = ("x".to_owned(), true);
+            let failure = RequestError::Server(MysqlError { code, text, undone });
+            not_created(failure, "the tables", || "run this".to_owned())
+        };
+        for (code, kind, words) in [
+            (1142, ErrorKind::Refused, "run this"),
+            (1044, ErrorKind::Refused, "run this"),
+            (1064, ErrorKind::Unsupported, "cannot create the tables"),
+            (1213, ErrorKind::Unavailable, "cannot create the tables"),
+            (1317, ErrorKind::Unavailable, "cannot create the tables"),
+        ] {
+            let error = refused(code);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    /// Otherwise another client could insert a row in between, and its tokens would begin again where the counter stands.
+    #[test]
+    fn the_counter_is_raised_before_there_is_a_table_of_the_locks() {
+        let all = tables();
+        let first = |words: &str| all.iter().position(|text| text.starts_with(words)).unwrap();
+        let counter = first("CREATE TABLE IF NOT EXISTS tidelock_counter (");
+        let raised = first("INSERT INTO tidelock_counter");
+        assert!(counter < raised && raised < first("CREATE TABLE IF NOT EXISTS tidelock_locks ("));
+        assert!(all[raised].contains("token = GREATEST(token, VALUES(token))"));
+        for table in NEEDED {
+            first(&format!("CREATE TABLE IF NOT EXISTS {table} ("));
+        }
+    }
+}

@@ -127,3 +127,78 @@ fn read_holder(row: &TextRow) -> Result<Holder> {
     holder.client = inspect::details(row, 2)?;
     Ok(holder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Mode;
+    use crate::store::LockKind;
+    use crate::store::mysql::tests::{row, ticket};
+
+    /// How an attempt has ended: `granted`, `held`, or the reason of a loss.
+    fn told(answer: &str, follows: Follows<'_>) -> String {
+        match read_side(&row(answer), follows) {
+            Ok(Attempt::Acquired(_)) => "granted".to_owned(),
+            Ok(Attempt::Held(_)) => "held".to_owned(),
+            Err(error) => format!("{:?}", error.lost_reason()),
+        }
+    }
+
+    /// Others may have had the lock in between.
+    #[test]
+    fn an_upgrade_or_a_downgrade_without_its_hold_is_lost() {
+        let owner = ticket(LockKind::Write).owner;
+        let taken = format!("{:?}", Some(LostReason::Taken));
+        let (granted, held, taken) = ("granted", "held", taken.as_str());
+        // Whether it holds the lock, the rest, the token, whether it was withdrawn, the next ones, whether no fence keeps out a
+        // grant, and whether the reader of an upgrade holds the lock.
+        for (follows, answer, expected) in [
+            (Follows::Nobody, "1 9 7 0 - 1 0", granted),
+            (Follows::Nobody, "0 9 7 0 - 1 0", held),
+            (Follows::Nobody, "0 9 7 0 - 0 0", held),
+            (Follows::Upgradeable(&owner), "1 9 7 0 - 1 1", granted),
+            (Follows::Upgradeable(&owner), "0 9 7 0 - 1 1", held),
+            (Follows::Upgradeable(&owner), "1 9 7 0 - 1 0", taken),
+            (Follows::Upgradeable(&owner), "0 9 7 0 - 1 0", taken),
+            (Follows::Writer(&owner), "1 9 7 0 - 1 NULL", granted),
+            (Follows::Writer(&owner), "1 9 7 0 - 0 NULL", granted),
+            (Follows::Writer(&owner), "0 9 7 0 - 1 NULL", taken),
+            (Follows::Writer(&owner), "0 9 7 0 - 0 NULL", held),
+        ] {
+            assert_eq!(told(answer, follows), expected, "{follows:?} {answer}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_of_sides_counts_their_waiters_also_if_nobody_waits() {
+        for (owner, waiting, waiters, has_sides) in [
+            ("c:1:sides", 0, Some(0), true),
+            ("c:1:sides", 2, Some(2), true),
+            ("c:1", 2, Some(2), false),
+            ("c:1", 0, None, false),
+        ] {
+            let mut seen = Snapshot::free("stock");
+            seen.holders.push(Holder::new(owner, 1));
+            assert_eq!(show_waiting(&mut seen, waiting), has_sides, "{owner}");
+            assert_eq!(seen.waiters, waiters, "{owner}");
+        }
+    }
+
+    #[test]
+    fn each_holder_of_a_side_is_shown_with_its_mode_and_its_process() {
+        for (answer, mode) in [
+            ("c:1 1 c web-1 42 shop 1000 0", Mode::Read),
+            ("c:1 0 c web-1 42 shop 1000 0", Mode::Write),
+            (
+                "c:1:upgradeable 0 c web-1 42 shop 1000 0",
+                Mode::UpgradeableRead,
+            ),
+        ] {
+            let holder = read_holder(&row(answer)).unwrap();
+            assert_eq!((holder.mode, holder.holds), (mode, 1), "{answer}");
+            assert!(answer.starts_with(&holder.owner));
+            assert_eq!(holder.client.unwrap().host, "web-1");
+        }
+        assert!(read_holder(&row("c:1 1 NULL")).unwrap().client.is_none());
+    }
+}

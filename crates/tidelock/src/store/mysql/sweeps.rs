@@ -37,3 +37,19 @@ impl SweptTables for MysqlTables {
 fn is_full(rows: &[TextRow]) -> Result<bool> {
     Ok(count(rows)? == u64::from(SWEPT))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::mysql::tests::row;
+
+    /// Otherwise a table with many old rows would grow, or a sweep would never end.
+    #[test]
+    fn a_sweep_goes_on_only_after_a_full_batch() {
+        for (deleted, is_more) in [(0, false), (SWEPT - 1, false), (SWEPT, true)] {
+            let answer = [row(&deleted.to_string())];
+            assert_eq!(is_full(&answer).unwrap(), is_more, "{deleted}");
+        }
+        assert!(is_full(&[]).unwrap_err().outcome_unknown());
+    }
+}

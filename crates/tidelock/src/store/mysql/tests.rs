@@ -72,7 +72,7 @@ pub(super) fn renewal(kind: LockKind) -> Renewal {
 }
 
 /// A store whose server is out of reach, and how many connections it has asked for.
-fn mysql() -> (Arc<Mysql>, Arc<AtomicUsize>) {
+pub(super) fn mysql() -> (Arc<Mysql>, Arc<AtomicUsize>) {
     let (env, opened) = env();
     let address = address();
     let front = Pool::new(address.clone(), &env, FRONT);
