@@ -390,3 +390,6 @@ pub(crate) fn sweep() -> String {
          SELECT ROW_COUNT()"
     )
 }
+
+#[cfg(test)]
+mod tests;
