@@ -275,31 +275,4 @@ pub(crate) fn sweeps() -> [String; 2] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::LockKind;
-    use crate::store::mysql::{fair_sql, side_sql};
-    use crate::types::OwnerMint;
-
-    fn ticket(kind: LockKind) -> Ticket {
-        Ticket {
-            kind,
-            name: Name::new("stock").unwrap(),
-            owner: OwnerMint::new().fresh(),
-        }
-    }
-
-    /// Otherwise a user who may not create a table that is missing could not end what it has in the others.
-    #[test]
-    fn an_end_that_grants_nothing_needs_no_table_of_a_grant() {
-        let (side, fair) = (ticket(LockKind::Read), ticket(LockKind::Fair));
-        for (text, changed) in [
-            (side_sql::end(&side, false, false), SIDES),
-            (fair_sql::withdraw(&fair, false, false), WAITERS),
-        ] {
-            for table in ["tidelock_counter", WAITERS, SIDES] {
-                assert_eq!(text.contains(table), table == changed, "{table}: {text}");
-            }
-        }
-    }
-}
+mod tests;
