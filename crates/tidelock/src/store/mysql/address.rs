@@ -207,4 +207,51 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         }
     }
+
+    #[test]
+    fn a_host_with_colons_is_shown_in_brackets() {
+        for (url, shown) in [
+            ("mysql://[::1]:3307/d", "mysql://[::1]:3307"),
+            ("mysql://h:3307/d", "mysql://h:3307"),
+            (
+                "mysql://h/d?socket=/run/my.sock",
+                "mysql socket /run/my.sock",
+            ),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn an_empty_password_is_none() {
+        let address = Address::parse("mysql://me:@h/d").unwrap();
+        assert_eq!(address.user.as_deref(), Some("me"));
+        assert_eq!(address.password, None);
+    }
+
+    #[test]
+    fn each_file_for_tls_is_read_and_fits_tls_only() {
+        let files = "ssl-ca=/ca.pem&ssl-cert=/cert.pem&ssl-key=/key.pem";
+        let url = format!("mysql://h/d?ssl-mode=VERIFY_IDENTITY&{files}");
+        let address = Address::parse(&url).unwrap();
+        let path = |name: &str| Some(PathBuf::from(name));
+        let files = [address.files.ca.clone(), address.files.cert.clone()];
+        assert_eq!(files, [path("/ca.pem"), path("/cert.pem")]);
+        assert_eq!(address.files.key, path("/key.pem"));
+        for fits in [
+            url.as_str(),
+            "mysql://h/d",
+            "mysql://h/d?socket=/s",
+            "mysql://h/d?ssl-mode=REQUIRED",
+        ] {
+            assert!(Address::parse(fits).unwrap().check_tls().is_ok(), "{fits}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_may_end_in_plain_text_is_refused_with_the_one_to_write() {
+        let error = Address::parse("mysql://h/d?ssl-mode=PREFERRED").unwrap_err();
+        assert!(error.to_string().contains("VERIFY_IDENTITY"), "{error}");
+        assert!(error.to_string().contains("plain text"), "{error}");
+    }
 }
