@@ -155,5 +155,16 @@ mod tests {
     fn a_long_name_is_cut_in_the_message() {
         let message = Name::new("ü".repeat(5000)).unwrap_err().to_string();
         assert!(message.len() < 300, "{message}");
+        let start = format!("{}…: ", "ü".repeat(64));
+        assert!(message.starts_with(&start), "{message}");
+    }
+
+    #[test]
+    fn what_a_lock_keeps_beside_it_has_other_names() {
+        let name = Name::new("solver").unwrap();
+        let (barrier, candidates) = (name.of_barrier(), name.of_candidates());
+        assert!(barrier != name && candidates != name && barrier != candidates);
+        assert!(barrier.is_of_barrier());
+        assert!(!name.is_of_barrier() && !candidates.is_of_barrier());
     }
 }

@@ -242,3 +242,111 @@ impl LockKind {
         reads(self) && reads(other) && (self.is_read() || other.is_read())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Kinds, and the question that only they answer with yes.
+    type Family = (&'static [LockKind], fn(LockKind) -> bool);
+
+    const SIDES: [LockKind; 6] = [
+        LockKind::Read,
+        LockKind::ReadFenced,
+        LockKind::Write,
+        LockKind::WriteFenced,
+        LockKind::UpgradeableRead,
+        LockKind::UpgradeableReadFenced,
+    ];
+
+    #[test]
+    fn each_kind_belongs_to_its_families_only() {
+        use LockKind::{
+            Fair, FairFenced, Fenced, Mutex, Permits, Read, ReadFenced, Spin, SpinFenced,
+            UpgradeableRead, UpgradeableReadFenced, Write, WriteFenced,
+        };
+        let families: [Family; 9] = [
+            (&[Read, ReadFenced], LockKind::is_read),
+            (&[Write, WriteFenced], LockKind::is_write),
+            (
+                &[UpgradeableRead, UpgradeableReadFenced],
+                LockKind::is_upgradeable,
+            ),
+            (&SIDES, LockKind::is_read_write),
+            (&[Fair, FairFenced], LockKind::is_fair),
+            (&[Spin, SpinFenced], LockKind::is_spin),
+            (&[Permits(1)], LockKind::is_permits),
+            (
+                &[Mutex, Fenced, Fair, FairFenced, Spin, SpinFenced],
+                LockKind::is_exclusive,
+            ),
+            (
+                &[
+                    Fenced,
+                    FairFenced,
+                    SpinFenced,
+                    ReadFenced,
+                    WriteFenced,
+                    UpgradeableReadFenced,
+                ],
+                LockKind::is_fenced,
+            ),
+        ];
+        for (members, belongs) in families {
+            for kind in LockKind::ALL {
+                assert_eq!(
+                    belongs(kind),
+                    members.contains(&kind),
+                    "{kind:?}: {members:?}"
+                );
+            }
+        }
+        for kind in LockKind::ALL {
+            let is_queued = [Fair, FairFenced].contains(&kind) || SIDES.contains(&kind);
+            assert_eq!(kind.is_queued(), is_queued, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_kind_has_its_own_number_and_word() {
+        let mut words = HashSet::new();
+        for (number, kind) in LockKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.number(), number, "{kind:?}");
+            assert!(words.insert(kind.as_str()), "{kind:?}");
+            assert_eq!(kind.as_str().ends_with("fenced"), kind.is_fenced());
+        }
+        let (few, many) = (LockKind::Permits(1), LockKind::Permits(9));
+        assert_eq!(few.number(), many.number());
+        assert_eq!(few.as_str(), many.as_str());
+    }
+
+    #[test]
+    fn readers_share_and_at_most_one_of_them_is_upgradeable() {
+        use LockKind::{
+            Fair, Mutex, Permits, Read, ReadFenced, UpgradeableRead, UpgradeableReadFenced, Write,
+            WriteFenced,
+        };
+        let shares = |kind: LockKind| {
+            let others = LockKind::ALL.into_iter();
+            others
+                .filter(|other| {
+                    let shares = kind.shares_with(*other);
+                    assert_eq!(other.shares_with(kind), shares, "{kind:?} {other:?}");
+                    shares
+                })
+                .collect::<Vec<_>>()
+        };
+        let readers = [Read, ReadFenced, UpgradeableRead, UpgradeableReadFenced];
+        for plain in [Read, ReadFenced] {
+            assert_eq!(shares(plain), readers);
+        }
+        for upgradeable in [UpgradeableRead, UpgradeableReadFenced] {
+            assert_eq!(shares(upgradeable), [Read, ReadFenced]);
+        }
+        for alone in [Mutex, Fair, Write, WriteFenced, Permits(1)] {
+            assert_eq!(shares(alone), [], "{alone:?}");
+        }
+    }
+}

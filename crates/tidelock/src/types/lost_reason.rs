@@ -96,3 +96,27 @@ impl fmt::Display for LostReason {
 }
 
 impl std::error::Error for LostReason {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_that_is_kept_as_a_number_stays_the_same() {
+        for reason in LostReason::ALL {
+            assert_eq!(LostReason::from_number(reason.number()), reason);
+        }
+        // No hold has such a number.
+        assert_eq!(LostReason::from_number(99), LostReason::Unattended);
+    }
+
+    #[test]
+    fn each_reason_has_its_own_word_and_its_own_text() {
+        let words: HashSet<&str> = LostReason::ALL.iter().map(|it| it.as_str()).collect();
+        let texts: HashSet<String> = LostReason::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(words.len(), LostReason::ALL.len());
+        assert_eq!(texts.len(), LostReason::ALL.len());
+    }
+}

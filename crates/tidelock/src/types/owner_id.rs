@@ -243,10 +243,29 @@ impl OwnerMint {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Redisson, and the holders beside us, tell permits apart by these texts.
+    #[test]
+    fn the_id_of_a_permit_names_its_client_its_acquisition_and_its_place() {
+        let mint = OwnerMint::new();
+        let client = mint.client().as_str().replace('-', "");
+        let (first, second) = (mint.fresh(), mint.fresh());
+        assert_eq!(
+            first.permit_base(),
+            format!("{}000000000001", &client[..16])
+        );
+        assert_eq!(first.permit_id(10), format!("{}000a", first.permit_base()));
+        assert_eq!(
+            second.permit_base(),
+            format!("{}000000000002", &client[..16])
+        );
+        assert_eq!(second.permit_id(0).len(), 32);
+    }
+
+    #[cfg(feature = "sqlite")]
     #[test]
     fn a_writer_upgrades_the_reader_that_it_names() {
         let (mint, other) = (OwnerMint::new(), OwnerMint::new());

@@ -83,3 +83,28 @@ impl fmt::Display for FencingToken {
         fmt::Display::fmt(&self.0, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_a_signed_column_cannot_hold_becomes_the_largest_that_it_can() {
+        for (token, column) in [
+            (0, 0),
+            (42, 42),
+            (FencingToken::MAX.get(), i64::MAX),
+            (FencingToken::MAX.get() + 1, i64::MAX),
+            (u64::MAX, i64::MAX),
+        ] {
+            assert_eq!(FencingToken::new(token).as_i64(), column, "{token}");
+        }
+    }
+
+    #[test]
+    fn the_largest_token_is_followed_by_none_that_is_smaller() {
+        assert_eq!(FencingToken::new(41).next(), FencingToken::new(42));
+        let largest = FencingToken::new(u64::MAX);
+        assert_eq!(largest.next(), largest);
+    }
+}
