@@ -61,3 +61,23 @@ impl fmt::Debug for Credentials {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_has_the_parts_that_were_given_and_shows_no_password() {
+        let both = Credentials::new("locks", "secret");
+        let login = (both.user.as_deref(), both.password.as_deref());
+        assert_eq!(login, (Some("locks"), Some("secret")));
+        let alone = Credentials::password("secret");
+        assert_eq!(
+            (&alone.user, alone.password.as_deref()),
+            (&None, Some("secret"))
+        );
+        for shown in [format!("{both:?}"), format!("{alone:?}")] {
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+    }
+}

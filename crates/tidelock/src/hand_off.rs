@@ -114,3 +114,21 @@ impl Default for HandOff {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_accepted_up_to_the_number_of_tokens_that_a_client_reserves() {
+        let most = HandOff::OFF.times(MAX_HAND_OFFS);
+        for good in [HandOff::OFF, HandOff::default(), most] {
+            assert!(good.check().is_ok(), "{good:?}");
+        }
+        let more = most.times(MAX_HAND_OFFS + 1);
+        for bad in [more, HandOff::OFF.within(Duration::MAX)] {
+            let error = bad.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{bad:?}");
+        }
+    }
+}

@@ -498,6 +498,65 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_and_the_longest_durations_are_accepted() {
+        let (short, year) = (Duration::from_millis(1), MAX_DURATION);
+        let drift = Drift {
+            share: 0.0,
+            fixed: Duration::ZERO,
+        };
+        for good in [
+            AcquireOptions::new().max_hold(short).lease(short),
+            AcquireOptions::new()
+                .wait(year)
+                .lock_delay(year)
+                .lease(year),
+            AcquireOptions::new().expires_after(year).max_hold(year),
+        ] {
+            let term = good.term(short, &drift);
+            assert!(term.is_ok(), "{good:?}: {term:?}");
+        }
+        let longer = year + Duration::from_nanos(1);
+        for bad in [
+            AcquireOptions::new().wait(longer),
+            AcquireOptions::new().max_hold(longer),
+            AcquireOptions::new().lock_delay(longer),
+            AcquireOptions::new().lease(longer),
+            AcquireOptions::new().expires_after(longer),
+        ] {
+            assert!(refused(&bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_renewed_unless_it_expires() {
+        let (own, default) = (Duration::from_secs(5), Duration::from_secs(30));
+        for (options, length, renewed) in [
+            (AcquireOptions::new(), default, true),
+            (AcquireOptions::new().lease(own), own, true),
+            (AcquireOptions::new().expires_after(own), own, false),
+        ] {
+            let term = options.term(default, &Drift::default()).unwrap();
+            assert_eq!((term.length, term.renewed), (length, renewed));
+        }
+    }
+
+    #[test]
+    fn an_acquisition_takes_one_to_a_thousand_permits_without_an_owner() {
+        let (none, owned) = (
+            AcquireOptions::new(),
+            AcquireOptions::new().owner(&Owner::new()),
+        );
+        for count in [1, MOST_PERMITS] {
+            assert!(none.check_permits(LockKind::Permits(count)).is_ok());
+            assert!(owned.check_permits(LockKind::Permits(count)).is_err());
+        }
+        for count in [0, MOST_PERMITS + 1, u16::MAX] {
+            assert!(none.check_permits(LockKind::Permits(count)).is_err());
+        }
+        assert!(owned.check_permits(LockKind::Mutex).is_ok());
+    }
+
+    #[test]
     fn a_lease_is_proved_less_drift() {
         let proved = Drift::default().proved(Duration::from_secs(30));
         assert_eq!(proved, Duration::from_millis(30_000 - 300 - 2));

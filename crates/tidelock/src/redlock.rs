@@ -313,3 +313,44 @@ fn default_node_timeout(lease: Duration, response_timeout: Duration) -> Duration
 fn invalid(detail: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_a_small_part_of_the_lease_to_answer() {
+        let (ms, secs) = (Duration::from_millis, Duration::from_secs);
+        for (lease, response_timeout, expected) in [
+            (secs(30), secs(10), ms(500)),
+            (secs(12), secs(10), ms(200)),
+            (secs(3600), secs(10), ms(500)),
+            (secs(1), secs(10), ms(50)),
+            (secs(30), secs(2), ms(250)), // all have a turn within the response timeout
+            (secs(30), ms(2), ms(1)),
+        ] {
+            let found = default_node_timeout(lease, response_timeout);
+            assert_eq!(found, expected, "{lease:?}, {response_timeout:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn more_than_half_of_the_servers_are_needed_and_the_first_makes_the_set() {
+        let mut clients = Vec::new();
+        let limits = [1, 3, 2].map(Duration::from_secs);
+        for (limit, needed) in limits.into_iter().zip([1, 2, 2]) {
+            let builder = Client::builder().publish_process_info(false);
+            let builder = builder.connect_within(limit);
+            clients.push(builder.connect("memory:").await.unwrap());
+            let set = set_members(&clients, Duration::from_millis(7));
+            assert_eq!(set.needed, needed);
+            assert_eq!(set.hosts.len(), clients.len() - 1);
+            assert_eq!(set.healths.len(), clients.len());
+            assert_eq!(set.slowest, Duration::from_millis(7));
+        }
+        let set = set_members(&clients, Duration::ZERO);
+        assert_eq!(set.connect_within, Duration::from_secs(3));
+        let guests = &clients[1].core().steward.guests;
+        assert!(Arc::ptr_eq(&set.hosts[0], guests));
+    }
+}

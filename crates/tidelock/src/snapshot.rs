@@ -461,3 +461,69 @@ impl Snapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held_by(owners: &[&str], token: Option<u64>) -> Snapshot {
+        let mut seen = Snapshot::free("a");
+        seen.holders = owners.iter().map(|owner| Holder::new(*owner, 1)).collect();
+        seen.token = token.map(FencingToken::new);
+        seen
+    }
+
+    /// What was seen may be freed by force: a hold that has begun since may not.
+    #[test]
+    fn a_lock_is_held_as_seen_by_those_owners_with_that_token_only() {
+        let seen = held_by(&["a:1", "b:2"], Some(7));
+        let untold = held_by(&["a:1"], None);
+        for (seen, now, token, is_same) in [
+            (&seen, &["a:1", "b:2"][..], Some(7), true),
+            (&seen, &["b:2"], Some(7), true), // one has left
+            (&seen, &["b:2", "c:3"], Some(7), false),
+            (&seen, &["a:1"], Some(8), false), // granted once more
+            (&seen, &["a:1"], None, false),
+            (&seen, &[], Some(7), false),
+            (&untold, &["a:1"], Some(8), true),
+            (&untold, &["a:1"], None, true),
+            (&untold, &["b:2"], None, false),
+            (&untold, &[], None, false),
+        ] {
+            let held = seen.is_of(&mut now.iter().copied(), token);
+            assert_eq!(held, is_same, "{now:?} with {token:?} after {seen}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_knows_its_holders() {
+        let (seen, free) = (held_by(&["a:1", "b:2"], None), Snapshot::free("a"));
+        assert!(seen.is_locked() && !free.is_locked());
+        assert_eq!(seen.owners().collect::<Vec<_>>(), ["a:1", "b:2"]);
+        assert!(seen.has_owner("a:1") && seen.has_owner("b:2"));
+        assert!(!seen.has_owner("a:") && !free.has_owner("a:1"));
+    }
+
+    /// Other clients write these times, by clocks that nobody has checked.
+    #[test]
+    fn a_time_out_of_bounds_becomes_the_nearest_that_can_be_written() {
+        let last = since_epoch(u64::MAX);
+        assert_eq!(
+            humantime::format_rfc3339_seconds(last).to_string(),
+            "9999-12-31T23:59:59Z"
+        );
+        assert_eq!(
+            since_epoch(1_500),
+            UNIX_EPOCH + Duration::from_millis(1_500)
+        );
+        assert_eq!(millis_since_epoch(since_epoch(1_500)), 1_500);
+        let early = UNIX_EPOCH.checked_sub(Duration::from_secs(1));
+        assert_eq!(early.map(millis_since_epoch), Some(0));
+    }
+
+    #[cfg(any(feature = "etcd", feature = "memcached"))]
+    #[test]
+    fn a_text_of_several_lines_becomes_one() {
+        assert_eq!(one_line("shop\n1\n"), "shop 1 ");
+    }
+}

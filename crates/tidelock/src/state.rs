@@ -44,3 +44,15 @@ impl fmt::Display for HoldState {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_is_shown_in_its_own_words() {
+        assert_eq!(HoldState::Held.to_string(), "held");
+        assert!(HoldState::Unsure.to_string().starts_with("held, but "));
+        assert_eq!(HoldState::Lost.to_string(), "lost");
+    }
+}

@@ -200,5 +200,43 @@ mod tests {
         assert_eq!(some.quantile(0.99), Some(BOUNDS[1]));
         assert_eq!(some.quantile(1.0), None, "longer than every bound");
         assert_eq!(durations(&[0, 0, 0]).quantile(0.5), None);
+        assert_eq!(some.count(), 100);
+    }
+
+    #[test]
+    fn each_way_to_a_lock_and_each_reason_of_a_loss_counts() {
+        let none = Durations {
+            bounds: &[],
+            buckets: Vec::new(),
+            sum: Duration::ZERO,
+        };
+        let stats = Stats {
+            held: 100,
+            waiting: 100,
+            acquired_directly: 1,
+            acquired_after_wait: 2,
+            handed_over: 4,
+            reentered: 8,
+            busy: 100,
+            timed_out: 100,
+            cancelled: 100,
+            failed: 100,
+            lost: vec![(LostReason::Taken, 16), (LostReason::Expired, 32)],
+            woken_by_message: 100,
+            woken_by_timer: 100,
+            useful_wakes: 100,
+            returned_after_count: 100,
+            returned_after_time: 100,
+            returned_in_doubt: 100,
+            cleanups_undone: 100,
+            cleanups_of_nothing: 100,
+            cleanups_given_up: 100,
+            failed_requests: 100,
+            wait: none.clone(),
+            hold: none.clone(),
+            lease_margin: none.clone(),
+            store_latency: none,
+        };
+        assert_eq!((stats.acquired(), stats.losses()), (15, 48));
     }
 }

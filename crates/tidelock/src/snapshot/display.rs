@@ -89,7 +89,8 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::Severity;
+    use crate::snapshot::PermitCount;
+    use crate::{FencingToken, Severity};
 
     const EVIL: &str = "evil\nx: free\u{1b}[31m";
     const SHOWN: &str = r"evil\nx: free\u{1b}[31m";
@@ -114,9 +115,44 @@ mod tests {
     }
 
     #[test]
+    fn a_count_is_shown_as_the_kind_that_it_may_be() {
+        let mut seen = Snapshot::free("seats");
+        seen.latch = Some(3);
+        let shown = "seats: not open, a latch with the count 3";
+        assert_eq!(seen.to_string(), shown);
+        // The store cannot tell one from the other.
+        seen.permits = Some(PermitCount::new(3, 5));
+        let shown = "seats: free, 3 of 5 permits available, or a latch with the count 3";
+        assert_eq!(seen.to_string(), shown);
+        seen.latch = None;
+        assert_eq!(seen.to_string(), "seats: free, 3 of 5 permits available");
+    }
+
+    #[test]
+    fn a_holder_is_shown_with_its_mode() {
+        for (mode, shown) in [
+            (Mode::Exclusive, "a:1"),
+            (Mode::Read, "a:1 to read"),
+            (Mode::Write, "a:1 to write"),
+            (Mode::UpgradeableRead, "a:1 to read, upgradeable"),
+            (Mode::Permits, "a:1 with 2 permits"),
+        ] {
+            let mut holder = Holder::new("a:1", 2);
+            holder.mode = mode;
+            assert_eq!(holder.to_string(), shown);
+        }
+        let mut seen = Snapshot::free("stock");
+        seen.holders.push(Holder::new("a:1", 1));
+        seen.token = Some(FencingToken::new(7));
+        assert_eq!(seen.to_string(), "stock: held by a:1, no expiry, token 7");
+    }
+
+    #[test]
     fn a_finding_is_one_line_that_forges_nothing() {
         let finding = Finding::new(Severity::Danger, EVIL, EVIL, EVIL).advise(EVIL);
         let shown = format!("{SHOWN}: {SHOWN}: {SHOWN}; {SHOWN}");
         assert_eq!(finding.to_string(), shown);
+        let good = Finding::new(Severity::Good, "clock", "right", "leases end in time");
+        assert_eq!(good.to_string(), "clock: right: leases end in time");
     }
 }
