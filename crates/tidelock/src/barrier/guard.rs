@@ -182,3 +182,113 @@ impl fmt::Debug for BarrierGuard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::store::{Backend, BoxFuture, MarkChange, Marks, Name};
+    use crate::testing::{Twist, Twisted};
+
+    /// From when it is armed, it makes one more change of a mark, whose reply is lost, and is away after that.
+    #[derive(Debug)]
+    struct AwayAfterAChange {
+        inner: Arc<dyn Backend>,
+        is_armed: Arc<AtomicBool>,
+        is_away: AtomicBool,
+    }
+
+    impl AwayAfterAChange {
+        fn sound(&self) -> Result<&dyn Marks> {
+            if self.is_away.load(Ordering::SeqCst) {
+                return Err(Error::new(ErrorKind::Unavailable));
+            }
+            self.inner.extensions().need_marks()
+        }
+    }
+
+    impl Twist for AwayAfterAChange {
+        fn marks<'a>(&'a self, _inner: &'a dyn Backend) -> Option<&'a dyn Marks> {
+            Some(self)
+        }
+    }
+
+    impl Marks for AwayAfterAChange {
+        fn now<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SystemTime>> {
+            Box::pin(async move { self.sound()?.now(name).await })
+        }
+
+        fn read<'a>(
+            &'a self,
+            name: &'a Name,
+            slot: &'a str,
+        ) -> BoxFuture<'a, Result<Option<String>>> {
+            Box::pin(async move { self.sound()?.read(name, slot).await })
+        }
+
+        fn replace<'a>(
+            &'a self,
+            name: &'a Name,
+            change: MarkChange<'a>,
+        ) -> BoxFuture<'a, Result<bool>> {
+            Box::pin(async move {
+                let changed = self.sound()?.replace(name, change).await?;
+                if self.is_armed.load(Ordering::SeqCst) {
+                    self.is_away.store(true, Ordering::SeqCst);
+                    return Err(Error::new(ErrorKind::OutcomeUnknown));
+                }
+                Ok(changed)
+            })
+        }
+
+        fn history<'a>(
+            &'a self,
+            name: &'a Name,
+            limit: u32,
+        ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
+            Box::pin(async move { self.sound()?.history(name, limit).await })
+        }
+    }
+
+    /// The last error says that nothing was changed, and that is true of the last try only.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_left_without_a_reply_is_in_doubt() {
+        let is_armed = Arc::<AtomicBool>::default();
+        let armed = Arc::clone(&is_armed);
+        let builder = Client::builder()
+            .simulated_time()
+            .publish_process_info(false);
+        let client = builder.connect_to(async move |env| {
+            let store = crate::testing::open("memory:", env).await?;
+            let twist = AwayAfterAChange {
+                inner: Arc::clone(&store.front),
+                is_armed: armed,
+                is_away: AtomicBool::new(false),
+            };
+            Ok(Twisted::wrap(store, twist))
+        });
+        let client = client.await.unwrap();
+        let barrier = client.barrier("solver", 1);
+        let inside = barrier.enter().await.unwrap();
+        is_armed.store(true, Ordering::SeqCst);
+        let error = inside.leave().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert_eq!(error.lock_name(), Some("solver"));
+    }
+
+    #[test]
+    fn an_outage_may_last_a_lease_or_the_rest_of_the_time_of_the_caller() {
+        let (now, secs) = (BootInstant::from_nanos(1 << 40), Duration::from_secs);
+        let lease = secs(3);
+        assert_eq!(patience(now, None, lease), lease);
+        for (rest, expected) in [(0, 0), (1, 1), (3, 3), (4, 3)] {
+            let end = Some(now + secs(rest));
+            assert_eq!(patience(now, end, lease), secs(expected));
+        }
+        assert_eq!(patience(now + lease, Some(now), lease), Duration::ZERO);
+    }
+}

@@ -300,3 +300,37 @@ impl fmt::Debug for Barrier {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[tokio::test]
+    async fn the_name_under_which_a_barrier_keeps_its_state_is_no_barrier() {
+        let client = Client::connect("memory:").await.unwrap();
+        let barrier = client.barrier("solver%barrier", 1);
+        for refused in [
+            barrier.enter().await.map(drop),
+            barrier.members().await.map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");
+            assert_eq!(error.lock_name(), Some("solver%barrier"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_whose_time_is_over_is_told_who_is_missing() {
+        let client = Client::connect("memory:").await.unwrap();
+        let one = client.barrier("solver", 1);
+        let inside = one.enter().await.unwrap();
+        let error = one.enter_timeout(Duration::ZERO).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        let told = "has 1 members; besides this one 0 wait, and 1 of an earlier use are inside";
+        assert!(error.to_string().contains(told), "{error}");
+        let members = one.members().await.unwrap();
+        assert_eq!(members.inside, inside.together());
+        inside.leave().await.unwrap();
+    }
+}

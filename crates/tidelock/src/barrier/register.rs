@@ -263,12 +263,68 @@ fn left_without_a_hold(in_doubt: bool) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::barrier::Barrier;
     use crate::client::Client;
     use crate::guard::Guard;
 
     const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Says whether a write that has ended so, or an earlier one, is in doubt.
+    async fn is_in_doubt(doubt: &WriteInDoubt, ended: Result<bool>) -> bool {
+        let _ = doubt.settles(std::future::ready(ended)).await;
+        doubt.is_open()
+    }
+
+    #[tokio::test]
+    async fn a_write_is_in_doubt_until_the_store_has_answered_a_later_one() {
+        let doubt = WriteInDoubt::default();
+        let failed = |kind| Err(Error::new(kind));
+        let (unsent, lost) = (ErrorKind::Unavailable, ErrorKind::OutcomeUnknown);
+        assert!(!is_in_doubt(&doubt, failed(unsent)).await);
+        assert!(is_in_doubt(&doubt, failed(lost)).await);
+        assert!(is_in_doubt(&doubt, failed(unsent)).await);
+        assert!(!is_in_doubt(&doubt, Ok(false)).await);
+        // The caller leaves while it is under way.
+        let left = doubt.settles(std::future::pending()).now_or_never();
+        assert!(left.is_none() && doubt.is_open());
+        assert!(!is_in_doubt(&doubt, Ok(true)).await);
+    }
+
+    #[test]
+    fn a_member_whose_hold_ended_while_its_leave_was_in_doubt_is_not_told_a_loss() {
+        let error = left_without_a_hold(true);
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        let lost = left_without_a_hold(false);
+        assert_eq!(lost.lost_reason(), Some(LostReason::Taken));
+    }
+
+    /// Another member has written what let it in, and that may not be on the replicas yet.
+    #[tokio::test]
+    async fn a_member_that_finds_itself_inside_writes_once_more_for_the_replicas() {
+        for (wish, writes) in [
+            (ReplicaAck::All, true),
+            (ReplicaAck::Majority, true),
+            (ReplicaAck::Any, false),
+            (ReplicaAck::Off, false),
+        ] {
+            let builder = Client::builder().acknowledge(wish);
+            let client = builder.connect("memory:").await.unwrap();
+            let barrier = client.barrier("solver", 1);
+            let [inside, outside] = [
+                Present::holding(&barrier).await,
+                Present::holding(&barrier).await,
+            ];
+            let before = inside.step(&barrier, BarrierStep::Join).await.version;
+            let after = inside.step(&barrier, BarrierStep::Join).await.version;
+            assert_eq!(after > before, writes, "{wish}");
+            let before = outside.step(&barrier, BarrierStep::Join).await.version;
+            let after = outside.step(&barrier, BarrierStep::Join).await.version;
+            assert_eq!(after, before, "it only waits: {wish}");
+        }
+    }
 
     struct Present {
         guard: Guard,

@@ -304,6 +304,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thousand_members_are_the_most() {
+        let mut state = of(&["a"], &[]);
+        state.waiting = (1..MAX_PRESENT).map(|n| n.to_string()).collect();
+        let join = |state: &BarrierState| state.after(BarrierStep::Join, "z", 2, &all);
+        assert_eq!(join(&state).unwrap_err().kind(), ErrorKind::InvalidOptions);
+        state.waiting.pop();
+        assert_eq!(join(&state).unwrap().state.waiting.len(), MAX_PRESENT - 1);
+    }
+
+    #[test]
     fn a_line_of_a_later_version_is_read_or_refused() {
         let line = "barrier1 size=2 inside= waiting=a colour=red";
         assert_eq!(BarrierState::from_line(line).unwrap(), of(&[], &["a"]));
@@ -312,6 +322,8 @@ mod tests {
             "mark1 done",
             "barrier1 size=2",
             "barrier1 size=x waiting=a",
+            "barrier1 size=0 waiting=a",
+            "barrier1 size=2 together=a inside=a,b waiting=",
             "x",
         ] {
             let error = BarrierState::from_line(bad).unwrap_err();

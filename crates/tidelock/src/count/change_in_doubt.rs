@@ -54,3 +54,92 @@ impl ChangeInDoubt {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::acknowledge::ReplicaAck;
+    use crate::error::{Error, ErrorKind};
+    use crate::types::Drift;
+
+    const FIRST: BootInstant = BootInstant(1_000);
+    const SECOND: BootInstant = BootInstant(2_000);
+
+    fn error(kind: ErrorKind) -> Result<()> {
+        Err(Error::new(kind))
+    }
+
+    /// A request that was sent then has this answer.
+    fn answered(doubt: &ChangeInDoubt, sent: BootInstant, answer: Result<()>) {
+        let told = doubt.settles(sent, ready(answer)).now_or_never();
+        assert!(told.is_some());
+    }
+
+    #[test]
+    fn a_change_is_in_doubt_from_the_first_request_that_may_still_take_effect() {
+        let lost = || error(ErrorKind::OutcomeUnknown);
+        let unsent = || error(ErrorKind::Unavailable);
+        for (first, second, since) in [
+            (Ok(()), Ok(()), None),
+            (unsent(), unsent(), None),
+            (unsent(), lost(), Some(SECOND)),
+            (lost(), lost(), Some(FIRST)),
+            (lost(), unsent(), Some(FIRST)),
+            // Until the second one was sent nothing had taken effect, or it has been told.
+            (lost(), Ok(()), Some(SECOND)),
+        ] {
+            let doubt = ChangeInDoubt::default();
+            let shown = format!("{first:?}, {second:?}");
+            answered(&doubt, FIRST, first);
+            answered(&doubt, SECOND, second);
+            assert_eq!(*doubt.since.lock(), since, "{shown}");
+            assert_eq!(doubt.is_open(), since.is_some(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_dropped_may_take_effect() {
+        let doubt = ChangeInDoubt::default();
+        let request = doubt.settles(FIRST, pending::<Result<()>>());
+        assert!(request.now_or_never().is_none());
+        assert_eq!(*doubt.since.lock(), Some(FIRST));
+        doubt.close();
+        assert!(!doubt.is_open());
+    }
+
+    #[test]
+    fn a_change_is_repeated_only_while_the_store_surely_knows_it() {
+        let secs = Duration::from_secs;
+        for (lease, response_timeout, known) in [
+            (secs(30), secs(3), secs(300 - 6)),
+            (secs(1000), secs(3), secs(3060 - 6)),
+            // Half of the time must do.
+            (secs(30), secs(100), secs(150)),
+            (secs(30), Duration::MAX, secs(150)),
+        ] {
+            let settings = ClientSettings {
+                lease,
+                response_timeout,
+                connect_within: Duration::ZERO,
+                drift: Drift::default(),
+                prefix: String::new(),
+                acknowledge: ReplicaAck::Any,
+                slow_acquire: secs(1),
+            };
+            let doubt = ChangeInDoubt::default();
+            assert_eq!(doubt.known_until(&settings), None);
+            answered(&doubt, FIRST, error(ErrorKind::OutcomeUnknown));
+            let until = doubt.known_until(&settings);
+            assert_eq!(
+                until,
+                Some(FIRST + known),
+                "{lease:?}, {response_timeout:?}"
+            );
+        }
+    }
+}
