@@ -352,8 +352,45 @@ async fn refresh(announcer: Weak<Announcer>, entry: u64, timers: Timers) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::client::Client;
-    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_write_that_comes_to_its_turn_late_has_been_done_or_has_failed_with_another() {
+        let last = LastWrite {
+            text: None,
+            done: 2,
+            failed: 4,
+            failure: Some(Error::new(ErrorKind::OutcomeUnknown)),
+        };
+        for number in [1, 2] {
+            assert!(matches!(last.of(number), Some(Ok(()))), "{number}");
+        }
+        for number in [3, 4] {
+            let failed = last.of(number).unwrap().unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Unavailable, "{number}");
+        }
+        assert!(last.of(5).is_none());
+    }
+
+    /// A mark expires after three leases. It is written again as long as the candidate leads, and not after that.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_is_shown_for_as_long_as_it_leads() {
+        let builder = Client::builder().simulated_time();
+        let client = builder.connect("memory:").await.unwrap();
+        let election = client.election("billing").identity("web-1");
+        let leadership = election.campaign().await.unwrap();
+        client
+            .core()
+            .timers
+            .after(client.core().settings.lease * 20)
+            .await;
+        let seen = election.leader().await.unwrap().unwrap();
+        assert_eq!(seen.identity.as_deref(), Some("web-1"));
+        assert_eq!(seen.term, Some(leadership.term()));
+        leadership.resign().await.unwrap();
+        assert!(election.leader().await.unwrap().is_none());
+    }
 
     #[tokio::test]
     async fn a_forked_process_does_not_campaign_with_the_client_of_another() {

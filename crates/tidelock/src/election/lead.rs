@@ -351,6 +351,7 @@ mod tests {
 
     use super::{LeadershipTerm, TermBackoff, TermEnd};
     use crate::client::Client;
+    use crate::error::{Error, ErrorKind};
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -389,8 +390,35 @@ mod tests {
         let leadership = election.campaign().await.unwrap();
         let term = LeadershipTerm::new(leadership.token(), leadership.guard(), &election.announcer);
         assert!(term.ended().now_or_never().is_none(), "it leads");
+        assert!(leadership.is_held() && term.is_held());
         client.close(Duration::ZERO).await;
         term.ended().await;
-        assert!(!term.is_held());
+        assert!(!leadership.is_held() && !term.is_held());
+    }
+
+    /// Nobody would start it again. What is wrong in the program itself no retry mends.
+    #[test]
+    fn a_candidate_campaigns_again_after_an_error_that_an_operator_can_repair() {
+        for (kind, expected) in [
+            (ErrorKind::Closed, "stopped"),
+            (ErrorKind::Cancelled, "stopped"),
+            (ErrorKind::Unsupported, "error"),
+            (ErrorKind::InvalidName, "error"),
+            (ErrorKind::InvalidOptions, "error"),
+            (ErrorKind::Runtime, "error"),
+            (ErrorKind::Refused, "failed"),
+            (ErrorKind::WrongType, "failed"),
+            (ErrorKind::Unavailable, "failed"),
+            (ErrorKind::OutcomeUnknown, "failed"),
+            (ErrorKind::Lost, "failed"),
+        ] {
+            let end = match TermEnd::of_error(Error::new(kind)) {
+                Ok(TermEnd::Stopped) => "stopped",
+                Ok(TermEnd::SteppedDown) => "stepped down",
+                Ok(TermEnd::Failed) => "failed",
+                Err(_) => "error",
+            };
+            assert_eq!(end, expected, "{kind:?}");
+        }
     }
 }

@@ -346,3 +346,31 @@ impl fmt::Debug for Election {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[tokio::test]
+    async fn an_election_is_checked_before_it_asks_the_store() {
+        let client = Client::connect("memory:").await.unwrap();
+        let election = || client.election("billing");
+        let longest = election().identity("x".repeat(LONGEST_IDENTITY));
+        assert!(longest.check().is_ok());
+        let cancel = CancelToken::new();
+        assert!(election().cancel(&cancel).check().is_ok());
+        cancel.cancel();
+        let longer = election().identity("x".repeat(LONGEST_IDENTITY + 1));
+        for (bad, kind) in [
+            (longer, ErrorKind::InvalidOptions),
+            (
+                election().lock_delay(Duration::MAX),
+                ErrorKind::InvalidOptions,
+            ),
+            (election().cancel(&cancel), ErrorKind::Cancelled),
+        ] {
+            assert_eq!(bad.check().unwrap_err().kind(), kind);
+        }
+    }
+}

@@ -376,3 +376,86 @@ impl fmt::Debug for LeaderChanges {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::Client;
+    use crate::error::Error;
+
+    const CLIENT: &str = "01234567-89ab-8cde-8123-456789abcdef";
+
+    fn leader(term: u64) -> ElectedLeader {
+        ElectedLeader {
+            owner: format!("{CLIENT}:7"),
+            identity: Some("web-1".to_owned()),
+            term: Some(term),
+            since: Some(UNIX_EPOCH),
+            process: None,
+        }
+    }
+
+    #[test]
+    fn only_an_owner_with_the_id_of_a_client_has_a_mark() {
+        assert_eq!(client_of(&format!("{CLIENT}:7")), Some(CLIENT));
+        for other in [CLIENT, "", "7", "short:7", &format!("{CLIENT}0:7")] {
+            assert_eq!(client_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_term_of_an_earlier_hold_is_not_that_of_the_leader() {
+        let mark = |owner: &str| CandidateMark {
+            identity: "web-1".to_owned(),
+            since: UNIX_EPOCH,
+            led: Some((owner.to_owned(), 5)),
+            priority: 0,
+        };
+        let holder = Holder::new(format!("{CLIENT}:7"), 1);
+        let seen = elected(holder.clone(), Some(mark(&holder.owner)));
+        assert_eq!(seen, leader(5));
+        let seen = elected(holder.clone(), Some(mark(&format!("{CLIENT}:6"))));
+        assert_eq!(seen.identity.as_deref(), Some("web-1"));
+        assert_eq!((seen.term, seen.since), (None, None));
+        let seen = elected(holder, None);
+        assert_eq!((seen.identity, seen.term), (None, None));
+    }
+
+    #[tokio::test]
+    async fn a_change_and_the_first_error_of_an_outage_are_told_once() {
+        let client = Client::connect("memory:").await.unwrap();
+        let mut changes = client.election("billing").observe();
+        let silent = || Err(Error::new(ErrorKind::Unavailable));
+        for (seen, is_told) in [
+            (Ok(None), true),
+            (Ok(None), false),
+            (Ok(Some(leader(5))), true),
+            (Ok(Some(leader(5))), false),
+            (Ok(Some(leader(6))), true),
+            (silent(), true),
+            (silent(), false),
+            (Ok(Some(leader(6))), true), // the same as before, but others may have led meanwhile
+            (Ok(Some(leader(6))), false),
+            (silent(), true),
+        ] {
+            let shown = format!("{seen:?}");
+            let expected = is_told.then(|| shown.clone());
+            let told = changes.report(seen).map(|told| format!("{told:?}"));
+            assert_eq!(told, expected, "{shown}");
+            assert!(!matches!(changes.next, NextLook::End), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_that_no_retry_helps_ends_the_changes() {
+        let client = Client::connect("memory:").await.unwrap();
+        for (kind, is_told) in [(ErrorKind::Refused, true), (ErrorKind::Closed, false)] {
+            let mut changes = client.election("billing").observe();
+            let told = changes.report(Err(Error::new(kind)));
+            assert_eq!(told.is_some(), is_told, "{kind:?}");
+            assert!(changes.next().await.is_none(), "{kind:?}");
+        }
+    }
+}

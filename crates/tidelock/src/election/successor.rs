@@ -400,35 +400,4 @@ impl<L> StdError for NotTransferred<L> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use super::*;
-    use crate::engine::runtime::clock::Clock;
-
-    /// A candidate loses its patience at the moment at which another one is elected. When that one names a successor
-    /// within a lease, the candidate must stand aside again.
-    #[test]
-    fn the_patience_is_whole_after_a_leadership() {
-        let (now, lease) = (Clock::Boot.now(), Duration::from_secs(3));
-        let mut patience = Patience::default();
-        patience.begin(now, lease, 5);
-        let later = now + lease / 2;
-        let left_after = |slot: &str, text: &str| {
-            let marks = ElectionMarks(vec![(slot.to_owned(), text.to_owned())]);
-            patience.seen(&marks).left(later, lease)
-        };
-        for (term, left) in [(4, Duration::ZERO), (6, lease / PARTS)] {
-            let identity = "x".to_owned();
-            let named = NamedSuccessor { identity, term };
-            assert_eq!(left_after(SLOT, &named.to_text()), left, "named in {term}");
-            let mark = CandidateMark {
-                identity: "y".to_owned(),
-                since: SystemTime::UNIX_EPOCH,
-                led: Some(("owner".to_owned(), term)),
-                priority: 0,
-            };
-            assert_eq!(left_after("client", &mark.to_text()), left, "led in {term}");
-        }
-    }
-}
+mod tests;
