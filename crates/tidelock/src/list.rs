@@ -248,7 +248,55 @@ impl fmt::Debug for HeldNames {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Client, ErrorKind};
+    use super::*;
+    use crate::{Client, ErrorKind, Guard};
+
+    async fn holding(client: &Client, names: &[&str]) -> Vec<Guard> {
+        let mut held = Vec::new();
+        for name in names {
+            held.push(client.lock(name).acquire().await.unwrap());
+        }
+        held
+    }
+
+    #[tokio::test]
+    async fn a_limit_is_that_of_all_pages_together() {
+        let client = Client::connect("memory:").await.unwrap();
+        let _held = holding(&client, &["a", "b", "c"]).await;
+        for limit in 0..5 {
+            let names = client.list("*").limit(limit).await.unwrap();
+            assert_eq!(names.len(), limit.min(3));
+            let mut names = client.list("*").limit(limit);
+            let mut listed = 0;
+            while let Some(page) = names.next_page().await {
+                listed += page.unwrap().len();
+            }
+            assert_eq!(listed, limit.min(3), "pages of {limit}");
+        }
+        let mut names = client.list("b").limit(1);
+        assert_eq!(names.next_page().await.unwrap().unwrap(), ["b"]);
+        assert!(names.next_page().await.is_none());
+    }
+
+    /// A name may come twice, in one page or in two.
+    #[tokio::test]
+    async fn each_name_comes_once() {
+        let client = Client::connect("memory:").await.unwrap();
+        let _held = holding(&client, &["b", "c"]).await;
+        let page = || VecDeque::from(["a", "b", "a"].map(str::to_owned));
+        let mut names = client.list("*");
+        names.page = page();
+        let mut listed = Vec::new();
+        while let Some(name) = names.next().await {
+            listed.push(name.unwrap());
+        }
+        assert_eq!(listed, ["a", "b", "c"]);
+        let mut names = client.list("*");
+        names.page = page();
+        assert_eq!(names.next_page().await.unwrap().unwrap(), ["a", "b"]);
+        assert_eq!(names.next_page().await.unwrap().unwrap(), ["c"]);
+        assert!(names.next_page().await.is_none());
+    }
 
     #[tokio::test]
     async fn a_page_that_failed_is_asked_for_again() {

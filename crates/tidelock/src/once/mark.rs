@@ -236,6 +236,48 @@ mod tests {
         }
     }
 
+    fn mark(state: MarkState, attempt: u32) -> Mark {
+        let line = format!("{VERSION} {} attempt={attempt} started=5", state.as_str());
+        Mark::from_line("s", &line).unwrap()
+    }
+
+    /// A run that may have crashed is not over for those who only look: its process may live.
+    #[test]
+    fn a_slot_is_over_when_its_job_was_done_or_its_attempts_are_used_up() {
+        use MarkState::{Done, Failed, Running};
+        for (state, attempt, retry, is_final, is_exhausted) in [
+            (Done, 1, Retry::InSlot(2), true, true),
+            (Failed, 1, Retry::Never, true, true),
+            (Failed, 2, Retry::InSlot(2), false, false),
+            (Failed, 3, Retry::InSlot(2), true, true),
+            (Failed, 4, Retry::InSlot(2), true, true),
+            (Failed, u32::MAX, Retry::InSlot(u32::MAX), true, true),
+            (Running, 1, Retry::InSlot(2), false, false),
+            (Running, 3, Retry::InSlot(2), false, true),
+            (Running, 1, Retry::Never, false, true),
+        ] {
+            let mark = mark(state, attempt);
+            let found = (mark.is_final(retry), mark.is_exhausted(retry));
+            assert_eq!(
+                found,
+                (is_final, is_exhausted),
+                "{state:?} {attempt} {retry:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_end_is_a_time_after_the_start_and_a_short_reason() {
+        let (begun, took) = (mark(MarkState::Running, 2), Duration::from_secs(9));
+        let done = begun.ended(took, None);
+        assert_eq!((done.state, done.error), (MarkState::Done, None));
+        assert_eq!(done.ended, Some(since_epoch(9_005)));
+        assert_eq!((done.attempt, done.started), (2, begun.started));
+        let failed = begun.ended(took, Some("ü".repeat(LONGEST_ERROR + 1)));
+        assert_eq!(failed.state, MarkState::Failed);
+        assert_eq!(failed.error, Some("ü".repeat(LONGEST_ERROR)));
+    }
+
     #[test]
     fn a_line_of_a_later_version_is_read_or_refused() {
         let good = "mark1 done attempt=2 token=7 started=5 owner=a:1 colour=red";

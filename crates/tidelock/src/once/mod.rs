@@ -297,3 +297,32 @@ impl fmt::Debug for OnceJob {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[tokio::test]
+    async fn a_mark_is_kept_for_the_slot_and_for_the_longest_run_at_least() {
+        let client = Client::connect("memory:").await.unwrap();
+        let job = || client.once("report").keep(Duration::from_secs(60));
+        let (minute, longer) = (Duration::from_secs(60), Duration::from_millis(60_001));
+        for good in [
+            job().slot(Slot::every(minute)).max_run(minute),
+            job().slot(Slot::id("today")).max_run(minute),
+            job().keep(Duration::from_millis(1)),
+        ] {
+            assert!(good.check().is_ok(), "{good:?}");
+        }
+        for bad in [
+            job().slot(Slot::every(longer)),
+            job().max_run(longer),
+            job().max_run(Duration::from_micros(999)),
+            job().keep(Duration::from_micros(999)),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        }
+    }
+}

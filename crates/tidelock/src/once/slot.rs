@@ -309,12 +309,17 @@ mod tests {
     #[test]
     fn a_slot_that_is_none_is_refused() {
         let now = at("2026-11-20T03:00:00Z");
+        let longest = Slot::id("x".repeat(LONGEST));
+        assert_eq!(longest.at(now).unwrap().len(), LONGEST);
+        let shortest = Slot::every(Duration::from_millis(1));
+        assert_eq!(shortest.at(now).unwrap(), "2026-11-20T03:00:00Z");
         let long = "x".repeat(LONGEST + 1);
         for bad in [
             Slot::id(""),
             Slot::id(long),
             Slot::id("a\nb"),
             Slot::every(Duration::ZERO),
+            Slot::every(Duration::from_micros(999)),
         ] {
             let error = bad.at(now).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{bad:?}");
@@ -330,6 +335,37 @@ mod tests {
         assert_eq!(slot("2026-11-20T14:00:00Z"), "2026-11-20T02:00:00Z");
         assert_eq!(slot("2026-07-01T00:59:20Z"), "2026-06-30T01:00:00Z"); // summer: UTC+2
         assert_eq!(slot("2026-07-01T00:59:40Z"), "2026-07-01T01:00:00Z"); // a little early
+    }
+
+    #[cfg(feature = "cron")]
+    #[test]
+    fn a_call_belongs_to_a_cron_slot_to_come_for_half_of_the_time_at_most() {
+        let each_minute = Slot::cron("* * * * *", "UTC");
+        for (early, call, begun) in [
+            (
+                Duration::MAX,
+                "2026-11-20T03:00:29Z",
+                "2026-11-20T03:00:00Z",
+            ),
+            (
+                Duration::MAX,
+                "2026-11-20T03:00:30Z",
+                "2026-11-20T03:01:00Z",
+            ),
+            (
+                Duration::from_secs(10),
+                "2026-11-20T03:00:49Z",
+                "2026-11-20T03:00:00Z",
+            ),
+            (
+                Duration::from_secs(10),
+                "2026-11-20T03:00:50Z",
+                "2026-11-20T03:01:00Z",
+            ),
+        ] {
+            let slot = each_minute.clone().early(early).at(at(call));
+            assert_eq!(slot.unwrap(), begun, "{call}, {early:?}");
+        }
     }
 
     #[cfg(feature = "cron")]

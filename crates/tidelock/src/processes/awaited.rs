@@ -233,6 +233,8 @@ fn joined(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::record::from_line;
+    use crate::snapshot::Holder;
 
     fn waiting(waiters: &[u64]) -> Vec<WaitingProcess> {
         let info = ClientInfo::new("h", 1, "p", std::time::UNIX_EPOCH);
@@ -243,6 +245,44 @@ mod tests {
             longest: Duration::from_secs(1),
         };
         waiters.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_lock_is_held_for_as_long_as_the_process_of_its_holder_tells() {
+        let line = "process1 host=h pid=7 hold=mutex,,5000,x hold=mutex,,9000,y";
+        let told = |client: &str| from_line(client, line, std::time::UNIX_EPOCH).unwrap();
+        let all = [told("other"), told("holder")];
+        let held_for = |name: &str, owner: &str| {
+            let mut snapshot = Snapshot::free(name);
+            snapshot.holders.push(Holder::new(owner, 1));
+            let seen = joined(snapshot, waiting(&[1, 2]), false, &all).unwrap();
+            assert_eq!(seen.longest, Some(Duration::from_secs(1)));
+            seen.held_for
+        };
+        assert_eq!(held_for("x", "holder:7"), Some(Duration::from_secs(5)));
+        assert_eq!(held_for("y", "holder:7"), Some(Duration::from_secs(9)));
+        assert_eq!(held_for("z", "holder:7"), None);
+        assert_eq!(held_for("x", "stranger:7"), None);
+        // Such an owner has no client: another library has written it.
+        assert_eq!(held_for("x", ""), None);
+    }
+
+    #[test]
+    fn an_error_of_one_lock_leaves_the_others_in_the_list() {
+        for kind in [
+            ErrorKind::WrongType,
+            ErrorKind::InvalidName,
+            ErrorKind::Refused,
+        ] {
+            assert!(is_of_the_lock(&Error::new(kind)), "{kind:?}");
+        }
+        for kind in [
+            ErrorKind::Unavailable,
+            ErrorKind::OutcomeUnknown,
+            ErrorKind::Closed,
+        ] {
+            assert!(!is_of_the_lock(&Error::new(kind)), "{kind:?}");
+        }
     }
 
     #[test]

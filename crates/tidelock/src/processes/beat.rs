@@ -192,3 +192,51 @@ fn own_jobs(core: &ClientInner, now: BootInstant) -> Vec<ProcessJob> {
     });
     newest.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[test]
+    fn only_the_buckets_with_calls_are_told_and_the_last_one_is_open() {
+        const BOUNDS: &[Duration] = &[Duration::from_millis(1), Duration::from_millis(10)];
+        let told = |buckets: &[u64]| {
+            let times = acquire_times(&Durations {
+                bounds: BOUNDS,
+                buckets: buckets.to_vec(),
+                sum: Duration::ZERO,
+            });
+            let told = times.into_iter();
+            told.map(|it| (it.bound, it.is_longer, it.calls))
+                .collect::<Vec<_>>()
+        };
+        assert!(told(&[0, 0, 0]).is_empty());
+        let all = [
+            (BOUNDS[0], false, 3),
+            (BOUNDS[1], false, 1),
+            (BOUNDS[1], true, 2),
+        ];
+        assert_eq!(told(&[3, 1, 2]), all);
+        assert_eq!(told(&[3, 0, 2]), [all[0], all[2]]);
+    }
+
+    /// Each record would cost one more request otherwise.
+    #[tokio::test]
+    async fn the_clock_of_the_store_is_asked_for_once_a_minute() {
+        let client = Client::connect("memory:").await.unwrap();
+        let store = client.core().home.store.front();
+        let marks = store.extensions().need_marks().unwrap();
+        let begun = client.core().timers.now();
+        let mut clock = None;
+        for (seconds, asked) in [(0, 0), (1, 0), (59, 0), (60, 60), (119, 60), (121, 121)] {
+            let now = begun + Duration::from_secs(seconds);
+            let told = tell(marks, &mut clock, now).await.unwrap();
+            assert_eq!(
+                told.at.since(begun),
+                Duration::from_secs(asked),
+                "{seconds}"
+            );
+        }
+    }
+}

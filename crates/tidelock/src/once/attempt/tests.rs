@@ -121,3 +121,22 @@ async fn a_run_of_a_crontab_line_is_compared_with_its_slot() {
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
     assert!(error.to_string().contains("mark is kept"), "{error}");
 }
+
+/// After a loss another process may run the slot. After any other end of the request nobody knows.
+#[tokio::test]
+async fn an_end_that_the_store_has_not_confirmed_is_in_doubt() {
+    let client = Client::connect("memory:").await.unwrap();
+    let job = client.once("report").slot(Slot::id(SLOT));
+    let running = attempt(&job).await.running;
+    assert!(check_end(Ok(Ok(Some(running)))).is_ok());
+    let lost = check_end(Ok(Ok(None))).unwrap_err();
+    assert_eq!(lost.lost_reason(), Some(LostReason::Taken));
+    for kind in [ErrorKind::Unavailable, ErrorKind::OutcomeUnknown] {
+        let unanswered = check_end(Ok(Err(Error::new(kind)))).unwrap_err();
+        assert_eq!(unanswered.kind(), ErrorKind::OutcomeUnknown);
+        assert!(std::error::Error::source(&unanswered).is_some());
+    }
+    let lost = check_end(Err(Error::lost(LostReason::Expired))).unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::OutcomeUnknown);
+    assert!(lost.to_string().contains("may be run again"), "{lost}");
+}
