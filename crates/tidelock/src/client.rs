@@ -475,7 +475,8 @@ impl Client {
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
         let asked = self.0.home.store.front().diagnose();
-        self.0.steward.answered(asked).await
+        let found = self.0.steward.answered(asked).await;
+        found.map_err(Error::without_effect)
     }
 
     /// What this client has counted since it connected: acquires, waits, losses, and how long they took. Sends no

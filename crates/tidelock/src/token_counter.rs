@@ -108,7 +108,8 @@ impl FencedLock {
             let read = self.token_counter()?.raise(&name, 0);
             self.context.core.steward.answered(read).await
         };
-        let newest = newest.await.map_err(|error| error.on_lock(&name))?;
+        let newest = newest.await;
+        let newest = newest.map_err(|error| error.without_effect().on_lock(&name))?;
         Ok((newest > 0).then(|| FencingToken::new(newest)))
     }
 

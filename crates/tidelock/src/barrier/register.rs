@@ -103,7 +103,7 @@ impl BarrierRegister {
         };
         let decision = core.through_outage(patience, again).await;
         self.store.heard(&self.name, &decision);
-        Ok(decision?.state)
+        Ok(decision.map_err(Error::without_effect)?.state)
     }
 
     /// Does a step of this member, and repeats it while the store cannot be reached, for at most `patience`, or another

@@ -11,7 +11,7 @@ use futures_util::stream::Stream;
 use crate::closing::Closing;
 use crate::election::Election;
 use crate::election::mark::CandidateMark;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Holder};
 use crate::store::{BoxFuture, Name, Timer};
 
@@ -111,7 +111,7 @@ impl Election {
             Ok(Some(elected(holder, mark)))
         };
         seen.await
-            .map_err(|error: crate::Error| error.on_lock(self.name()))
+            .map_err(|error: Error| error.on_lock(self.name()))
     }
 
     async fn mark_of(&self, name: &Name, client: &str) -> Result<Option<CandidateMark>> {
@@ -121,7 +121,8 @@ impl Election {
         let read = || marks.read(&name, client);
         let text = core
             .through_outage(core.settings.response_timeout, read)
-            .await?;
+            .await
+            .map_err(Error::without_effect)?;
         Ok(text.as_deref().and_then(CandidateMark::from_text))
     }
 
@@ -154,7 +155,8 @@ impl Election {
             let read = || marks.history(&name, MOST);
             let stored = core
                 .through_outage(core.settings.response_timeout, read)
-                .await?;
+                .await
+                .map_err(Error::without_effect)?;
             // After the marks: a candidate that is elected meanwhile is left out, and not listed beside its leadership.
             let seen = self.announcer.lock.inspect().await?;
             let leads = |client: &str| {
@@ -191,7 +193,7 @@ impl Election {
         };
         listed
             .await
-            .map_err(|error: crate::Error| error.on_lock(self.name()))
+            .map_err(|error: Error| error.on_lock(self.name()))
     }
 
     /// The changes of the leader, beginning with the present one. It asks the store thirty times per lease, so once per
@@ -383,7 +385,6 @@ mod tests {
 
     use super::*;
     use crate::Client;
-    use crate::error::Error;
 
     const CLIENT: &str = "01234567-89ab-8cde-8123-456789abcdef";
 

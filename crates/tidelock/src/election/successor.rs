@@ -257,7 +257,8 @@ impl Announcer {
         let marks = self.marks()?;
         let read = || marks.history(&name, MOST);
         let read = core.through_outage(core.settings.response_timeout, read);
-        read.await.map(ElectionMarks)
+        let read = read.await.map_err(Error::without_effect);
+        read.map(ElectionMarks)
     }
 
     /// Asks all candidates to let this one lead after the leadership of this status.

@@ -59,16 +59,23 @@ impl MarkRegister<'_> {
         self.core.through_outage(patience, ask).await
     }
 
+    /// Sends a request that only reads.
+    async fn asked<T, F>(&self, ask: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let answer = self.through_outage(ask).await;
+        answer.map_err(Error::without_effect)
+    }
+
     /// The time of the store.
     pub(super) async fn now(&self) -> Result<SystemTime> {
-        let ask = || self.marks.now(self.name);
-        self.through_outage(ask).await
+        self.asked(|| self.marks.now(self.name)).await
     }
 
     /// The mark of a slot. `None`: no attempt has begun.
     pub(super) async fn read(&self, slot: &str) -> Result<Option<StoredMark>> {
-        let ask = || self.marks.read(self.name, slot);
-        let text = self.through_outage(ask).await?;
+        let text = self.asked(|| self.marks.read(self.name, slot)).await?;
         let stored = text.map(|text| {
             let mark = Mark::from_line(slot, &text)?;
             Ok(StoredMark { mark, text })
@@ -129,7 +136,7 @@ impl MarkRegister<'_> {
     /// The marks of all slots, the newest first. A text that is no mark is left out.
     pub(super) async fn history(&self, limit: u32) -> Result<Vec<Mark>> {
         let ask = || self.marks.history(self.name, limit);
-        let stored = self.through_outage(ask).await?;
+        let stored = self.asked(ask).await?;
         let marks = stored.iter().filter_map(|(slot, text)| {
             Mark::from_line(slot, text)
                 .inspect_err(|error| tracing::debug!(%error, "a mark was left out of the history"))

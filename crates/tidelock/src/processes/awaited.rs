@@ -162,7 +162,8 @@ impl Client {
             store.heard_answer(&name, &shown);
             shown
         };
-        core.steward.answered(asked).await
+        let shown = core.steward.answered(asked).await;
+        shown.map_err(Error::without_effect)
     }
 
     /// Inspects one lock. `None`: it is none, or nobody waits any more.
@@ -186,7 +187,7 @@ impl Client {
         let snapshot = match core.steward.answered(asked).await {
             Ok(snapshot) => snapshot,
             Err(error) if is_of_the_lock(&error) => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.without_effect()),
         };
         Ok(joined(snapshot, processes, is_shown, all))
     }

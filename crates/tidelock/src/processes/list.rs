@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::lease::process_info::records;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::processes::process::{Process, WATCHERS};
 use crate::processes::record::from_line;
 use crate::store::MarkChange;
@@ -53,7 +53,8 @@ impl Client {
             store.heard_answer(&name, &now);
             Ok((lines, now?))
         };
-        let (lines, now) = core.steward.answered(read).await?;
+        let read = core.steward.answered(read).await;
+        let (lines, now) = read.map_err(Error::without_effect)?;
         let lines = lines.iter();
         let mut processes: Vec<Process> = lines
             .filter_map(|(client, line)| from_line(client, line, now))

@@ -3,5 +3,6 @@
 mod closing;
 mod grants;
 mod numbers;
+mod reads;
 mod releases;
 mod waits;
