@@ -935,3 +935,6 @@ fn owner_of_this_thread(client: &Arc<Blocker>) -> Owner {
         })
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

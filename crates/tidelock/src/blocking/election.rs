@@ -504,3 +504,97 @@ impl fmt::Debug for LeaderChanges {
         self.changes.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Far below the lease.
+    const BRIEFLY: Duration = Duration::from_millis(10);
+
+    fn candidate() -> (Client, Election) {
+        // The pauses between the terms are parts of the lease.
+        let builder = Client::builder().lease(Duration::from_secs(3));
+        let client = builder.connect_blocking("memory:").unwrap();
+        let election = client.election("billing").identity("web-1");
+        (client, election)
+    }
+
+    #[test]
+    fn a_candidate_leads_again_until_it_is_cancelled() {
+        let (_client, election) = candidate();
+        let stop = CancelToken::new();
+        let election = election.cancel(&stop);
+        let mut terms = Vec::new();
+        let led = election.lead(|leadership| {
+            assert!(leadership.is_held() && election.is_leader());
+            terms.push(leadership.term());
+            match terms.len() {
+                1 => Err("no route to host"),
+                2 => Ok(()),
+                _ => {
+                    stop.cancel();
+                    Ok(())
+                }
+            }
+        });
+        led.unwrap();
+        assert_eq!(terms.len(), 3);
+        assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+        assert!(!election.is_leader());
+    }
+
+    #[test]
+    fn a_leadership_tells_what_it_is_and_goes_to_candidates_only() {
+        let (_client, election) = candidate();
+        let mut changes = election.observe();
+        assert_eq!(changes.next().unwrap().unwrap(), None);
+        assert!(!election.is_leader());
+        let leadership = election.campaign().unwrap();
+        assert!(election.is_leader());
+        let (token, owner) = (leadership.token(), leadership.guard().owner_id());
+        assert_eq!(leadership.term(), token.get());
+        assert_eq!(leadership.guard().token(), token);
+        let leader = changes.next().unwrap().unwrap().unwrap();
+        assert_eq!(leader.owner, owner);
+        assert_eq!(election.leader().unwrap().unwrap().owner, owner);
+        assert!(election.candidates().unwrap().is_empty());
+        assert_eq!(leadership.while_held(|| 7).unwrap(), 7);
+        assert_eq!(leadership.lost_timeout(BRIEFLY).unwrap(), None);
+        let error = leadership.name_successor("web-2").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        let failed = leadership.transfer_to("web-2").unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::InvalidOptions);
+        let leadership = failed.leadership.unwrap();
+        assert!(leadership.is_held());
+        leadership.resign().unwrap();
+        assert!(!election.is_leader());
+    }
+
+    #[test]
+    fn a_closed_client_has_no_part_in_an_election() {
+        let (client, election) = candidate();
+        let leadership = election.campaign().unwrap();
+        client.close(Duration::ZERO).unwrap();
+        assert!(!leadership.is_held() && !election.is_leader());
+        assert_eq!(leadership.lost().unwrap(), LostReason::Closed);
+        let told = leadership.lost_timeout(BRIEFLY).unwrap();
+        assert_eq!(told, Some(LostReason::Closed));
+        let error = leadership.while_held(|| 7).unwrap_err();
+        assert_eq!(error.lost_reason(), Some(LostReason::Closed));
+        for refused in [
+            election.campaign().map(drop),
+            election.leader().map(drop),
+            election.candidates().map(drop),
+            leadership.name_successor("web-2"),
+        ] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
+        }
+        let led = election.lead(|_| Err::<(), _>("it leads"));
+        led.unwrap();
+        assert!(election.observe().next().is_none());
+        let error = leadership.resign().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
+}

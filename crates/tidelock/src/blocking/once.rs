@@ -207,3 +207,30 @@ impl fmt::Debug for OnceJob {
         self.job.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::once::MarkState;
+
+    #[test]
+    fn a_job_that_failed_runs_again_and_one_that_is_done_does_not() {
+        let client = Client::connect("memory:").unwrap();
+        let job = client.once("report").slot(Slot::id("today"));
+        let failed = job.run(|attempt| Err::<(), _>(attempt.run().attempt()));
+        assert_eq!(failed.unwrap(), Once::Failed(1));
+        let ran = job.run(|attempt| Ok::<_, u32>(attempt.run().attempt()));
+        assert_eq!(ran.unwrap(), Once::Ran(2));
+        let done = job.run(|_| Ok::<_, u32>(0)).unwrap();
+        assert!(matches!(done, Once::Done(_)), "{done:?}");
+        let marks = job.history(9).unwrap();
+        let states: Vec<MarkState> = marks.iter().map(|mark| mark.state).collect();
+        assert_eq!(states, [MarkState::Done]);
+        client.close(Duration::ZERO).unwrap();
+        let error = job.history(9).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        let refused = job.run(|_| Ok::<_, u32>(0)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Closed, "{refused}");
+    }
+}

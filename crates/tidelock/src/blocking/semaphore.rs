@@ -319,3 +319,30 @@ impl fmt::Debug for Permits {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn permits_have_their_number_and_an_id_each() {
+        let client = Client::connect("memory:").unwrap();
+        let render = client.semaphore("render");
+        assert!(render.set_permits_if_new(3).unwrap());
+        assert!(!render.set_permits_if_new(9).unwrap());
+        let two = render.permits(2).acquire().unwrap();
+        let ids = two.ids();
+        assert_eq!((two.count(), ids.len()), (2, 2));
+        assert_eq!(ids[0], two.owner_id());
+        assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() == 32));
+        assert!(render.permits(2).try_acquire().unwrap().is_none());
+        let one = render.try_acquire().unwrap().unwrap();
+        assert_eq!(one.count(), 1);
+        two.release().unwrap();
+        assert!(render.force_release().unwrap());
+        assert!(!render.force_release().unwrap());
+        let error = one.release().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
+}
