@@ -646,3 +646,6 @@ fn millis_from_env(name: &str) -> Result<Option<Duration>> {
             .because(format!("{name} is {text:?}, not a number of milliseconds"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,13 @@
 //! environment belongs to the whole process.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
-use tidelock::{Client, ErrorKind};
+use tidelock::store::Env;
+use tidelock::{Client, Credentials, Error, ErrorKind};
 
 /// Runs an ignored test in a process of its own with these variables.
 pub(crate) fn passes_with(test: &str, variables: &[(&str, &str)]) {
@@ -76,6 +78,95 @@ async fn with_a_password() {
             bytes = heard => assert_eq!(bytes, LOGIN, "{}", String::from_utf8_lossy(&bytes)),
         }
     }
+}
+
+#[test]
+fn the_environment_sets_the_limits_the_files_and_the_login() {
+    let variables = [
+        ("TIDELOCK_LEASE_MS", "60000"),
+        ("TIDELOCK_RESPONSE_TIMEOUT_MS", "2000"),
+        ("TIDELOCK_ACKNOWLEDGE_MS", "4000"),
+        ("TIDELOCK_ACKNOWLEDGE", "all"),
+        ("TIDELOCK_TLS_CA", "ca.pem"),
+        ("TIDELOCK_TLS_CERT", "cert.pem"),
+        ("TIDELOCK_TLS_KEY", "key.pem"),
+        ("TIDELOCK_USER", "app"),
+        ("TIDELOCK_PASSWORD", "secret"),
+    ];
+    passes_with("environment::with_all_settings", &variables);
+}
+
+#[tokio::test]
+#[ignore = "the_environment_sets_the_limits_the_files_and_the_login runs it"]
+async fn with_all_settings() {
+    let settings = Client::builder().from_env().unwrap();
+    let opened = settings.connect_to(async |env: &Env| {
+        let limits = [env.lease, env.response_timeout, env.acknowledge_within];
+        assert_eq!(limits.map(|limit| limit.as_secs()), [60, 2, 4]);
+        let files = [&env.tls.ca, &env.tls.cert, &env.tls.key];
+        let files = files.map(|file| file.as_deref().and_then(Path::to_str));
+        assert_eq!(files, ["ca.pem", "cert.pem", "key.pem"].map(Some));
+        let login = env.credentials.as_ref().map(|login| login());
+        assert_eq!(login, Some(Credentials::new("app", "secret")));
+        Err(Error::new(ErrorKind::Refused))
+    });
+    assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// The file is read for each login: an operator may change the password while the program runs.
+#[test]
+fn a_password_in_a_file_is_read_for_each_login() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let variables = [
+        ("TIDELOCK_USER", "app"),
+        ("TIDELOCK_PASSWORD", "of the variable"),
+        ("TIDELOCK_PASSWORD_FILE", file.to_str().unwrap()),
+    ];
+    passes_with("environment::with_a_password_file", &variables);
+}
+
+#[tokio::test]
+#[ignore = "a_password_in_a_file_is_read_for_each_login runs it"]
+async fn with_a_password_file() {
+    let file = std::env::var("TIDELOCK_PASSWORD_FILE").unwrap();
+    let settings = Client::builder().from_env().unwrap();
+    let opened = settings.connect_to(async |env: &Env| {
+        let login = env.credentials.as_ref().unwrap();
+        for password in ["old", "new"] {
+            std::fs::write(&file, format!("{password}\n")).unwrap();
+            assert_eq!(login(), Credentials::new("app", password));
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(login().password, None);
+        Err(Error::new(ErrorKind::Refused))
+    });
+    assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Refused);
+}
+
+const WRONG: [(&str, &str); 4] = [
+    ("TIDELOCK_LEASE_MS", "soon"),
+    ("TIDELOCK_RESPONSE_TIMEOUT_MS", "-1"),
+    ("TIDELOCK_ACKNOWLEDGE_MS", "1s"),
+    ("TIDELOCK_ACKNOWLEDGE", "most"),
+];
+
+#[test]
+fn a_variable_with_a_wrong_value_is_an_error_that_names_it() {
+    for (name, value) in WRONG {
+        passes_with("environment::with_a_wrong_value", &[(name, value)]);
+    }
+}
+
+#[test]
+#[ignore = "a_variable_with_a_wrong_value_is_an_error_that_names_it runs it"]
+fn with_a_wrong_value() {
+    let is_set = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|it| it == *value);
+    let (name, value) = WRONG.into_iter().find(is_set).unwrap();
+    let error = Client::builder().from_env().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    let said = error.to_string();
+    assert!(said.contains(name) && said.contains(value), "{said}");
 }
 
 #[test]
