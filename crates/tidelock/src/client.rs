@@ -638,3 +638,44 @@ impl fmt::Debug for Client {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Snapshot;
+    use crate::store::{Backend, BoxFuture, ready};
+    use crate::testing::{Twist, Twisted};
+
+    /// Gives this answer to each look at a lock.
+    #[derive(Debug)]
+    struct Answers(ErrorKind);
+
+    impl Twist for Answers {
+        fn inspect<'a>(
+            &'a self,
+            _inner: &'a dyn Backend,
+            _name: &'a Name,
+        ) -> BoxFuture<'a, Result<Snapshot>> {
+            ready(Err(Error::new(self.0)))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ping_fails_unless_the_store_answers() {
+        for (answer, told) in [
+            // Somebody keeps something else under that name.
+            (ErrorKind::WrongType, None),
+            (ErrorKind::Refused, Some(ErrorKind::Refused)),
+            (ErrorKind::Unavailable, Some(ErrorKind::Unavailable)),
+            (ErrorKind::OutcomeUnknown, Some(ErrorKind::Unavailable)),
+        ] {
+            let builder = Client::builder().publish_process_info(false);
+            let client = builder.connect_to(async |env| {
+                let store = crate::testing::open("memory:", env).await?;
+                Ok(Twisted::wrap(store, Answers(answer)))
+            });
+            let pinged = client.await.unwrap().ping().await;
+            assert_eq!(pinged.err().map(|error| error.kind()), told, "{answer:?}");
+        }
+    }
+}

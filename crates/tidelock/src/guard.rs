@@ -443,3 +443,79 @@ impl fmt::Debug for Guard {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::error::ErrorKind;
+    use crate::store::{Backend, BoxFuture, Renewal, ready};
+    use crate::testing::{Twist, Twisted};
+
+    type Answer = fn() -> Renewed;
+
+    /// Gives this answer to each renewal.
+    #[derive(Debug)]
+    struct Answers(Answer);
+
+    impl Twist for Answers {
+        fn renew<'a>(
+            &'a self,
+            _inner: &'a dyn Backend,
+            batch: &'a [Renewal],
+        ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+            ready(Ok(batch.iter().map(|_| (self.0)()).collect()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_extension_that_failed_is_a_loss_only_if_the_store_says_so() {
+        let answers: [(Answer, ErrorKind, Option<LostReason>); 3] = [
+            (|| Renewed::Gone, ErrorKind::Lost, Some(LostReason::Taken)),
+            (
+                || Renewed::WrongType,
+                ErrorKind::Lost,
+                Some(LostReason::WrongType),
+            ),
+            (
+                || Renewed::Failed(Error::new(ErrorKind::Refused)),
+                ErrorKind::Refused,
+                None,
+            ),
+        ];
+        for (answer, kind, reason) in answers {
+            let builder = Client::builder().publish_process_info(false);
+            let client = builder.connect_to(async move |env| {
+                let store = crate::testing::open("memory:", env).await?;
+                Ok(Twisted::wrap(store, Answers(answer)))
+            });
+            let client = client.await.unwrap();
+            let guard = client.lock("a").acquire().await.unwrap();
+            let error = guard.extend(Duration::from_secs(60)).await.unwrap_err();
+            assert_eq!((error.kind(), error.lost_reason()), (kind, reason));
+            assert_eq!(error.lock_name(), Some("a"));
+            assert_eq!(guard.is_held(), reason.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_is_told_that_the_write_side_may_have_an_sql_fence() {
+        let client = Client::connect("memory:").await.unwrap();
+        let sides = client.read_write_lock("a");
+        let (side, store) = ("take the write side", "only PostgreSQL and MySQL");
+        for (lock, why) in [
+            (sides.read().fenced(), side),
+            (sides.upgradeable_read().fenced(), side),
+            (sides.write().fenced(), store),
+            (client.lock("b").fenced(), store),
+        ] {
+            let guard = lock.acquire().await.unwrap();
+            let error = guard.sql_fence().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(why), "{error}");
+            // A third party could not tell several holders apart.
+            assert_eq!(guard.sequencer().is_ok(), lock.kind.is_exclusive());
+            guard.release().await.unwrap();
+        }
+    }
+}

@@ -159,3 +159,48 @@ fn name_of<'a>(names: impl ExactSizeIterator<Item = &'a Name>) -> Result<Name> {
     }
     Name::new(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_locks_that_wait_as_a_set_does_are_parts() {
+        for kind in LockKind::ALL {
+            let why = if kind.is_read_write() {
+                Some("read-write lock")
+            } else if kind.is_fair() {
+                Some("has no queue")
+            } else if kind.is_spin() {
+                Some("in its own way")
+            } else {
+                None
+            };
+            let reason = no_part(kind);
+            assert_eq!(reason.is_some(), why.is_some(), "{kind:?}");
+            let told = reason.unwrap_or_default();
+            assert!(told.contains(why.unwrap_or_default()), "{kind:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_set_is_cut_between_two_characters() {
+        let joined = |last: &str| {
+            let names = [&*"x".repeat(240), last].map(|name| Name::new(name).unwrap());
+            name_of(names.iter()).unwrap().as_str().to_owned()
+        };
+        let whole = joined(&"y".repeat(239));
+        assert_eq!((whole.len(), whole.matches('+').count()), (480, 1));
+        assert!(whole.ends_with("yy"), "{whole}");
+        let cut = joined(&"y".repeat(240));
+        assert_eq!(
+            cut,
+            format!("{}+{}…(2 parts)", "x".repeat(240), "y".repeat(239))
+        );
+        let cut = joined(&"ü".repeat(120));
+        assert_eq!(
+            cut,
+            format!("{}+{}…(2 parts)", "x".repeat(240), "ü".repeat(119))
+        );
+    }
+}

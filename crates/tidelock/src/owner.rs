@@ -466,3 +466,26 @@ fn held(hold: &Mutex<Weak<Hold>>) -> Option<Arc<Hold>> {
     let hold = hold.lock().upgrade()?;
     hold.is_held().then_some(hold)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AcquireOptions, Client};
+
+    #[tokio::test]
+    async fn an_owner_forgets_the_names_that_it_does_not_hold() {
+        let client = Client::connect("memory:").await.unwrap();
+        let me = Owner::new();
+        let acquired = |name: &str| {
+            let options = AcquireOptions::new().owner(&me);
+            client.lock(name).acquire_with(options)
+        };
+        let held = acquired("held").await.unwrap();
+        for name in ["a", "b", "c", "d"] {
+            acquired(name).await.unwrap().release().await.unwrap();
+        }
+        // That of the last call may be in use until the next one.
+        assert!((1..=2).contains(&me.0.lock().len()));
+        held.release().await.unwrap();
+    }
+}

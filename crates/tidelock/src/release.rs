@@ -134,3 +134,35 @@ impl fmt::Debug for Release {
         f.debug_struct("Release").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::types::LostReason;
+
+    #[tokio::test]
+    async fn a_guard_beside_others_is_told_of_a_loss_when_it_is_released() {
+        let client = Client::connect("memory:").await.unwrap();
+        let guard = client.lock("a").acquire().await.unwrap();
+        let other = guard.reenter();
+        guard.reenter().release().await.unwrap();
+        client.close(Duration::ZERO).await;
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.lost_reason(), Some(LostReason::Closed), "{error}");
+        assert_eq!(error.lock_name(), Some("a"));
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_release_that_is_polled_after_its_end_says_so() {
+        let client = Client::connect("memory:").await.unwrap();
+        let guard = client.lock("a").acquire().await.unwrap();
+        let mut release = guard.release();
+        (&mut release).await.unwrap();
+        let error = (&mut release).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    }
+}

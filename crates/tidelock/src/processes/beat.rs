@@ -51,19 +51,27 @@ pub(crate) fn publish(
             drop(core); // the client may be dropped while we wait for the store
             pause = match beat(&alive, &home, &mut clock, version.as_deref()).await {
                 Ok(pause) => pause,
-                Err(error) if error.kind() == ErrorKind::Unsupported => return,
                 Err(error) => {
+                    let Some(pause) = pause_after(error.kind(), pause) else {
+                        return;
+                    };
                     tracing::debug!(%error, "the record of this process could not be written to the store; the client retries");
-                    match error.kind() {
-                        // As often as before: the last record has promised the next one after that time.
-                        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => pause.min(BEAT),
-                        // Refused: the server may log each try.
-                        _ => CLIENT_INFO_TTL / 3,
-                    }
+                    pause
                 }
             };
             drop(write);
         }
+    }
+}
+
+/// How long after this error the next record is tried. `None`: never.
+fn pause_after(error: ErrorKind, before: Duration) -> Option<Duration> {
+    match error {
+        ErrorKind::Unsupported => None,
+        // As often as before: the last record has promised the next one after that time.
+        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => Some(before.min(BEAT)),
+        // Refused: the server may log each try.
+        _ => Some(CLIENT_INFO_TTL / 3),
     }
 }
 
@@ -219,6 +227,22 @@ mod tests {
         ];
         assert_eq!(told(&[3, 1, 2]), all);
         assert_eq!(told(&[3, 0, 2]), [all[0], all[2]]);
+    }
+
+    #[test]
+    fn a_record_that_was_refused_is_tried_seldom_and_after_an_outage_as_often_as_before() {
+        let seldom = CLIENT_INFO_TTL / 3;
+        assert!(seldom > BEAT);
+        for (error, before, expected) in [
+            (ErrorKind::Unavailable, WATCHED_BEAT, Some(WATCHED_BEAT)),
+            (ErrorKind::OutcomeUnknown, BEAT, Some(BEAT)),
+            (ErrorKind::Unavailable, seldom, Some(BEAT)),
+            (ErrorKind::Refused, WATCHED_BEAT, Some(seldom)),
+            (ErrorKind::WrongType, BEAT, Some(seldom)),
+            (ErrorKind::Unsupported, BEAT, None),
+        ] {
+            assert_eq!(pause_after(error, before), expected, "{error:?}");
+        }
     }
 
     /// Each record would cost one more request otherwise.
