@@ -353,15 +353,23 @@ async fn waiters_do_not_wait_for_a_lost_hold() {
 async fn a_forced_release_is_not_waited_out() {
     let client = client(&store()).await;
     let lock = client.lock("a");
-    let held = lock.acquire().await.unwrap();
-    let waits = lock.clone();
-    let next = tokio::spawn(async move { waits.acquire().await.unwrap() });
-    settled().await;
-    assert!(lock.force_release().await.unwrap());
-    let guard = timeout(SECOND, next).await.unwrap().unwrap();
-    drop(held);
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
+    for is_as_seen in [false, true] {
+        let held = lock.acquire().await.unwrap();
+        let waits = lock.clone();
+        let next = tokio::spawn(async move { waits.acquire().await.unwrap() });
+        settled().await;
+        let forced = if is_as_seen {
+            let seen = lock.inspect().await.unwrap();
+            lock.force_release_if(&seen).await
+        } else {
+            lock.force_release().await
+        };
+        assert!(forced.unwrap());
+        let guard = timeout(SECOND, next).await.unwrap().unwrap();
+        drop(held);
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
 }
 
 /// A store that says after each release that another process waits.
