@@ -380,11 +380,8 @@ mod tests {
         let client = builder.connect("memory:").await.unwrap();
         let election = client.election("billing").identity("web-1");
         let leadership = election.campaign().await.unwrap();
-        client
-            .core()
-            .timers
-            .after(client.core().settings.lease * 20)
-            .await;
+        let (timers, lease) = (election.timers(), election.lease());
+        timers.after(lease * 20 + lease / 2).await;
         let seen = election.leader().await.unwrap().unwrap();
         assert_eq!(seen.identity.as_deref(), Some("web-1"));
         assert_eq!(seen.term, Some(leadership.term()));

@@ -349,8 +349,36 @@ impl fmt::Debug for Election {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::future::join;
+
     use super::*;
     use crate::client::Client;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_health_is_seen_within_a_tenth_of_a_lease() {
+        let builder = Client::builder().simulated_time();
+        let client = builder.connect("memory:").await.unwrap();
+        let healthy = Arc::new(AtomicBool::new(true));
+        let gate = Arc::clone(&healthy);
+        let election = client.election("billing");
+        assert!(election.is_healthy(), "nobody looks after it");
+        let election = election.lead_while(move || gate.load(Ordering::SeqCst));
+        let (timers, lease) = (election.timers(), election.lease());
+        for is_healthy in [false, true] {
+            let begun = timers.now();
+            let changes = async {
+                timers.after(lease / 2).await;
+                healthy.store(is_healthy, Ordering::SeqCst);
+            };
+            join(election.until_health_is(is_healthy), changes).await;
+            let seen_after = timers.now().since(begun).saturating_sub(lease / 2);
+            let rings_late = Duration::from_millis(10);
+            assert!(seen_after <= lease / 10 + rings_late, "{seen_after:?}");
+            assert_eq!(election.is_healthy(), is_healthy);
+        }
+    }
 
     #[tokio::test]
     async fn an_election_is_checked_before_it_asks_the_store() {

@@ -381,7 +381,7 @@ impl fmt::Debug for LeaderChanges {
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
     use crate::Client;
@@ -447,6 +447,22 @@ mod tests {
             assert_eq!(told, expected, "{shown}");
             assert!(!matches!(changes.next, NextLook::End), "{shown}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_leader_is_seen_within_a_thirtieth_of_a_lease() {
+        let builder = Client::builder().simulated_time();
+        let client = builder.connect("memory:").await.unwrap();
+        let election = client.election("billing");
+        let mut changes = election.observe();
+        assert_eq!(changes.next().await.unwrap().unwrap(), None);
+        let _leadership = election.campaign().await.unwrap();
+        let begun = election.timers().now();
+        let seen = changes.next().await.unwrap().unwrap();
+        assert!(seen.is_some());
+        let seen_after = election.timers().now().since(begun);
+        let (limit, rings_late) = (election.lease() / 30, Duration::from_millis(10));
+        assert!(seen_after <= limit + rings_late, "{seen_after:?}");
     }
 
     #[tokio::test]
