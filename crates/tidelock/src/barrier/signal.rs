@@ -118,3 +118,61 @@ impl Drop for SignalHold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join;
+
+    use super::*;
+    use crate::client::Client;
+
+    /// Timers may ring a moment late.
+    const MOMENT: Duration = Duration::from_millis(10);
+
+    async fn waiting() -> (Client, SignalWait) {
+        let builder = Client::builder().simulated_time();
+        let client = builder.connect("memory:").await.unwrap();
+        let signal = Name::new("solver").unwrap().of_barrier();
+        let wait = SignalWait::new(client.core(), &signal);
+        (client, wait)
+    }
+
+    /// A signal may be missed, and a member that has died sends none.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_looks_by_itself_with_growing_pauses_and_in_time() {
+        let (client, mut wait) = waiting().await;
+        let (timers, lease) = (&client.core().timers, client.core().settings.lease);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            let begun = timers.now();
+            wait.next(None).await.unwrap();
+            pauses.push(timers.now().since(begun));
+        }
+        assert!(pauses[0] <= FIRST_LOOK + MOMENT, "{pauses:?}");
+        let last = pauses[11];
+        assert!(
+            last >= lease / 5 && last <= lease / 3 + MOMENT,
+            "{pauses:?}"
+        );
+        let end = timers.now() + MOMENT;
+        wait.next(Some(end)).await.unwrap();
+        assert!(timers.now().since(end) <= MOMENT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_ends_the_wait_at_once() {
+        let (client, mut wait) = waiting().await;
+        let timers = &client.core().timers;
+        for _ in 0..5 {
+            wait.next(None).await.unwrap();
+        }
+        let begun = timers.now();
+        let signals = async {
+            timers.after(MOMENT).await;
+            client.lock("solver%barrier").force_release().await
+        };
+        let (looks, signalled) = join(wait.next(None), signals).await;
+        assert!(signalled.unwrap() && looks.is_ok());
+        assert!(timers.now().since(begun) <= MOMENT * 3);
+    }
+}
