@@ -385,27 +385,4 @@ impl fmt::Debug for Count {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::Client;
-    use crate::store::LatchChange;
-    use crate::test_util::Plug;
-
-    /// The store forgets what is settled, and a late copy of the lost request would count once more then.
-    #[tokio::test(start_paused = true)]
-    async fn a_change_that_may_still_arrive_is_not_settled() {
-        let plug = Plug::new();
-        let builder = Client::builder()
-            .simulated_time()
-            .publish_process_info(false)
-            .plug(&plug);
-        let client = builder.connect("memory:").await.unwrap();
-        let count = Count::new(client.core(), CountKind::Latch, "gate");
-        let change = async |change| count.change(CountChange::Latch(change)).await.unwrap();
-        plug.lose_replies(1);
-        assert!(change(LatchChange::SetIfNew(2)).await.changed);
-        assert!(count.settled.lock().is_empty());
-        assert_eq!(change(LatchChange::CountDown).await.count, 1);
-        assert_eq!(count.settled.lock().len(), 1);
-    }
-}
+mod tests;

@@ -473,7 +473,7 @@ mod tests {
         seen
     }
 
-    /// What was seen may be freed by force: a hold that has begun since may not.
+    /// A forced release of what an operator has seen must spare a hold that has begun since.
     #[test]
     fn a_lock_is_held_as_seen_by_those_owners_with_that_token_only() {
         let seen = held_by(&["a:1", "b:2"], Some(7));

@@ -124,3 +124,25 @@ impl FencedLock {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[tokio::test]
+    async fn a_counter_is_raised_up_to_the_largest_token_that_all_can_store() {
+        let client = Client::connect("memory:").await.unwrap();
+        let ledger = client.lock("ledger").fenced();
+        let raised = async |number| ledger.raise_token(FencingToken::new(number)).await;
+        assert_eq!(raised(0).await.unwrap().get(), 1);
+        assert_eq!(ledger.newest_token().await.unwrap(), None);
+        let most = FencingToken::MAX.get();
+        assert_eq!(raised(most).await.unwrap(), FencingToken::MAX);
+        let newest = FencingToken::new(most - 1);
+        assert_eq!(ledger.newest_token().await.unwrap(), Some(newest));
+        let error = raised(most + 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        assert_eq!(error.lock_name(), Some("ledger"));
+    }
+}

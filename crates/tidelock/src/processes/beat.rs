@@ -206,6 +206,23 @@ mod tests {
     use super::*;
     use crate::client::Client;
 
+    #[tokio::test]
+    async fn a_process_that_is_watched_tells_more_often() {
+        let builder = Client::builder().publish_process_info(false);
+        let client = builder.connect("memory:").await.unwrap();
+        let (alive, home) = (Arc::downgrade(client.core()), &client.core().home.store);
+        let told = async || beat(&alive, home, &mut None, Some("1.9")).await.unwrap();
+        assert_eq!(told().await, BEAT);
+        for _ in 0..2 {
+            client.watch_processes().await.unwrap();
+        }
+        assert_eq!(told().await, WATCHED_BEAT);
+        let all = client.processes().await.unwrap();
+        assert_eq!(all.len(), 1, "those who watch are none: {all:?}");
+        assert_eq!((&*all[0].client, all[0].beat), (client.id(), WATCHED_BEAT));
+        assert_eq!(all[0].version.as_deref(), Some("1.9"));
+    }
+
     #[test]
     fn only_the_buckets_with_calls_are_told_and_the_last_one_is_open() {
         const BOUNDS: &[Duration] = &[Duration::from_millis(1), Duration::from_millis(10)];
