@@ -248,16 +248,14 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::Clock;
+    use crate::store::etcd::tests::simulated;
     use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
 
     const LIMIT: Duration = Duration::from_secs(10);
 
     /// A connection on tokio's clock, which a test may pause.
     fn connection_to(server: &TlsServer) -> Connection {
-        let (background, _) = Background::start(Clock::Simulated).unwrap();
-        let timers = Timers::new(Clock::Simulated);
-        background.spawn(timers.clone().drive());
+        let (background, timers) = simulated();
         let env = Env {
             tls: server.files(),
             ..Env::of_limits(timers, background, LIMIT)

@@ -301,3 +301,6 @@ impl Operate for Etcd {
         Box::pin(self.find_weaknesses())
     }
 }
+
+#[cfg(test)]
+mod tests;

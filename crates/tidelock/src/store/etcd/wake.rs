@@ -307,6 +307,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use futures_util::FutureExt;
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
@@ -314,6 +315,7 @@ mod tests {
     use crate::Credentials;
     use crate::store::connect_once::ConnectionRuntime;
     use crate::store::etcd::address::Address;
+    use crate::store::etcd::api::Nothing;
     use crate::store::etcd::connection::Endpoint;
     use crate::store::{Background, Clock, Env, Timers};
 
@@ -367,5 +369,39 @@ mod tests {
         watcher.follow("b", vec![WatchRange::until_deleted(b"b")], 1);
         assert!(watcher.lock().stream.is_none());
         assert_eq!(accepted.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_refused_wakes_nobody_unless_events_may_be_missing() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let watcher = watcher_of(&mute, &background);
+        for (events, canceled, compact_revision, is_over, wakes) in [
+            (0, false, 0, false, false),
+            (0, true, 0, true, false),
+            (0, true, 7, true, true),
+            (1, false, 0, true, true),
+        ] {
+            let mut wake = watcher.signals.arm("a");
+            watcher.follow("a", vec![WatchRange::until_deleted(b"a")], 1);
+            let mut said = WatchResponse {
+                watch_id: watcher.lock().last_id + 1,
+                events: vec![Nothing {}; events],
+                canceled,
+                compact_revision,
+                ..WatchResponse::default()
+            };
+            // That of another watch.
+            watcher.hear(&said);
+            assert!(wake.woken().now_or_never().is_none(), "{said:?}");
+            said.watch_id -= 1;
+            watcher.hear(&said);
+            assert_eq!(watcher.lock().watches.is_empty(), is_over, "{said:?}");
+            let is_woken = wake.woken().now_or_never().is_some();
+            assert_eq!(is_woken, wakes, "{said:?}");
+            drop(wake);
+            watcher.leave("a");
+            assert!(watcher.lock().channels.is_empty());
+        }
     }
 }

@@ -2,112 +2,16 @@
 
 mod removal;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::store::etcd::api::{
-    Against, DeleteRangeResponse, Done, Header, KeyValue, LESS, Op, PutResponse, RangeRequest,
-    RangeResponse, ResponseOp, TxnResponse,
-};
 use crate::store::etcd::keys::Keys;
 use crate::store::etcd::queue::{self, QueueKeys};
+use crate::store::etcd::tests::model::ModelEtcd;
 use crate::store::{AttemptRequest, LockKind, Name, ReplicaAck, Ticket};
 use crate::types::OwnerMint;
 
-/// What etcd does with a transaction. It has no leases.
-#[derive(Default)]
-struct ModelEtcd {
-    revision: i64,
-    keys: BTreeMap<Vec<u8>, KeyValue>,
-}
-
 impl ModelEtcd {
-    fn range(&self, key: &[u8], end: &[u8]) -> Vec<KeyValue> {
-        let inside = |at: &[u8]| at == key || key < at && at < end;
-        let all = self.keys.values().filter(|kv| inside(&kv.key));
-        all.cloned().collect()
-    }
-
-    fn fits(&self, compare: &Compare) -> bool {
-        let mut found = self.range(&compare.key, &compare.range_end);
-        if found.is_empty() {
-            if matches!(compare.against, Some(Against::Value(_))) {
-                return false;
-            }
-            found.push(KeyValue::default());
-        }
-        let order = if compare.result == LESS {
-            std::cmp::Ordering::Less
-        } else {
-            std::cmp::Ordering::Equal
-        };
-        found.iter().all(|kv| match &compare.against {
-            Some(Against::CreateRevision(against)) => kv.create_revision.cmp(against) == order,
-            Some(Against::ModRevision(against)) => kv.mod_revision.cmp(against) == order,
-            Some(Against::Value(against)) => kv.value.cmp(against) == order,
-            Some(Against::Lease(against)) => kv.lease.cmp(against) == order,
-            None => panic!("a comparison with nothing"),
-        })
-    }
-
-    fn read(&self, range: &RangeRequest) -> RangeResponse {
-        let mut kvs = self.range(&range.key, &range.range_end);
-        kvs.sort_by_key(|kv| kv.create_revision);
-        let count = i64::try_from(kvs.len()).unwrap();
-        if range.limit > 0 {
-            kvs.truncate(usize::try_from(range.limit).unwrap());
-        }
-        RangeResponse {
-            kvs,
-            count,
-            ..RangeResponse::default()
-        }
-    }
-
-    fn txn(&mut self, txn: &TxnRequest) -> TxnResponse {
-        let succeeded = txn.compare.iter().all(|compare| self.fits(compare));
-        let ops = if succeeded {
-            &txn.success
-        } else {
-            &txn.failure
-        };
-        let (at, mut wrote) = (self.revision + 1, false);
-        let mut responses = Vec::new();
-        for op in ops {
-            let done = match op.op.as_ref().unwrap() {
-                Op::Range(range) => Done::Range(self.read(range)),
-                Op::Put(put) => {
-                    wrote = true;
-                    let kv = self.keys.entry(put.key.clone()).or_default();
-                    if kv.key.is_empty() {
-                        (kv.key, kv.create_revision) = (put.key.clone(), at);
-                    }
-                    (kv.value, kv.lease, kv.mod_revision) = (put.value.clone(), put.lease, at);
-                    Done::Put(PutResponse::default())
-                }
-                Op::Delete(all) => {
-                    let gone = self.range(&all.key, &all.range_end);
-                    wrote |= !gone.is_empty();
-                    for kv in &gone {
-                        self.keys.remove(&kv.key);
-                    }
-                    let deleted = i64::try_from(gone.len()).unwrap();
-                    Done::Delete(DeleteRangeResponse { deleted })
-                }
-            };
-            responses.push(ResponseOp { done: Some(done) });
-        }
-        self.revision += i64::from(wrote);
-        TxnResponse {
-            header: Some(Header {
-                revision: self.revision,
-            }),
-            succeeded,
-            responses,
-        }
-    }
-
     /// How many permits are held, and how many there are.
     fn counts(&mut self) -> (i64, Option<i64>) {
         let all = ticket(0, 0).keys;
