@@ -254,3 +254,30 @@ pub(crate) fn found(response: Option<&ResponseOp>) -> Option<&RangeResponse> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_never_shorter_than_asked_and_never_longer_than_etcd_grants() {
+        let second = Duration::from_secs(1);
+        for (length, seconds) in [
+            (Duration::ZERO, 1),
+            (Duration::from_nanos(1), 1),
+            (second, 1),
+            (second + Duration::from_nanos(1), 2),
+            (Duration::from_millis(29_999), 30),
+            (second * 30, 30),
+            (Duration::from_secs(u64::MAX), 9_000_000_000),
+        ] {
+            assert_eq!(whole_seconds(length), seconds, "{length:?}");
+        }
+    }
+
+    #[test]
+    fn a_negative_time_is_none() {
+        assert_eq!(seconds(30), Duration::from_secs(30));
+        assert_eq!(seconds(-1), Duration::ZERO);
+    }
+}

@@ -62,3 +62,64 @@ pub(crate) fn decide(
     own.map(|own| QueuePosition::First(own.create_revision))
         .ok_or_else(|| Error::lost(LostReason::Taken))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::etcd::api::{Done, Header, KeyValue, RangeResponse, ResponseOp};
+    use crate::store::{Name, ReplicaAck, Ticket};
+    use crate::types::OwnerMint;
+
+    /// The reader holds the lock only with both keys, and both must be its own.
+    #[test]
+    fn a_repeated_downgrade_finds_the_hold_of_its_own_reader_only() {
+        let ticket = Ticket {
+            kind: LockKind::Read,
+            name: Name::new("a").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let ask = AttemptRequest::once(ticket, Duration::from_secs(1), ReplicaAck::Off);
+        let keys = QueueKeys::named(&Keys::new(""), &ask.ticket, 0x1f, true);
+        let own = ask.ticket.owner.text();
+        let kv = |key: &str, owner: &str| KeyValue {
+            key: key.as_bytes().to_vec(),
+            value: owner.as_bytes().to_vec(),
+            create_revision: 7,
+            ..KeyValue::default()
+        };
+        let (key, place) = ("a/read/1f", "a/read/1f.downgrade");
+        for (hold, is_held) in [
+            (vec![kv(key, own), kv(place, own)], true),
+            (vec![kv(key, own)], false),
+            (vec![kv(key, own), kv(place, "other:1")], false),
+            (vec![kv(key, "other:1"), kv(place, "other:1")], false),
+            (Vec::new(), false),
+        ] {
+            let range = |kvs| ResponseOp {
+                done: Some(Done::Range(RangeResponse {
+                    kvs,
+                    ..RangeResponse::default()
+                })),
+            };
+            let answer = TxnResponse {
+                responses: vec![range(Vec::new()), range(hold)],
+                ..TxnResponse::default()
+            };
+            match decide(&ask, &keys, &answer) {
+                Ok(QueuePosition::First(7)) => assert!(is_held, "{answer:?}"),
+                Err(error) if error.kind() == ErrorKind::Lost => assert!(!is_held, "{answer:?}"),
+                _ => panic!("{answer:?}"),
+            }
+        }
+        let granted = TxnResponse {
+            header: Some(Header { revision: 9 }),
+            succeeded: true,
+            ..TxnResponse::default()
+        };
+        let granted = decide(&ask, &keys, &granted);
+        assert!(matches!(granted, Ok(QueuePosition::First(9))));
+    }
+}

@@ -293,4 +293,42 @@ mod tests {
         assert_eq!(cut(true).error().kind(), ErrorKind::Unavailable);
         assert_eq!(cut(false).error().kind(), ErrorKind::OutcomeUnknown);
     }
+
+    #[test]
+    fn errors_of_a_login_and_of_a_lease_are_recognized() {
+        let says = |text: &str| RequestError::from(Status::new(Code::Unknown, text));
+        assert!(says("etcdserver: invalid auth token").wants_login());
+        assert!(says("etcdserver: revision of auth store is old").wants_login());
+        assert!(says("etcdserver: requested lease not found").is_lease_gone());
+        assert!(says("etcdserver: authentication is not enabled").is_open_house());
+        let other = says("etcdserver: no leader");
+        assert!(!other.wants_login() && !other.is_lease_gone() && !other.is_open_house());
+        for failure in [cut(true), cut(false)] {
+            assert!(failure.ends_connection(), "{failure}");
+        }
+        let classified = RequestError::Classified(unsent("no time left"));
+        assert!(!classified.ends_connection());
+    }
+
+    #[test]
+    fn an_error_tells_what_the_server_said_and_what_helps() {
+        let told = |code, text: &str| RequestError::from(Status::new(code, text)).to_string();
+        let text = told(Code::InvalidArgument, "etcdserver: user name is empty");
+        assert!(text.contains("etcd://user:password@host"), "{text}");
+        assert_eq!(told(Code::Unknown, "something new"), "something new");
+        let text = told(Code::Unimplemented, "");
+        assert_eq!(text, Code::Unimplemented.to_string());
+        let missing = RequestError::from(Status::new(Code::Unimplemented, ""));
+        assert_eq!(missing.error().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_may_have_changed() {
+        let no_leader =
+            || RequestError::from(Status::new(Code::Unavailable, "etcdserver: no leader"));
+        assert_eq!(unclear(no_leader()).kind(), ErrorKind::OutcomeUnknown);
+        assert_eq!(untouched(no_leader()).kind(), ErrorKind::Unavailable);
+        assert_eq!(unclear(cut(false)).kind(), ErrorKind::OutcomeUnknown);
+        assert_eq!(untouched(cut(false)).kind(), ErrorKind::Unavailable);
+    }
 }

@@ -366,4 +366,22 @@ mod tests {
             assert_eq!(next(&page(revisions, more)), cursor, "{revisions:?}");
         }
     }
+
+    #[test]
+    fn an_owner_without_a_value_is_shown_by_its_lease() {
+        let kv = |key: &str, value: &str| KeyValue {
+            key: key.as_bytes().to_vec(),
+            value: value.as_bytes().to_vec(),
+            ..KeyValue::default()
+        };
+        assert_eq!(owner(&kv("shop/stock/1f", "me:1")), "me:1");
+        assert_eq!(owner(&kv("shop/stock/1f", "")), "lease 1f");
+    }
+
+    #[test]
+    fn the_first_key_is_no_waiter() {
+        for (count, waiting) in [(-1, 0), (0, 0), (1, 0), (2, 1), (9, 8)] {
+            assert_eq!(waiters(count), waiting, "{count}");
+        }
+    }
 }

@@ -342,3 +342,6 @@ pub(crate) fn own_key(answer: &TxnResponse) -> Option<&KeyValue> {
 pub(crate) fn now(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,9 @@ pub(crate) struct ModelEtcd {
 }
 
 impl ModelEtcd {
-    pub(crate) fn header(&self) -> Option<Header> {
+    pub(crate) fn header(&self) -> Header {
         let revision = self.revision;
-        Some(Header { revision })
+        Header { revision }
     }
 
     /// The key with this name.
@@ -60,7 +60,10 @@ impl ModelEtcd {
     /// Grants a lease of this length, in seconds.
     pub(crate) fn grant(&mut self, ttl: i64) -> i64 {
         // Larger than nine, so that an id in hexadecimal is told from one in decimal.
-        let id = self.leases.keys().last().map_or(0x1a, |last| last + 1);
+        let id = self
+            .leases
+            .last_key_value()
+            .map_or(0x1a, |(last, _)| last + 1);
         self.leases.insert(id, ttl);
         id
     }
@@ -129,7 +132,7 @@ impl ModelEtcd {
         }
         self.revision += i64::from(wrote);
         TxnResponse {
-            header: self.header(),
+            header: Some(self.header()),
             succeeded,
             responses,
         }
@@ -208,7 +211,7 @@ impl ModelEtcd {
             }
         }
         RangeResponse {
-            header: self.header(),
+            header: Some(self.header()),
             kvs,
             more,
             count,

@@ -235,7 +235,7 @@ async fn a_forced_release_without_a_reply_is_not_reported_as_done() {
 async fn a_foreign_key_is_neither_shown_nor_deleted_as_a_holder() {
     let server = ModelServer::start().await;
     let etcd = server.client();
-    let seen = crate::snapshot::Snapshot::free("stock");
+    let seen = Snapshot::free("stock");
     for key in ["shop/stock/readme", "shop/stock/read/me"] {
         server.etcd(|model| model.put_by_hand(key, "", 0));
         let shown = etcd.inspect(&stock()).await.unwrap_err();

@@ -23,7 +23,8 @@ use tonic_prost::ProstCodec;
 use crate::engine::runtime::event::Event;
 use crate::engine::runtime::sync::Mutex;
 use crate::store::etcd::api::{
-    LeaseRequest, LeaseResponse, Nothing, WatchCreateRequest, WatchRequest, WatchResponse, Watching,
+    LeaseGrantRequest, LeaseRequest, LeaseResponse, Nothing, WatchCreateRequest, WatchRequest,
+    WatchResponse, Watching,
 };
 use crate::store::etcd::live_connection::GrpcMessage;
 use crate::store::etcd::tests::model::{ModelEtcd, is_inside};
@@ -211,9 +212,15 @@ impl ServerState {
             "/etcdserverpb.KV/Txn" => self.once(call, request, Self::txn).await,
             "/etcdserverpb.KV/Range" => self.once(call, request, Self::range).await,
             "/etcdserverpb.KV/Put" => self.once(call, request, Self::put).await,
-            "/etcdserverpb.Lease/LeaseGrant" => self.once(call, request, Self::grant).await,
+            "/etcdserverpb.Lease/LeaseGrant" => {
+                let grant = |state: &Self, asked: &LeaseGrantRequest| Ok(state.grant(asked));
+                self.once(call, request, grant).await
+            }
             "/etcdserverpb.Lease/LeaseRevoke" => self.once(call, request, Self::revoke).await,
-            "/etcdserverpb.Lease/LeaseTimeToLive" => self.once(call, request, Self::left).await,
+            "/etcdserverpb.Lease/LeaseTimeToLive" => {
+                let left = |state: &Self, lease: &LeaseRequest| Ok(state.left(lease));
+                self.once(call, request, left).await
+            }
             "/etcdserverpb.Lease/LeaseKeepAlive" => Ok(self.keeps_alive(call, request)),
             "/etcdserverpb.Watch/Watch" => Ok(self.watches(call, request)),
             "/etcdserverpb.Auth/Authenticate" => self.once(call, request, Self::log_in).await,
@@ -340,7 +347,7 @@ impl ServerState {
         };
         // An error: the client has left.
         let _ = say.send(Ok(WatchResponse {
-            header: self.etcd.lock().header(),
+            header: Some(self.etcd.lock().header()),
             watch_id,
             created,
             canceled: !created,
@@ -360,7 +367,7 @@ impl ServerState {
                 let wants = is_deleted || create.filters.is_empty();
                 if wants && is_inside(&key, &create.key, &create.range_end) {
                     let _ = watch.say.send(Ok(WatchResponse {
-                        header: header.clone(),
+                        header: Some(header.clone()),
                         watch_id: create.watch_id,
                         events: vec![Nothing {}],
                         ..WatchResponse::default()

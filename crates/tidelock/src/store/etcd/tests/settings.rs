@@ -102,14 +102,14 @@ impl ServerState {
         Ok(PutResponse { header })
     }
 
-    pub(crate) fn grant(&self, asked: &LeaseGrantRequest) -> Result<LeaseResponse, Status> {
+    pub(crate) fn grant(&self, asked: &LeaseGrantRequest) -> LeaseResponse {
         let settings = self.settings.lock().clone();
         if let Some(granted) = settings.granted {
-            return Ok(granted);
+            return granted;
         }
         let ttl = asked.ttl.max(settings.shortest);
         let id = self.etcd.lock().grant(ttl);
-        Ok(LeaseResponse { id, ttl })
+        LeaseResponse { id, ttl }
     }
 
     pub(crate) fn revoke(&self, lease: &LeaseRequest) -> Result<Nothing, Status> {
@@ -120,11 +120,11 @@ impl ServerState {
         }
     }
 
-    pub(crate) fn left(&self, lease: &LeaseRequest) -> Result<LeaseResponse, Status> {
+    pub(crate) fn left(&self, lease: &LeaseRequest) -> LeaseResponse {
         let (id, ttl) = (lease.id, self.etcd.lock().ttl(lease.id));
         let left = self.settings.lock().left.unwrap_or(ttl);
         let ttl = if ttl == 0 { -1 } else { left };
-        Ok(LeaseResponse { id, ttl })
+        LeaseResponse { id, ttl }
     }
 
     pub(crate) fn log_in(
