@@ -191,3 +191,119 @@ fn a_key_that_was_created_again_after_the_store_has_gone_back_is_known_by_its_lo
         assert_eq!(ticket_leases.revision(&unnoticed), Some(60), "{seen}");
     }
 }
+
+/// A lease of a minute.
+fn minute(id: i64) -> Lease {
+    Lease {
+        id,
+        asked: 60,
+        ttl: Duration::from_secs(60),
+        kept_at: BootInstant::from_nanos(1),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spare_lease_serves_for_half_of_its_length_those_that_ask_for_the_same() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Simulated));
+    let mint = OwnerMint::new();
+    let (earlier, next) = (of(&mint, "earlier"), of(&mint, "next"));
+    ticket_leases.granted(&earlier, minute(1)).unwrap();
+    assert!(ticket_leases.settle(&earlier, true).is_empty());
+    for asked in [59, 61] {
+        assert_eq!(ticket_leases.reuse(&next, asked).unwrap(), None);
+    }
+    tokio::time::advance(Duration::from_secs(29)).await;
+    assert_eq!(ticket_leases.reuse(&next, 60).unwrap(), Some(minute(1)));
+    assert!(ticket_leases.settle(&next, true).is_empty());
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(ticket_leases.reuse(&next, 60).unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_ticket_is_remembered_for_a_minute_and_the_length_of_its_lease() {
+    let mint = OwnerMint::new();
+    for (lease, passed, is_refused) in [
+        (None, 59, true),
+        (None, 60, false),
+        (Some(minute(1)), 119, true),
+        (Some(minute(1)), 120, false),
+    ] {
+        let ticket_leases = TicketLeases::new(Timers::new(Clock::Simulated));
+        let late = of(&mint, "late");
+        if let Some(lease) = lease {
+            ticket_leases.granted(&late, lease).unwrap();
+        }
+        ticket_leases.withdraw(&late);
+        // Expired ones are removed when there are many.
+        for number in 0..63 {
+            let other = of(&mint, &format!("other {number}"));
+            ticket_leases.lease(&other).unwrap();
+        }
+        tokio::time::advance(Duration::from_secs(passed)).await;
+        ticket_leases.lease(&of(&mint, "one more")).unwrap();
+        let refused = ticket_leases.lease(&late).is_err();
+        assert_eq!(refused, is_refused, "{lease:?} {passed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_counts_as_taken_for_half_a_second() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Simulated));
+    let name = |number: usize| Name::new(format!("lock {number}")).unwrap();
+    for number in 0..SPARE {
+        ticket_leases.taken(&name(number));
+    }
+    tokio::time::advance(Duration::from_millis(499)).await;
+    assert!(ticket_leases.is_taken(&name(0)) && !ticket_leases.is_taken(&name(SPARE)));
+    ticket_leases.taken(&name(0));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(ticket_leases.is_taken(&name(0)) && !ticket_leases.is_taken(&name(1)));
+    ticket_leases.taken(&name(SPARE));
+    assert_eq!(ticket_leases.lock().taken.len(), 2, "the rest is forgotten");
+}
+
+#[test]
+fn no_more_leases_are_kept_than_may_be_spare() {
+    let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+    let mint = OwnerMint::new();
+    let tickets: Vec<Ticket> = (0..=SPARE).map(|_| of(&mint, "stock")).collect();
+    for (id, ticket) in (1..).zip(&tickets) {
+        ticket_leases.granted(ticket, minute(id)).unwrap();
+    }
+    let ended = tickets.iter().map(|one| ticket_leases.settle(one, true));
+    let ended: Vec<i64> = ended.flatten().collect();
+    assert_eq!(ended, [i64::try_from(tickets.len()).unwrap()]);
+}
+
+#[test]
+fn a_reader_takes_over_the_place_of_a_writer_that_holds_the_lock_only() {
+    let mint = OwnerMint::new();
+    for (holds, is_withdrawn, is_joined) in [
+        (true, false, true),
+        (false, false, false),
+        (true, true, false),
+    ] {
+        let ticket_leases = TicketLeases::new(Timers::new(Clock::Boot));
+        let (writer, reader) = (of(&mint, "stock"), of(&mint, "stock"));
+        ticket_leases.granted(&writer, minute(1)).unwrap();
+        ticket_leases.created(&writer, 7, 7);
+        if holds {
+            ticket_leases.holds(&writer);
+        }
+        if is_withdrawn {
+            ticket_leases.withdraw(&writer);
+        }
+        let place = TakenPlace { id: 1, revision: 7 };
+        let joined = ticket_leases.join(&reader, &writer.owner).unwrap();
+        assert_eq!(joined, is_joined.then_some(place));
+        assert_eq!(ticket_leases.joined(&reader), joined);
+        assert_eq!(ticket_leases.is_followed(&writer), is_joined);
+        // A second attempt finds the same, also if the writer has gone.
+        ticket_leases.settle(&writer, true);
+        let again = ticket_leases.join(&reader, &writer.owner).unwrap();
+        assert_eq!(again, joined);
+        ticket_leases.withdraw(&reader);
+        let late = ticket_leases.join(&reader, &writer.owner);
+        assert_eq!(late.is_err(), is_joined);
+    }
+}
