@@ -96,6 +96,67 @@ pub(crate) fn mark(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_delay_counts_from_its_first_sighting_and_anew_for_each_hold() {
+        let (sightings, second) = (DelaySightings::default(), Duration::from_secs(1));
+        let at = |seconds: u32| BootInstant::from_nanos(1) + second * seconds;
+        let since = |lock: &str, hold, now| sightings.since(&name(lock), hold, at(now));
+        assert_eq!(since("till", 7, 1), Duration::ZERO);
+        assert_eq!(since("safe", 7, 2), Duration::ZERO);
+        assert_eq!(since("till", 7, 4), second * 3);
+        assert_eq!(since("till", 8, 5), Duration::ZERO, "another hold");
+        assert_eq!(since("till", 8, 6), second);
+        sightings.forget(&name("till"));
+        assert_eq!(since("till", 8, 7), Duration::ZERO);
+        assert_eq!(since("safe", 7, 7), second * 5);
+    }
+
+    #[test]
+    fn sightings_are_bounded_and_start_over_when_they_are_forgotten() {
+        let (sightings, second) = (DelaySightings::default(), Duration::from_secs(1));
+        let start = BootInstant::from_nanos(1);
+        for number in 0..MAX_SIGHTINGS {
+            sightings.since(&name(&number.to_string()), 7, start);
+        }
+        assert_eq!(sightings.since(&name("0"), 7, start + second), second);
+        sightings.since(&name("one more"), 7, start + second);
+        assert_eq!(sightings.0.lock().len(), 1);
+    }
+
+    #[test]
+    fn a_delay_node_is_read_with_its_version_and_the_time_of_its_last_write() {
+        let stat = zk::Stat {
+            czxid: 1,
+            mzxid: 2,
+            pzxid: 3,
+            ctime: 4,
+            mtime: 5,
+            version: 6,
+            cversion: 7,
+            aversion: 8,
+            ephemeral_owner: 9,
+            data_length: 10,
+            num_children: 11,
+        };
+        let found = mark(Ok((b"77 250 seen".to_vec(), stat))).unwrap();
+        let expected = DelayMark {
+            generation: 77,
+            delay: Duration::from_millis(250),
+            seen: true,
+            version: 6,
+            at: 5,
+        };
+        assert_eq!(found, Some(expected));
+        assert_eq!(mark(Err(zk::Error::NoNode)).unwrap(), None);
+        let error = mark(Err(zk::Error::NoAuth)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+    }
 
     #[test]
     fn a_written_delay_is_read_and_nothing_else_bars_anybody() {

@@ -241,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn an_ensemble_says_how_many_failures_it_outlasts() {
+        for (count, found, failures) in [
+            (5, "5 servers that vote", "the failure of 2 of them"),
+            (6, "6 servers that vote", "no more than 2 of them"),
+            (1, "one server", "locks are lost"),
+        ] {
+            let finding = ensemble(count);
+            assert_eq!(finding.found, found);
+            assert!(finding.meaning.contains(failures), "{}", finding.meaning);
+        }
+    }
+
+    #[test]
     fn voters_are_counted() {
         let config = "server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:2888:3888:observer;2181\nversion=0";
         assert_eq!(voters(config), 1);

@@ -101,3 +101,92 @@ fn of(error: zk::Error, unclear: ErrorKind) -> Error {
         .because(format!("{advice} ({error})"))
         .caused_by(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn an_error_leaves_a_change_open_unless_the_server_has_refused_it() {
+        use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, WrongType};
+
+        for (error, kind, advice) in [
+            (zk::Error::NoAuth, Refused, "may not do that"),
+            (zk::Error::InvalidAcl, Refused, "may not do that"),
+            (zk::Error::AuthFailed, Refused, "user and password"),
+            (
+                zk::Error::NoChildrenForEphemerals,
+                WrongType,
+                "another program",
+            ),
+            (
+                zk::Error::BadArguments(&"control"),
+                InvalidOptions,
+                "no such path",
+            ),
+            (zk::Error::QuotaExceeded, Unavailable, "quota"),
+            (zk::Error::Throttled, Unavailable, "no changes now"),
+            (zk::Error::NotReadOnly, Unavailable, "no changes now"),
+            (zk::Error::NoHosts, Unavailable, "no server"),
+            (zk::Error::Timeout, Unavailable, "no server"),
+            (zk::Error::SessionExpired, OutcomeUnknown, "has expired"),
+            (zk::Error::ConnectionLoss, OutcomeUnknown, "was lost"),
+            (zk::Error::NodeExists, OutcomeUnknown, "unexpected"),
+        ] {
+            let change = unwritten(error.clone());
+            assert_eq!(change.kind(), kind, "{change}");
+            let text = change.to_string();
+            assert!(text.contains(advice), "{text}");
+            assert!(text.contains(&error.to_string()), "{text}");
+            let read = unread(error);
+            assert_eq!(read.kind(), change.without_effect().kind(), "{read}");
+            assert!(read.source().is_some());
+        }
+    }
+
+    #[test]
+    fn only_a_missing_right_hides_a_node() {
+        assert!(is_forbidden(&unread(zk::Error::NoAuth)));
+        let refused = Error::new(ErrorKind::Refused);
+        for other in [unread(zk::Error::InvalidAcl), refused] {
+            assert!(!is_forbidden(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_missing_is_no_error() {
+        assert_eq!(unless_missing(Ok(3)).unwrap(), Some(3));
+        assert_eq!(unless_missing::<()>(Err(zk::Error::NoNode)).unwrap(), None);
+        let error = unless_missing::<()>(Err(zk::Error::NoAuth)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn an_error_of_a_connect_names_the_servers() {
+        let opened = unopened("a:1,b:2", zk::Error::AuthFailed);
+        assert_eq!(opened.kind(), ErrorKind::Refused);
+        let text = opened.to_string();
+        assert!(text.contains("zookeeper://a:1,b:2: ") && text.contains("password"));
+        let away = unreachable("a:1", "it is asleep", zk::Error::NoHosts);
+        assert_eq!(away.kind(), ErrorKind::Unavailable);
+        assert!(away.to_string().contains("zookeeper://a:1: it is asleep"));
+        assert!(away.source().is_some());
+        assert!(no_session("a:1").to_string().contains("zookeeper://a:1: "));
+        for (error, away) in [
+            (zk::Error::NoHosts, true),
+            (zk::Error::Timeout, true),
+            (zk::Error::AuthFailed, false),
+        ] {
+            assert_eq!(is_unreachable(&error), away, "{error}");
+        }
+    }
+
+    #[test]
+    fn waiters_wait_until_the_numbers_start_over() {
+        let error = numbers_used_up();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(NotYet::of(&error), Some(Duration::from_secs(120)));
+    }
+}

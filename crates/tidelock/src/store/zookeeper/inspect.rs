@@ -183,7 +183,39 @@ fn segments_after(mut all: Vec<String>, after: Option<&str>) -> (Vec<String>, Op
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_name_is_a_semaphore_by_its_number_or_if_nothing_makes_it_a_lock() {
+        let delay = DelayMark {
+            generation: 7,
+            delay: Duration::from_secs(1),
+            seen: false,
+            version: 0,
+            at: 0,
+        };
+        let (lock, number) = ("_c_x-lock-0000000001", keys::NUMBER);
+        for (nodes, mark, expected) in [
+            (&[][..], None, true),
+            (&[][..], Some(&delay), false),
+            (&[lock][..], None, false),
+            (&["other"][..], None, true),
+            (&[number][..], Some(&delay), true),
+            (&[lock, number][..], None, true),
+        ] {
+            let owned: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
+            assert_eq!(is_semaphore(&owned, mark), expected, "{nodes:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_page_has_no_successor_even_if_it_is_full() {
+        let all: Vec<String> = (0..PAGE_SIZE).map(|at| format!("{at:04}")).collect();
+        let (page, next) = segments_after(all, None);
+        assert_eq!((page.len(), next), (PAGE_SIZE, None));
+    }
 
     #[test]
     fn a_node_that_goes_between_two_pages_hides_no_other() {

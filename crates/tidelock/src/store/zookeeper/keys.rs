@@ -193,7 +193,7 @@ pub(crate) fn holders(queue: &[String]) -> &[String] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Name;
+    use crate::store::{Name, OwnerId};
     use crate::types::OwnerMint;
 
     #[test]
@@ -245,6 +245,41 @@ mod tests {
         assert_eq!(prefix(&one).len(), "_c_".len() + 36 + "-lock-".len());
         assert!(prefix(&ticket(LockKind::Read)).ends_with("-__READ__"));
         assert!(prefix(&ticket(LockKind::Write)).ends_with("-__WRIT__"));
+    }
+
+    #[test]
+    fn no_two_acquisitions_share_a_prefix() {
+        let most = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+        let least = "00000000-0000-0000-0000-000000000000";
+        let mut seen = std::collections::HashSet::new();
+        for client in [most, least] {
+            for number in [1, 2] {
+                let ticket = Ticket {
+                    kind: LockKind::Mutex,
+                    name: Name::new("stock").unwrap(),
+                    owner: OwnerId::of_text(&format!("{client}:{number}")),
+                };
+                let own = [prefix(&ticket), maker_prefix(&ticket)];
+                assert!(own.into_iter().all(|prefix| seen.insert(prefix)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_holds_the_lock_unless_one_before_it_blocks_it() {
+        let [r1, w2, r3] = [
+            "a-__READ__0000000001",
+            "b-__WRIT__0000000002",
+            "c-__READ__0000000003",
+        ];
+        let queue = strings(&[r1, w2, r3]);
+        let holds = |own, kind| matches!(decide(&queue, own, kind), QueueDecision::Holds);
+        assert!(holds(r1, LockKind::Read) && holds(r1, LockKind::Write));
+        assert!(!holds(w2, LockKind::Write) && !holds(r3, LockKind::Read));
+        let waits = decide(&queue, r3, LockKind::Read);
+        assert!(matches!(waits, QueueDecision::Watch(before) if before == w2));
+        let gone = decide(&queue, "d-__READ__0000000004", LockKind::Read);
+        assert!(matches!(gone, QueueDecision::Gone));
     }
 
     /// Curator sorts by the text behind its word, and by the whole name where that is missing.

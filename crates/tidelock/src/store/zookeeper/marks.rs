@@ -321,3 +321,43 @@ impl Marks for ZooKeeper {
         Box::pin(async move { JobMarks::of(&self.0, name).newest(limit).await })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node with this text, written at the thousandth millisecond.
+    fn node(text: &[u8]) -> Option<(Vec<u8>, zk::Stat)> {
+        let stat = zk::Stat {
+            czxid: 1,
+            mzxid: 2,
+            pzxid: 1,
+            ctime: 900,
+            mtime: 1000,
+            version: 4,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+        };
+        Some((text.to_vec(), stat))
+    }
+
+    #[test]
+    fn a_mark_lives_for_its_time_after_its_last_change_and_what_is_unreadable_has_expired() {
+        for (found, now, expected) in [
+            (node(b"250 done"), 1249, Ok("done")),
+            (node(b"250 done"), 1250, Err(Some(4))),
+            (node(b"250 two words"), 1000, Ok("two words")),
+            (node(b"9223372036854775807 done"), 5000, Ok("done")),
+            (node(b"done"), 1000, Err(Some(4))),
+            (node(b"long done"), 1000, Err(Some(4))),
+            (None, 1000, Err(None)),
+        ] {
+            let live = live(found, now);
+            let live = live.as_ref().map(|mark| &*mark.text);
+            assert_eq!(live.map_err(|version| *version), expected, "{now}");
+        }
+    }
+}

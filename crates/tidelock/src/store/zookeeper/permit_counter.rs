@@ -178,3 +178,37 @@ impl Drop for NumberMaker<'_> {
         self.shared.background.spawn(withdrawn);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const OWN: &str = "_c_b-number-__WRIT__%lock-0000000003";
+
+    #[test]
+    fn a_number_is_made_unless_the_name_is_a_lock_or_another_maker_decides_first() {
+        let (ahead, behind) = ("_c_x-lock-0000000002", "_c_x-lock-0000000004");
+        let faster = "_c_a-number-__WRIT__%lock-0000000001";
+        for (others, expected) in [
+            (&[][..], Some(true)),
+            (&[behind][..], Some(true)),
+            (&[faster][..], Some(true)),
+            (&[ahead][..], None),
+            (&[faster, ahead][..], Some(false)),
+            (&[keys::NUMBER][..], Some(false)),
+            (&[keys::NUMBER, ahead][..], Some(false)),
+            (&["leases"][..], None),
+            (&["locks"][..], None),
+        ] {
+            let nodes = others.iter().chain([&OWN]).map(|&node| node.to_owned());
+            let made = may_make(nodes.collect(), OWN, false);
+            if let Err(error) = &made {
+                assert_eq!(error.kind(), ErrorKind::WrongType);
+            }
+            assert_eq!(made.ok(), expected, "{others:?}");
+        }
+        let delayed = may_make(vec![OWN.to_owned()], OWN, true).unwrap_err();
+        assert_eq!(delayed.kind(), ErrorKind::WrongType);
+    }
+}

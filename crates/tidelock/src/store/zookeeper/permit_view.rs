@@ -251,6 +251,8 @@ mod tests {
         );
         assert_eq!(view.step(None, 5), ClaimStep::Waits(ClaimWatch::Nothing));
         assert_eq!(view.step(Some(&own(100, 2, 2)), 2), ClaimStep::Gone);
+        let ahead = [0, 7, 100].map(|at| view.ahead_of(&own(at, 2, 2)));
+        assert_eq!(ahead, [0, 7, 0]);
     }
 
     #[test]

@@ -149,3 +149,32 @@ pub(crate) fn at_the_least(ends: &[Option<BootInstant>], now: BootInstant) -> Op
         Some(most.max((*ends)?.since(now)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_stays_held_until_its_last_hold_ends_unless_one_is_unknown() {
+        let second = Duration::from_secs(1);
+        let now = BootInstant::from_nanos(1);
+        let ends = [Some(now + second), Some(now + second * 3), Some(now)];
+        assert_eq!(at_the_least(&ends, now), Some(second * 3));
+        assert_eq!(at_the_least(&[Some(now + second), None], now), None);
+    }
+
+    /// The user looks for the id that the program shows, which is that of a permit.
+    #[test]
+    fn a_holder_is_shown_by_the_id_of_its_first_permit() {
+        let claim = Claim {
+            node: "_c_x-3-permits-0000000001".to_owned(),
+            permits: 3,
+        };
+        let owner = OwnerId::of_text("a9a63a8c-7c23-4a8e-9d52-0f1d6b0d4d11:7");
+        let ours = holder(&claim, owner.text().as_bytes());
+        assert_eq!(ours.owner, owner.permit_id(0));
+        assert_eq!((ours.mode, ours.holds), (Mode::Permits, 3));
+        let foreign = holder(&claim, b"10.0.0.7");
+        assert_eq!(foreign.owner, claim.node);
+    }
+}
