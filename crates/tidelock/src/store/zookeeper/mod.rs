@@ -99,6 +99,14 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let shared = open(url, env).await?;
+    // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
+    // can block that session.
+    Ok(Store::single(Arc::new(ZooKeeper(shared))))
+}
+
+/// Connects to the servers, and starts the lease task.
+async fn open(url: &str, env: &Env) -> Result<Arc<Shared>> {
     let address = target(url, env)?;
     let connection = |lease| Arc::new(Connection::new(env, address.clone(), lease));
     // A session timeout in the URL applies to every session, so shorter sessions are pointless.
@@ -129,9 +137,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         .await?;
     env.background
         .spawn(renew::keep_leases(Arc::downgrade(&shared)));
-    // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
-    // can block that session.
-    Ok(Store::single(Arc::new(ZooKeeper(shared))))
+    Ok(shared)
 }
 
 /// Checks the URL and the settings, without a request.
@@ -255,3 +261,6 @@ impl Operate for ZooKeeper {
         Box::pin(doctor::examine(&self.0))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The store at a server on loopback, and what its tests ask of it.
+
+mod acquires;
+mod downgrades;
+mod jute;
+mod releases;
+mod renewals;
+mod reply;
+mod request;
+mod server;
+mod tree;
+
+use std::time::Duration;
+
+use super::*;
+use crate::store::zookeeper::tests::server::{ServerFault, TestServer};
+use crate::store::zookeeper::tests::tree::{NO_AUTH, THROTTLED};
+use crate::store::{Attempt, Background, Clock, Grant, ReplicaAck, Timers, Wait};
+use crate::types::OwnerMint;
+
+/// The response timeout. No test waits for it in real time.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The lease of the stores and of their attempts.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The path of the lock `stock`.
+const STOCK: &str = "/tidelock/stock";
+
+/// The beginning of a request that creates a node in the queue of `stock`.
+const CREATE: &str = "create /tidelock/stock/_c_";
+
+/// A session of another client.
+const FOREIGN: i64 = 9;
+
+/// The name of the lock of these tests.
+fn stock() -> Name {
+    Name::new("stock").unwrap()
+}
+
+/// A ticket for `stock`, of a client of its own.
+fn ticket(kind: LockKind) -> Ticket {
+    Ticket {
+        kind,
+        name: stock(),
+        owner: OwnerMint::new().fresh(),
+    }
+}
+
+/// An attempt of a caller that does not wait.
+fn ask(kind: LockKind) -> AttemptRequest {
+    AttemptRequest::once(ticket(kind), LEASE, ReplicaAck::Off)
+}
+
+/// An attempt of a caller that waits.
+fn patient(kind: LockKind) -> AttemptRequest {
+    AttemptRequest {
+        patience: LIMIT,
+        ..ask(kind)
+    }
+}
+
+async fn granted(store: &ZooKeeper, ask: &AttemptRequest) -> Grant {
+    match store.attempt(ask).await.outcome.unwrap() {
+        Attempt::Acquired(grant) => grant,
+        Attempt::Held(wait) => panic!("refused: {wait:?}"),
+    }
+}
+
+async fn refused(store: &ZooKeeper, ask: &AttemptRequest) -> Wait {
+    match store.attempt(ask).await.outcome.unwrap() {
+        Attempt::Acquired(grant) => panic!("granted: {grant:?}"),
+        Attempt::Held(wait) => wait,
+    }
+}
+
+async fn failed(store: &ZooKeeper, ask: &AttemptRequest) -> Error {
+    let reply = store.attempt(ask).await;
+    assert!(!reply.in_doubt);
+    reply.outcome.unwrap_err()
+}
+
+/// Waits for the answer to a request that the server does not answer.
+async fn unanswered<T>(server: &TestServer, request: &str, answer: impl Future<Output = T>) -> T {
+    let known = server.heard(request).len();
+    let timeout = async {
+        server.hears(request, known + 1).await;
+        skip(LIMIT).await;
+    };
+    let (answer, ()) = tokio::join!(answer, timeout);
+    answer
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, future).await.expect("in time")
+}
+
+/// Lets this time pass at once.
+async fn skip(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+/// What a store on tokio's clock needs.
+fn env(lease: Duration) -> Env {
+    let (background, _) = Background::start(Clock::Simulated).unwrap();
+    let timers = Timers::new(Clock::Simulated);
+    background.spawn(timers.clone().drive());
+    Env {
+        lease,
+        ..Env::of_limits(timers, background, LIMIT)
+    }
+}
+
+impl TestServer {
+    /// The store at this server.
+    async fn store(&self) -> ZooKeeper {
+        self.store_with("", &env(LEASE)).await
+    }
+
+    /// The same with these options of the URL.
+    async fn store_with(&self, options: &str, env: &Env) -> ZooKeeper {
+        let url = format!("zookeeper://127.0.0.1:{}{options}", self.port);
+        ZooKeeper(open(&url, env).await.unwrap())
+    }
+
+    /// The path of the ticket's node in the queue of `stock`.
+    fn path_of(&self, ticket: &Ticket) -> String {
+        let prefix = keys::prefix(ticket);
+        let nodes = self.children(STOCK).into_iter();
+        let own: Vec<String> = nodes.filter(|node| node.starts_with(&prefix)).collect();
+        assert_eq!(own.len(), 1, "{own:?}");
+        format!("{STOCK}/{}", own[0])
+    }
+
+    /// The transaction that created this node.
+    fn created(&self, path: &str) -> u64 {
+        self.tree(|tree| tree.node(path).unwrap().created.unsigned_abs())
+    }
+}
