@@ -1,8 +1,10 @@
 //! The store at a server on loopback, and what its tests ask of it.
 
 mod acquires;
+mod delays;
 mod downgrades;
 mod jute;
+mod operators;
 mod releases;
 mod renewals;
 mod reply;
@@ -26,6 +28,9 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// The path of the lock `stock`.
 const STOCK: &str = "/tidelock/stock";
+
+/// The path of its delay node.
+const MARK: &str = "/tidelock/%delays/stock";
 
 /// The beginning of a request that creates a node in the queue of `stock`.
 const CREATE: &str = "create /tidelock/stock/_c_";
