@@ -4,7 +4,9 @@ mod acquires;
 mod delays;
 mod downgrades;
 mod jute;
+mod numbers;
 mod operators;
+mod permits;
 mod releases;
 mod renewals;
 mod reply;
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::zookeeper::tests::server::{ServerFault, TestServer};
-use crate::store::zookeeper::tests::tree::{NO_AUTH, THROTTLED};
+use crate::store::zookeeper::tests::tree::{ModelTree, NO_AUTH, THROTTLED};
 use crate::store::{Attempt, Background, Clock, Grant, ReplicaAck, Timers, Wait};
 use crate::types::OwnerMint;
 
@@ -31,6 +33,12 @@ const STOCK: &str = "/tidelock/stock";
 
 /// The path of its delay node.
 const MARK: &str = "/tidelock/%delays/stock";
+
+/// The number of permits of the semaphore `stock`.
+const NUMBER: &str = "/tidelock/stock/%permits__WRIT__-1";
+
+/// The path of its claims.
+const CLAIMS: &str = "/tidelock/%permits/stock";
 
 /// The beginning of a request that creates a node in the queue of `stock`.
 const CREATE: &str = "create /tidelock/stock/_c_";

@@ -5,7 +5,6 @@ use futures_util::FutureExt;
 use super::*;
 use crate::engine::runtime::event::Event;
 use crate::store::zookeeper::entry::NodePlace;
-use crate::store::zookeeper::keys::NUMBER;
 use crate::store::zookeeper::own_node::OwnNode;
 use crate::store::{Bond, NotYet};
 
@@ -203,7 +202,7 @@ async fn a_create_that_the_server_refuses_leaves_no_doubt_and_may_be_repeated() 
 async fn a_semaphore_is_no_lock() {
     let server = TestServer::start().await;
     let store = server.store().await;
-    server.tree(|tree| tree.make(&format!("{STOCK}/{NUMBER}"), b"3 1f"));
+    server.tree(|tree| tree.make(NUMBER, b"3 1f"));
     for ask in [ask(LockKind::Mutex), patient(LockKind::Mutex)] {
         let error = failed(&store, &ask).await;
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
