@@ -1,9 +1,12 @@
 //! The store at a server on loopback, and what its tests ask of it.
 
 mod acquires;
+mod connecting;
 mod delays;
+mod diagnoses;
 mod downgrades;
 mod jute;
+mod marks;
 mod numbers;
 mod operators;
 mod permits;
@@ -17,9 +20,10 @@ mod tree;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::runtime::event::Event;
 use crate::store::zookeeper::tests::server::{ServerFault, TestServer};
 use crate::store::zookeeper::tests::tree::{ModelTree, NO_AUTH, THROTTLED};
-use crate::store::{Attempt, Background, Clock, Grant, ReplicaAck, Timers, Wait};
+use crate::store::{Attempt, Background, Bond, Clock, Grant, ReplicaAck, Timers, Wait};
 use crate::types::OwnerMint;
 
 /// The response timeout. No test waits for it in real time.
@@ -109,6 +113,14 @@ async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, future).await.expect("in time")
 }
 
+/// Waits for the end of a bond.
+async fn is_severed(bond: &Bond) {
+    let event = Arc::<Event>::default();
+    bond.listen(&event);
+    let severed = event.until_some(|| bond.is_severed().then_some(()));
+    in_time(severed).await;
+}
+
 /// Lets this time pass at once.
 async fn skip(time: Duration) {
     tokio::time::pause();
@@ -117,12 +129,12 @@ async fn skip(time: Duration) {
 }
 
 /// What a store on tokio's clock needs.
-fn env(lease: Duration) -> Env {
+fn env() -> Env {
     let (background, _) = Background::start(Clock::Simulated).unwrap();
     let timers = Timers::new(Clock::Simulated);
     background.spawn(timers.clone().drive());
     Env {
-        lease,
+        lease: LEASE,
         ..Env::of_limits(timers, background, LIMIT)
     }
 }
@@ -130,13 +142,13 @@ fn env(lease: Duration) -> Env {
 impl TestServer {
     /// The store at this server.
     async fn store(&self) -> ZooKeeper {
-        self.store_with("", &env(LEASE)).await
+        self.open("", "", &env()).await.unwrap()
     }
 
-    /// The same with these options of the URL.
-    async fn store_with(&self, options: &str, env: &Env) -> ZooKeeper {
-        let url = format!("zookeeper://127.0.0.1:{}{options}", self.port);
-        ZooKeeper(open(&url, env).await.unwrap())
+    /// The same with this login (`user:password@`) and these options of the URL.
+    async fn open(&self, login: &str, options: &str, env: &Env) -> Result<ZooKeeper> {
+        let url = format!("zookeeper://{login}127.0.0.1:{}{options}", self.port);
+        open(&url, env).await.map(ZooKeeper)
     }
 
     /// The path of the ticket's node in the queue of `stock`.

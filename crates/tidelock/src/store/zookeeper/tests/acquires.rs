@@ -3,18 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::engine::runtime::event::Event;
+use crate::store::NotYet;
 use crate::store::zookeeper::entry::NodePlace;
 use crate::store::zookeeper::own_node::OwnNode;
-use crate::store::{Bond, NotYet};
-
-/// Waits for the end of a bond.
-async fn is_severed(bond: &Bond) {
-    let event = Arc::<Event>::default();
-    bond.listen(&event);
-    let severed = event.until_some(|| bond.is_severed().then_some(()));
-    in_time(severed).await;
-}
 
 #[tokio::test]
 async fn a_grant_has_the_transaction_of_its_node_as_token_and_ends_with_its_session() {

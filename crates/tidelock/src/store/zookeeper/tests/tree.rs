@@ -11,6 +11,7 @@ const BAD_VERSION: i32 = -103;
 const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
 const NODE_EXISTS: i32 = -110;
 const NOT_EMPTY: i32 = -111;
+pub(super) const AUTH_FAILED: i32 = -115;
 pub(super) const THROTTLED: i32 = -127;
 
 /// The kinds of events. A watch of children hears of its children, and of the end of its node.
