@@ -128,7 +128,7 @@ async fn skip(time: Duration) {
     tokio::time::resume();
 }
 
-/// What a store on tokio's clock needs.
+/// The environment of a store on tokio's clock.
 fn env() -> Env {
     let (background, _) = Background::start(Clock::Simulated).unwrap();
     let timers = Timers::new(Clock::Simulated);

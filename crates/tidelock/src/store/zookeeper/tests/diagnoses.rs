@@ -1,4 +1,4 @@
-//! What the doctor finds at a server.
+//! The findings of the doctor at a server.
 
 use super::*;
 use crate::snapshot::Severity;

@@ -58,9 +58,9 @@ async fn all_readers_are_shown_with_the_newest_token() {
 async fn the_node_of_another_program_holds_without_a_known_end() {
     let server = TestServer::start().await;
     let store = server.store().await;
-    let free = seen(&store).await;
-    assert!(!free.is_locked() && free.token.is_none());
-    assert_eq!((free.waiters, free.permits), (Some(0), None));
+    let empty = seen(&store).await;
+    assert!(!empty.is_locked() && empty.token.is_none());
+    assert_eq!((empty.waiters, empty.permits), (Some(0), None));
     server.tree(|tree| {
         tree.make_for(FOREIGN, MAKER, b"");
         tree.make_for(FOREIGN, &foreign(1), b"10.0.0.7");

@@ -1,4 +1,4 @@
-//! What the replies of the server say.
+//! The fields of the replies of the server.
 
 use std::cmp::Ordering;
 
@@ -9,17 +9,17 @@ use crate::store::zookeeper::tests::tree::{ModelTree, TreeChange};
 impl ModelTree {
     /// The reply to a read of a node that exists.
     pub(super) fn shown(&self, kind: ReadKind, path: &str) -> JuteWriter {
-        let (node, none) = (self.node(path).unwrap(), JuteWriter::default());
+        let (node, empty) = (self.node(path).unwrap(), JuteWriter::default());
         match kind {
-            ReadKind::Exists => self.stat(path, none),
-            ReadKind::Get => self.stat(path, none.bytes(&node.data)),
+            ReadKind::Exists => self.stat(path, empty),
+            ReadKind::Get => self.stat(path, empty.bytes(&node.data)),
             ReadKind::List => {
                 let below = self.children(path).unwrap_or_default();
-                let count = none.size(below.len());
+                let count = empty.size(below.len());
                 below.iter().fold(count, |list, name| list.text(name))
             }
             ReadKind::Rights => {
-                let count = none.size(node.rights.len());
+                let count = empty.size(node.rights.len());
                 let rights = node.rights.iter().fold(count, |list, right| {
                     let (bits, scheme, id) = right;
                     list.int(*bits).text(scheme).text(id)

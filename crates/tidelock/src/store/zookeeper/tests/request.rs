@@ -3,7 +3,7 @@
 use crate::store::zookeeper::tests::jute::JuteReader;
 use crate::store::zookeeper::tests::tree::TreeChange;
 
-/// What a read asks for.
+/// The kinds of reads, by what they ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadKind {
     Exists,

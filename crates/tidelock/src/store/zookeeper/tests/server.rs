@@ -18,7 +18,7 @@ use crate::store::zookeeper::tests::jute::{JuteReader, JuteWriter, cut_frame};
 use crate::store::zookeeper::tests::request::{ReadKind, TestRequest};
 use crate::store::zookeeper::tests::tree::{CHILDREN_CHANGED, DELETED, ModelTree, NO_NODE};
 
-/// What the server does with one request instead of answering it.
+/// A treatment of one request, instead of a plain answer.
 pub(super) enum ServerFault {
     /// It answers with this error, and does nothing.
     Refuses(i32),
@@ -206,7 +206,7 @@ impl ServerState {
             session: 0,
             out: Some(out),
         };
-        let mut read = Vec::new();
+        let mut read: Vec<u8> = Vec::new();
         loop {
             tokio::select! {
                 biased;
@@ -335,7 +335,7 @@ impl ServerInner {
     }
 
     fn answer(&mut self, session: i64, request: &TestRequest) -> Result<JuteWriter, i32> {
-        let none = JuteWriter::default();
+        let empty = JuteWriter::default();
         Ok(match request {
             TestRequest::Read {
                 kind,
@@ -355,15 +355,15 @@ impl ServerInner {
                 let changes = std::slice::from_ref(change);
                 let paths = self.tree.commit(session, changes);
                 let paths = paths.map_err(|(_, code)| code)?;
-                self.tree.changed(change, &paths[0], none)
+                self.tree.changed(change, &paths[0], empty)
             }
             TestRequest::Multi(changes) => self.tree.multi(session, changes),
-            TestRequest::Sync(path) => none.text(path),
+            TestRequest::Sync(path) => empty.text(path),
             TestRequest::Close => {
                 self.tree.end_session(session);
-                none
+                empty
             }
-            TestRequest::Plain(_) => none,
+            TestRequest::Plain(_) => empty,
         })
     }
 
