@@ -274,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn a_delete_is_told_of_once_it_is_refused_for_good() {
+        let (name, mut is_told) = (Name::new("stock").unwrap(), false);
+        for (error, expected) in [
+            (zk::Error::Throttled, false),
+            (zk::Error::NoAuth, true),
+            (zk::Error::Throttled, true),
+        ] {
+            warn_once(&mut is_told, &name, &errors::unwritten(error));
+            assert_eq!(is_told, expected);
+        }
+    }
+
+    #[test]
     fn a_read_that_the_server_refuses_fails_one_lock_alone() {
         assert_eq!(answer(Ok(None)).unwrap(), None);
         let refused = answer(Err(zk::Error::Throttled)).unwrap_err();

@@ -22,7 +22,7 @@ use std::time::Duration;
 use super::*;
 use crate::engine::runtime::event::Event;
 use crate::store::zookeeper::tests::server::{ServerFault, TestServer};
-use crate::store::zookeeper::tests::tree::{ModelTree, NO_AUTH, THROTTLED};
+use crate::store::zookeeper::tests::tree::{ModelTree, NO_AUTH, NO_NODE, THROTTLED};
 use crate::store::{Attempt, Background, Bond, Clock, Grant, ReplicaAck, Timers, Wait};
 use crate::types::OwnerMint;
 
@@ -74,6 +74,15 @@ fn patient(kind: LockKind) -> AttemptRequest {
     AttemptRequest {
         patience: LIMIT,
         ..ask(kind)
+    }
+}
+
+/// Renews this hold for its lease.
+fn renewal(ask: &AttemptRequest) -> Renewal {
+    Renewal {
+        ticket: ask.ticket.clone(),
+        lease: ask.lease,
+        wish: ReplicaAck::Off,
     }
 }
 

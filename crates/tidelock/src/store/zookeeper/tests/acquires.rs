@@ -43,6 +43,44 @@ async fn the_path_of_a_lock_is_made_for_its_first_node() {
     }
 }
 
+/// A parent that may or may not exist does no harm.
+#[tokio::test]
+async fn a_path_that_cannot_be_made_leaves_no_doubt() {
+    let (deleted, closed) = ("was deleted during", "the connection was lost");
+    for (faults, kind, why) in [
+        ([Some(NO_AUTH), None], ErrorKind::Refused, "may not do that"),
+        ([Some(NO_NODE); 2], ErrorKind::Unavailable, deleted),
+        ([None; 2], ErrorKind::Unavailable, closed),
+    ] {
+        let server = TestServer::start().await;
+        let store = server.store().await;
+        for fault in faults {
+            let fault = fault.map_or(ServerFault::HangsUp, ServerFault::Refuses);
+            server.on("create /tidelock", fault);
+        }
+        let error = failed(&store, &ask(LockKind::Mutex)).await;
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_is_an_error_and_leaves_no_doubt() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    server.tree(|tree| tree.make(MARK, b"7 5000"));
+    let waits = patient(LockKind::Mutex);
+    refused(&store, &waits).await;
+    for request in ["sync", "list", "get"] {
+        server.on(request, ServerFault::Refuses(NO_AUTH));
+        let error = failed(&store, &waits).await;
+        assert_eq!(error.kind(), ErrorKind::Refused, "{request}: {error}");
+    }
+    server.on("list", ServerFault::LosesReply);
+    let error = unanswered(&server, "list", failed(&store, &waits)).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 #[tokio::test]
 async fn a_caller_that_does_not_wait_looks_first_and_leaves_no_node() {
     let server = TestServer::start().await;

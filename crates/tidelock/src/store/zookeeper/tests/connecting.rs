@@ -120,7 +120,8 @@ async fn tls_files_and_half_a_login_are_refused_before_a_connect() {
 async fn an_expired_session_is_followed_by_a_new_one() {
     let server = TestServer::start().await;
     let store = server.store().await;
-    let bond = granted(&store, &ask(LockKind::Mutex)).await.bond.unwrap();
+    let lost = ask(LockKind::Mutex);
+    let bond = granted(&store, &lost).await.bond.unwrap();
     let first = server.sessions()[0];
     server.expires_sessions();
     is_severed(&bond).await;
@@ -135,6 +136,28 @@ async fn an_expired_session_is_followed_by_a_new_one() {
     let owner = server.tree(|tree| tree.node(&path).unwrap().owner);
     assert_eq!(server.sessions(), [owner]);
     assert_ne!(owner, first);
+    let renewed = store
+        .renew(&[renewal(&lost), renewal(&held)])
+        .await
+        .unwrap();
+    let is_lost = matches!(renewed[..], [Renewed::Gone, Renewed::Kept]);
+    assert!(is_lost, "{renewed:?}");
+    // The node of the hold that was lost went with its session.
+    skip(LEASE).await;
+    server.hears("delete", 1).await;
+    assert_eq!(server.heard("delete"), [format!("delete {path}")]);
+    let released = store.release(&lost.ticket).await.unwrap();
+    assert_eq!(released, Released::NotHeld);
+}
+
+#[tokio::test]
+async fn a_store_that_is_dropped_ends_its_session() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    granted(&store, &ask(LockKind::Mutex)).await;
+    drop(store);
+    server.hears("close", 1).await;
+    assert!(server.children(STOCK).is_empty());
 }
 
 /// This process believes that its session has ended, and the server does not know it yet: the nodes still stand, and requests
@@ -163,11 +186,7 @@ async fn a_connection_that_is_lost_keeps_the_session_and_its_locks() {
     let store = server.store().await;
     let held = ask(LockKind::Mutex);
     let bond = granted(&store, &held).await.bond.unwrap();
-    let batch = [Renewal {
-        ticket: held.ticket.clone(),
-        lease: LEASE,
-        wish: ReplicaAck::Off,
-    }];
+    let batch = [renewal(&held)];
     server.on("sync", ServerFault::HangsUp);
     let error = store.renew(&batch).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

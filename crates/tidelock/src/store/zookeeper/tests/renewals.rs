@@ -8,14 +8,6 @@ use crate::types::Drift;
 /// The read of a node in the queue of `stock`.
 const EXISTS: &str = "exists /tidelock/stock/_c_";
 
-fn renewal(ask: &AttemptRequest) -> Renewal {
-    Renewal {
-        ticket: ask.ticket.clone(),
-        lease: ask.lease,
-        wish: ReplicaAck::Off,
-    }
-}
-
 async fn renewed(store: &ZooKeeper, ask: &AttemptRequest) -> Result<Renewed> {
     let mut each = store.renew(&[renewal(ask)]).await?;
     assert_eq!(each.len(), 1);
@@ -147,6 +139,19 @@ async fn a_hold_that_nobody_renews_ends_with_its_lease() {
     assert!(matches!(gone, Renewed::Gone), "{gone:?}");
 }
 
+/// The base path is made with the first lock, and the leader says so.
+#[tokio::test]
+async fn an_answer_of_the_leader_counts_although_it_does_not_know_the_path() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let held = ask(LockKind::Mutex);
+    server.on("sync", ServerFault::Refuses(NO_NODE));
+    granted(&store, &held).await;
+    server.on("sync", ServerFault::Refuses(NO_NODE));
+    let kept = renewed(&store, &held).await.unwrap();
+    assert!(matches!(kept, Renewed::Kept), "{kept:?}");
+}
+
 /// Its name is unknown, so it is found by its prefix.
 #[tokio::test]
 async fn a_node_whose_create_has_no_reply_ends_too_and_its_ticket_is_in_doubt() {
@@ -192,8 +197,9 @@ async fn a_hold_longer_than_its_session_is_kept_by_requests_to_the_leader() {
     let server = TestServer::start().await;
     server.grants(20_000);
     let store = server.store().await;
-    let held = ask(LockKind::Mutex);
-    let bond = granted(&store, &held).await.bond.expect("a session");
+    let bond = granted(&store, &ask(LockKind::Read)).await.bond;
+    let bond = bond.expect("a session");
+    granted(&store, &ask(LockKind::Read)).await;
     let session = store.0.connection.current().unwrap();
     let second = Duration::from_secs(1);
     let syncs = server.heard("sync /tidelock").len();
@@ -207,6 +213,8 @@ async fn a_hold_longer_than_its_session_is_kept_by_requests_to_the_leader() {
             }
         })
         .await;
+        let heard = server.heard("sync /tidelock").len();
+        assert_eq!(heard, syncs + round, "one for both");
     }
     assert!(bond.is_connected() && !bond.is_severed());
 }

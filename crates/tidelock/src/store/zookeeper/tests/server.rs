@@ -53,8 +53,7 @@ struct ServerInner {
     last_session: i64,
     watches: Vec<ServerWatch>,
     faults: Vec<PlannedFault>,
-    /// Each with its session.
-    requests: Vec<(i64, String)>,
+    requests: Vec<String>,
     /// Instead of the session timeout that a client asks for.
     granted: Option<i32>,
     /// Connections that get no answer.
@@ -134,8 +133,8 @@ impl TestServer {
     /// The requests so far that begin so.
     pub(super) fn heard(&self, request: &str) -> Vec<String> {
         let inner = self.state.inner.lock();
-        let texts = inner.requests.iter().map(|(_, text)| text);
-        let fit = texts.filter(|text| text.starts_with(request));
+        let fit = inner.requests.iter();
+        let fit = fit.filter(|text| text.starts_with(request));
         fit.cloned().collect()
     }
 
@@ -259,7 +258,7 @@ impl ServerInner {
         let request = TestRequest::read(operation, &mut fields);
         let text = request.text();
         let fault = self.fault(session, &text);
-        self.requests.push((session, text));
+        self.requests.push(text);
         let answer = match fault {
             Some(ServerFault::Ignores) => return,
             Some(ServerFault::Refuses(code)) => Err(code),
@@ -297,7 +296,7 @@ impl ServerInner {
         let (_, _, timeout, asked) = (fields.int(), fields.long(), fields.int(), fields.long());
         let text = format!("connect {timeout} {asked}");
         let fault = self.fault(asked, &text);
-        self.requests.push((asked, text));
+        self.requests.push(text);
         match fault {
             Some(ServerFault::Ignores) => {
                 self.silent.push(out);
