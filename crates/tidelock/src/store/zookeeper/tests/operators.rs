@@ -74,6 +74,17 @@ async fn the_node_of_another_program_holds_without_a_known_end() {
     assert_eq!(left, ["_c_a-number-__WRIT__%lock-0000000000"]);
 }
 
+/// Its permits are not in the queue of the lock.
+#[tokio::test]
+async fn a_semaphore_of_another_program_has_no_holder_that_could_be_freed() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    server.tree(|tree| tree.make(&format!("{STOCK}/leases"), b""));
+    assert!(!seen(&store).await.is_locked());
+    assert!(!store.force_release(&stock(), None).await.unwrap());
+    assert_eq!(server.children(STOCK), ["leases"]);
+}
+
 /// Nodes of other programs know no delays.
 #[tokio::test]
 async fn our_nodes_wait_for_a_delay_and_those_of_other_programs_do_not() {
