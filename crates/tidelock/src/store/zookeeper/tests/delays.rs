@@ -15,9 +15,9 @@ fn delayed(ask: AttemptRequest) -> AttemptRequest {
 }
 
 /// The delay node of this hold.
-fn own_mark(grant: &Grant) -> Option<String> {
+fn own_mark(grant: &Grant) -> String {
     let token = grant.token.expect("a token");
-    Some(format!("{} 5000", token.get()))
+    format!("{} 5000", token.get())
 }
 
 #[tokio::test]
@@ -26,10 +26,10 @@ async fn a_hold_marks_its_delay_and_a_release_ends_both() {
     let store = server.store().await;
     let held = delayed(ask(LockKind::Mutex));
     let grant = granted(&store, &held).await;
-    assert_eq!(server.data(MARK), own_mark(&grant));
+    assert_eq!(server.data(MARK), Some(own_mark(&grant)));
     let again = granted(&store, &held).await;
     assert_eq!(again.token, grant.token);
-    assert_eq!(server.data(MARK), own_mark(&grant));
+    assert_eq!(server.data(MARK), Some(own_mark(&grant)));
     let released = store.release(&held.ticket).await.unwrap();
     assert_eq!(released, Released::Freed);
     assert_eq!(server.data(MARK), None);
@@ -64,7 +64,7 @@ async fn a_delay_ends_by_the_clock_of_this_process_whatever_the_server_says() {
     skip(DELAY).await;
     let held = delayed(ask(LockKind::Mutex));
     let grant = granted(&store, &held).await;
-    assert_eq!(server.data(MARK), own_mark(&grant));
+    assert_eq!(server.data(MARK), Some(own_mark(&grant)));
     store.release(&held.ticket).await.unwrap();
     assert_eq!(server.data(MARK), None);
     // The next delay starts over.
@@ -105,7 +105,7 @@ async fn a_delay_node_that_another_hold_leaves_meanwhile_is_replaced() {
     let create = format!("create {MARK}");
     server.before(&create, |tree| tree.make(MARK, b"8 0"));
     let grant = granted(&store, &delayed(ask(LockKind::Mutex))).await;
-    assert_eq!(server.data(MARK), own_mark(&grant));
+    assert_eq!(server.data(MARK), Some(own_mark(&grant)));
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_release_of_a_hold_that_was_lost_leaves_its_delay() {
     server.tree(|tree| tree.remove(&path));
     let released = store.release(&held.ticket).await.unwrap();
     assert_eq!(released, Released::NotHeld);
-    assert_eq!(server.data(MARK), own_mark(&grant));
+    assert_eq!(server.data(MARK), Some(own_mark(&grant)));
 }
 
 #[tokio::test]
