@@ -192,7 +192,7 @@ mod tests {
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
-    use crate::store::postgres::fake_server::refusing;
+    use crate::store::postgres::tests::fake_server::refusing;
 
     /// What a request fails with that the server answers with this severity and this code.
     async fn failure(severity: &str, code: &str) -> RequestError {

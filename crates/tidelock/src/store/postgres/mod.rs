@@ -20,8 +20,6 @@ mod counter;
 mod doctor;
 mod errors;
 mod fair_sql;
-#[cfg(test)]
-mod fake_server;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
@@ -417,3 +415,6 @@ impl fmt::Debug for Postgres {
         f.debug_tuple("Postgres").field(&self.connection).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

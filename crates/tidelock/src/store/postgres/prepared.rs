@@ -316,17 +316,8 @@ mod tests {
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
-    use crate::store::Caller;
-    use crate::store::postgres::fake_server::refusing;
-
-    #[derive(Debug)]
-    struct Gone;
-
-    impl Caller for Gone {
-        fn has_left(&self) -> bool {
-            true
-        }
-    }
+    use crate::store::postgres::tests::Gone;
+    use crate::store::postgres::tests::fake_server::refusing;
 
     /// What a server that refuses so is asked on behalf of this caller.
     async fn asked_of(code: &str, liveness: &Liveness) -> (NamedAnswer, Vec<String>) {
