@@ -375,3 +375,6 @@ impl QueuedLocks<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

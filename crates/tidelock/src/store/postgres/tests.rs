@@ -13,7 +13,7 @@ use crate::types::{FencingToken, OwnerMint};
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lease of the stores and of their attempts.
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(40);
 
 /// What a store gets from a client on tokio's clock.
 pub(crate) fn env() -> Env {

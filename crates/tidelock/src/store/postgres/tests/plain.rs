@@ -27,7 +27,7 @@ async fn a_lock_is_taken_only_by_an_answer_with_a_token() {
             (row([int(0), big(-1)]), "held 1ms"),
             (row([int(0), null(Type::INT8)]), "held 1ms"),
             // No recheck is later than the lease of the client.
-            (row([int(0), big(90_000_000)]), "held 30s"),
+            (row([int(0), big(90_000_000)]), "held 40s"),
             // Another attempt has made the row after this one looked.
             (NOTHING, "held 5ms"),
             (row([int(2), null(Type::INT8)]), "Cancelled"),
@@ -51,10 +51,10 @@ async fn an_attempt_asks_for_its_name_its_owner_and_its_lease() {
     let ask = once(LockKind::Mutex);
     let owner = ask.ticket.owner.text();
     for (options, params) in [
-        ("", vec![format!("'stock','{owner}',30000000")]),
+        ("", vec![format!("'stock','{owner}',40000000")]),
         (
             "&statements=unnamed",
-            vec!["stock".to_owned(), owner.to_owned(), "30000000".to_owned()],
+            vec!["stock".to_owned(), owner.to_owned(), "40000000".to_owned()],
         ),
     ] {
         let store = server.store_with(options).await;
