@@ -89,3 +89,43 @@ pub(crate) async fn ask(
     let made_by = ("a table of the semaphores", &*sql.make);
     tables::ask_and_make(connection, plain, made_by, liveness, text).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::wire::{ROW_TAKEN, big, row, text};
+    use crate::store::postgres::tests::{env, queue_sql, sql, stock};
+
+    #[tokio::test]
+    async fn a_look_shows_the_waiters_of_this_process_and_the_turns_ahead() {
+        let server = ScriptedDatabase::start().await;
+        let (plain, queue, connection) =
+            (Arc::new(sql()), Arc::new(queue_sql()), server.connection());
+        let listener = NotifyListener::new(server.connection(), connection.clone(), &plain, &env());
+        let table = PermitTable {
+            connection,
+            sql: Arc::new(PermitSql::new(queue)),
+            plain,
+            listener,
+        };
+        for (owners, wanted, total, left, turns) in [
+            ("c:1 c:2", 4, 2, 5, 2),
+            ("c:1", 0, 2, 0, 0),
+            ("", 5000, 1, 7, COUNTED),
+        ] {
+            server.answers([row([text(owners), big(wanted), big(total), big(left)])]);
+            let look = table.look(&stock(), "c", false).await.unwrap();
+            let mut waiting: Vec<String> = look.waiting.into_iter().collect();
+            waiting.sort_unstable();
+            assert_eq!(waiting.join(" "), owners);
+            assert_eq!(look.ahead, turns, "{wanted} of {total}");
+            let left = Duration::from_micros(left.unsigned_abs());
+            assert_eq!(look.left, left);
+        }
+        server.answers([ROW_TAKEN]);
+        let failed = table.look(&stock(), "c", false).await;
+        assert!(failed.is_err());
+        assert!(!table.is_told(), "nobody listens");
+    }
+}

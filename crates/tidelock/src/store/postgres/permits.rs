@@ -204,3 +204,6 @@ impl PermitCounter for Postgres {
         Box::pin(self.change_number(name, change))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -273,3 +273,6 @@ async fn ask_numbers(connection: &Connection, text: &str) -> Result<HashSet<i64>
     let numbers: Result<HashSet<i64>> = numbers.collect();
     numbers.map_err(RequestError::Classified)
 }
+
+#[cfg(test)]
+mod tests;

@@ -266,7 +266,7 @@ async fn a_withdrawal_leaves_its_mark_where_a_table_is_missing() {
     }
 }
 
-/// The answers to a look for the tables of the queue.
+/// The answer to a look for the tables of the queue.
 fn shows(is_there: bool) -> ServerAnswer {
     row([flag(is_there)])
 }
