@@ -168,3 +168,6 @@ impl fmt::Debug for Sessions {
         f.debug_tuple("Sessions").field(&self.0.connection).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

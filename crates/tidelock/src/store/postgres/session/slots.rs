@@ -152,3 +152,129 @@ impl ServerLocks {
         names.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::postgres::tests::ticket;
+
+    const NOW: BootInstant = BootInstant(1_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn held(ticket: &Ticket, ends: BootInstant) -> ServerLockState {
+        ServerLockState::Held {
+            ticket: ticket.clone(),
+            ends,
+        }
+    }
+
+    fn unclear(ticket: &Ticket, held: bool, by: BootInstant) -> ServerLockState {
+        ServerLockState::Unclear {
+            owner: ticket.owner.clone(),
+            held,
+            by,
+        }
+    }
+
+    fn slot(state: ServerLockState) -> ServerLock {
+        let slot = ServerLock::default();
+        slot.set(state);
+        slot
+    }
+
+    #[test]
+    fn only_its_owner_extends_a_lease_that_has_not_ended_and_never_shortens_it() {
+        let (own, other) = (ticket(LockKind::Mutex), ticket(LockKind::Mutex));
+        let (later, latest) = (NOW + SECOND, NOW + SECOND * 2);
+        for (state, until, extends, due) in [
+            (held(&own, later), latest, true, latest),
+            (held(&own, latest), later, true, latest),
+            (held(&own, NOW), latest, false, NOW),
+            (held(&other, later), latest, false, later),
+            (unclear(&own, true, later), latest, false, later),
+            (ServerLockState::Free, latest, false, BootInstant::FAR),
+        ] {
+            let slot = slot(state);
+            assert_eq!(slot.extend(&own.owner, NOW, until), extends);
+            assert_eq!(slot.get().due(), due);
+        }
+    }
+
+    #[test]
+    fn a_release_begins_only_for_a_lock_that_is_meant() {
+        let (own, by) = (ticket(LockKind::Mutex), NOW + SECOND);
+        for (state, is_meant, was_held) in [
+            (held(&own, NOW), true, Some(true)),
+            (held(&own, NOW), false, None),
+            (unclear(&own, true, NOW), true, Some(true)),
+            (unclear(&own, false, NOW), true, Some(false)),
+            (ServerLockState::Free, true, None),
+        ] {
+            let slot = slot(state);
+            let before = slot.get().due();
+            assert_eq!(slot.begin_end(|_| is_meant, by), was_held);
+            let after = if was_held.is_some() { by } else { before };
+            assert_eq!(slot.get().due(), after);
+            if let Some(was_held) = was_held {
+                let state = slot.get();
+                let is_unclear =
+                    matches!(state, ServerLockState::Unclear { held, .. } if held == was_held);
+                assert!(is_unclear && state.is_of(&own.owner));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_is_of_the_owner_that_has_it_or_may_have_it() {
+        let (own, other) = (ticket(LockKind::Mutex), ticket(LockKind::Mutex));
+        for (state, is_own) in [
+            (held(&own, NOW), true),
+            (unclear(&own, false, NOW), true),
+            (held(&other, NOW), false),
+            (unclear(&other, true, NOW), false),
+            (ServerLockState::Free, false),
+        ] {
+            assert_eq!(state.is_of(&own.owner), is_own);
+        }
+    }
+
+    #[test]
+    fn the_locks_that_are_due_are_those_whose_time_has_come() {
+        let (locks, own) = (ServerLocks::default(), ticket(LockKind::Mutex));
+        assert_eq!(locks.next_due(), BootInstant::FAR);
+        locks.slot(1).set(held(&own, NOW + SECOND * 2));
+        locks.slot(2).set(unclear(&own, true, NOW + SECOND));
+        locks.slot(3);
+        assert_eq!(locks.next_due(), NOW + SECOND);
+        let due = |now| {
+            let mut keys: Vec<i64> = locks.due(now).into_iter().map(|(key, _)| key).collect();
+            keys.sort_unstable();
+            keys
+        };
+        assert_eq!(due(NOW), [0; 0]);
+        assert_eq!(due(NOW + SECOND), [2]);
+        assert_eq!(due(NOW + SECOND * 2), [1, 2]);
+        // One that is unclear is not shown as held.
+        assert_eq!(locks.names(), [own.name]);
+    }
+
+    #[test]
+    fn only_a_free_lock_that_nobody_uses_is_forgotten() {
+        let (locks, own) = (ServerLocks::default(), ticket(LockKind::Mutex));
+        let slot = locks.slot(1);
+        assert!(Arc::ptr_eq(&slot, &locks.slot(1)), "one lock for a key");
+        let other = locks.find(1);
+        locks.tidy(1, &slot);
+        assert!(locks.is_in_use(1), "another task has it");
+        drop(other);
+        slot.set(held(&own, NOW));
+        locks.tidy(1, &slot);
+        assert!(locks.is_in_use(1), "it is held");
+        slot.set(ServerLockState::Free);
+        locks.tidy(1, &slot);
+        assert!(!locks.is_in_use(1) && locks.find(1).is_none());
+    }
+}
