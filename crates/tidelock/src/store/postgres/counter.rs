@@ -54,3 +54,71 @@ impl TokenCounter for Postgres {
         Box::pin(self.raise_tokens(name, newest))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::schema::raise;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::wire::{
+        NO_RIGHT, NO_TABLE, NOTHING, ServerAnswer, big, null, row,
+    };
+    use crate::store::postgres::tests::{sql, stock};
+
+    /// The last number of the sequence, and the token of the lock.
+    fn tokens(last: i64, of_lock: Option<i64>) -> ServerAnswer {
+        row([big(last), of_lock.map_or(null(Type::INT8), big)])
+    }
+
+    #[tokio::test]
+    async fn a_counter_is_raised_only_if_it_is_behind() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let counter = store.front.extensions().token_counter.unwrap();
+        let (ask, raise) = (sql().counter, raise(&sql().table, 8));
+        for (answers, newest, texts) in [
+            (vec![tokens(8, None)], 8, vec![&ask]),
+            (vec![tokens(9, Some(7))], 9, vec![&ask]),
+            // The sequence is behind the row.
+            (vec![tokens(9, Some(12))], 12, vec![&ask]),
+            (
+                vec![tokens(7, Some(7)), NOTHING, tokens(8, Some(7))],
+                8,
+                vec![&ask, &raise, &ask],
+            ),
+            (
+                vec![tokens(7, Some(20)), NOTHING, tokens(11, Some(20))],
+                20,
+                vec![&ask, &raise, &ask],
+            ),
+            (
+                vec![tokens(7, None), NO_TABLE, NOTHING, tokens(8, None)],
+                8,
+                vec![&ask, &raise, &raise, &ask],
+            ),
+        ] {
+            server.answers(answers.clone());
+            let raised = counter.raise(&stock(), 8).await;
+            assert_eq!(raised.unwrap(), newest, "{answers:?}");
+            let asked = server.texts();
+            assert_eq!(asked.iter().collect::<Vec<_>>(), texts, "{answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_counter_that_shows_no_token_is_an_error() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let counter = store.front.extensions().token_counter.unwrap();
+        for (answers, kind) in [
+            (vec![tokens(-1, None)], ErrorKind::WrongType),
+            (vec![NOTHING], ErrorKind::OutcomeUnknown),
+            (vec![NO_RIGHT], ErrorKind::Refused),
+            (vec![tokens(7, None), NO_RIGHT], ErrorKind::Refused),
+        ] {
+            server.answers(answers.clone());
+            let error = counter.raise(&stock(), 8).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{answers:?}");
+        }
+    }
+}

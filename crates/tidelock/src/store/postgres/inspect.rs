@@ -134,3 +134,138 @@ fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Holder;
+    use crate::store::CLIENT_INFO_TTL;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::wire::{
+        Cell, NO_RIGHT, NOTHING, ServerAnswer, big, flag, null, row, text,
+    };
+    use crate::store::postgres::tests::{sql, stock};
+
+    /// What a look at a lock of this server shows, of which the user may not see the queue.
+    async fn seen(server: &ScriptedDatabase, answer: ServerAnswer) -> Snapshot {
+        let store = server.store().await;
+        server.answers([answer, row([flag(false)])]);
+        store.front.inspect(&stock()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_held_only_while_the_lease_of_its_owner_lasts() {
+        let server = ScriptedDatabase::start().await;
+        let no_text = || null(Type::TEXT);
+        for (columns, token, left) in [
+            (
+                Some([big(7), text("c:1"), big(5_000_000)]),
+                Some(7),
+                Some(5),
+            ),
+            (Some([big(7), text("c:1"), big(0)]), Some(7), None),
+            (Some([big(7), text("c:1"), big(-5)]), Some(7), None),
+            (Some([big(7), no_text(), big(5_000_000)]), Some(7), None),
+            (Some([big(0), no_text(), null(Type::INT8)]), None, None),
+            (None, None, None),
+        ] {
+            let answer = columns.map_or(NOTHING, row);
+            let snapshot = seen(&server, answer.clone()).await;
+            let shown = snapshot.token.map(crate::types::FencingToken::get);
+            assert_eq!(shown, token, "{answer:?}");
+            let left = left.map(Duration::from_secs);
+            assert_eq!(snapshot.expires_in, left, "{answer:?}");
+            assert_eq!(snapshot.is_locked(), left.is_some(), "{answer:?}");
+        }
+    }
+
+    /// A look at a lock that is held, with the details of its client.
+    fn held_by(host: Cell, pid: i64, since: i64, user: Cell) -> ServerAnswer {
+        let details = [host, big(pid), text("shop"), big(since), user];
+        let lock = [big(7), text("c:1"), big(5_000_000)];
+        row(lock.into_iter().chain(details).collect::<Vec<_>>())
+    }
+
+    #[tokio::test]
+    async fn a_holder_shows_what_its_client_has_published() {
+        let server = ScriptedDatabase::start().await;
+        let info = |pid, millis| ClientInfo::new("web-1", pid, "shop", since_epoch(millis));
+        for (answer, client) in [
+            (
+                held_by(text("web-1"), 42, 1500, text("deploy")),
+                Some(info(42, 1500).run_by(Some("deploy"))),
+            ),
+            // Anybody may have written the row.
+            (
+                held_by(text("web-1"), -1, -1, null(Type::TEXT)),
+                Some(info(0, 0)),
+            ),
+            (held_by(null(Type::TEXT), 42, 1500, text("deploy")), None),
+        ] {
+            let snapshot = seen(&server, answer).await;
+            let mut holder = Holder::new("c:1", 1);
+            holder.client = client;
+            assert_eq!(snapshot.holders, [holder]);
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_page_that_is_full_has_a_next_one() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        for (count, next) in [(999, None), (1000, Some("lock-999"))] {
+            let names = (0..count).map(|n| format!("lock-{n}"));
+            let rows = names.map(|name| vec![text(name), flag(false)]);
+            server.answers([ServerAnswer::Rows(rows.collect())]);
+            let page = store.front.list("lock-99*", Some("k")).await.unwrap();
+            assert_eq!(page.next.as_deref(), next);
+            assert!(page.names.iter().all(|name| name.starts_with("lock-99")));
+            assert!(page.names.len() >= 10);
+            assert_eq!(server.asked()[0].params, ["1000", "k"]);
+        }
+        server.answers([NOTHING]);
+        store.front.list("*", None).await.unwrap();
+        assert_eq!(server.asked()[0].params, ["1000", ""]);
+    }
+
+    #[tokio::test]
+    async fn a_client_publishes_itself_also_in_a_table_without_a_column_for_the_user() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let info = ClientInfo::new("web-1", 42, "shop", since_epoch(1500)).run_by(Some("me"));
+        let client = ClientId::random();
+        let ttl = micros(CLIENT_INFO_TTL).to_string();
+        let params = [client.as_str(), "web-1", "42", "shop", "1500", &ttl, "me"];
+        let no_column = || ServerAnswer::Fails("42703");
+        for answers in [vec![NOTHING], vec![no_column(), NOTHING]] {
+            server.answers(answers.clone());
+            server.on("interval '1 hour'", [NOTHING]);
+            let announced = store.front.announce(&client, Some(&info)).await;
+            announced.unwrap();
+            let asked = server.asked();
+            assert_eq!(asked[0].text, sql().announce);
+            assert_eq!(asked[0].params, params);
+            if answers.len() == 2 {
+                assert_eq!(asked[1].text, sql().announce_without_user);
+                assert_eq!(asked[1].params, params[..6]);
+            }
+            // What waiters for locks and for permits have left.
+            assert_eq!(asked.len(), answers.len() + 2);
+        }
+        server.answers([NO_RIGHT]);
+        let announced = store.front.announce(&client, Some(&info)).await;
+        announced.unwrap_err();
+        assert_eq!(server.asked().len(), 1);
+        server.answers([NOTHING]);
+        store.front.announce(&client, None).await.unwrap();
+        let asked = server.asked();
+        assert_eq!(asked[0].text, sql().retract);
+        assert_eq!(asked[0].params, [client.as_str()]);
+    }
+
+    #[test]
+    fn a_time_before_1970_is_that_of_1970() {
+        assert_eq!(millis(UNIX_EPOCH + Duration::from_millis(1500)), 1500);
+        assert_eq!(millis(UNIX_EPOCH - Duration::from_secs(1)), 0);
+    }
+}

@@ -112,3 +112,89 @@ impl Marks for Postgres {
         Box::pin(self.newest_marks(name, limit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::wire::{
+        NO_RIGHT, NO_TABLE, NOTHING, ServerAnswer, big, int, row, text,
+    };
+    use crate::store::postgres::tests::{sql, stock};
+
+    #[tokio::test]
+    async fn the_time_is_that_of_the_server() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let marks = store.front.extensions().marks.unwrap();
+        server.answers([row([big(1500)]), row([big(-1)]), NOTHING]);
+        let now = marks.now(&stock()).await.unwrap();
+        assert_eq!(now, UNIX_EPOCH + Duration::from_millis(1500));
+        for _ in 0..2 {
+            assert!(marks.now(&stock()).await.unwrap_err().outcome_unknown());
+        }
+    }
+
+    #[tokio::test]
+    async fn without_the_table_of_the_marks_there_are_none() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let marks = store.front.extensions().marks.unwrap();
+        for (answer, mark) in [
+            (row([text("done")]), Some("done")),
+            (NOTHING, None),
+            (NO_TABLE, None),
+        ] {
+            server.answers([answer]);
+            let read = marks.read(&stock(), "slot").await.unwrap();
+            assert_eq!(read.as_deref(), mark);
+            assert_eq!(server.asked()[0].params, ["stock", "slot"]);
+        }
+        server.answers([row([text("slot"), text("done")]), NO_TABLE]);
+        for expected in [1, 0] {
+            let history = marks.history(&stock(), 7).await.unwrap();
+            let one = ("slot".to_owned(), "done".to_owned());
+            assert_eq!(history, vec![one; expected]);
+            assert_eq!(server.asked()[0].params, ["stock", "7"]);
+        }
+        server.answers([NO_RIGHT, NO_RIGHT]);
+        let error = marks.read(&stock(), "slot").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        marks.history(&stock(), 7).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_replaced_only_if_it_is_the_expected_one() {
+        let server = ScriptedDatabase::start().await;
+        let store = server.store().await;
+        let marks = store.front.extensions().marks.unwrap();
+        let MarkSql {
+            make, put, replace, ..
+        } = sql().marks;
+        for (before, statement) in [(None, &put), (Some("begun"), &replace)] {
+            for (answers, told) in [
+                (vec![row([int(1)])], Ok(true)),
+                (vec![NOTHING], Ok(false)),
+                (vec![NO_TABLE, NOTHING, row([int(1)])], Ok(true)),
+                (vec![NO_TABLE, NO_RIGHT], Err(ErrorKind::Refused)),
+                (vec![ServerAnswer::HangsUp], Err(ErrorKind::OutcomeUnknown)),
+            ] {
+                let keep = Duration::from_secs(3);
+                let change = MarkChange::unacknowledged("slot", before, "done", keep);
+                server.answers(answers.clone());
+                let replaced = marks.replace(&stock(), change).await;
+                assert_eq!(replaced.map_err(|error| error.kind()), told);
+                let asked = server.asked();
+                assert_eq!(asked.len(), answers.len());
+                assert_eq!(&asked[0].text, statement);
+                let params = ["stock", "slot", "done", "3000000"].into_iter();
+                let params: Vec<&str> = params.chain(before).collect();
+                assert_eq!(asked[0].params, params);
+                assert!(asked.get(1).is_none_or(|second| second.text == make));
+            }
+        }
+    }
+}

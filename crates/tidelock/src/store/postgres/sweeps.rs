@@ -69,3 +69,40 @@ pub(crate) async fn batch(connection: &Connection, sql: &Sql) -> Result<bool> {
     // Some plans read the list of rows again and again, and then delete more than its limit.
     Ok(deleted.is_some_and(|rows| rows >= SWEPT))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::sql;
+    use crate::store::postgres::tests::wire::{NO_RIGHT, NO_TABLE, NOTHING, big, row};
+
+    #[tokio::test]
+    async fn only_a_batch_that_was_full_is_gone_on_with() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        for (answer, is_full) in [
+            (row([big(SWEPT - 1)]), false),
+            (row([big(SWEPT)]), true),
+            (row([big(SWEPT + 1)]), true),
+            (NOTHING, false),
+        ] {
+            server.on(&sql().sweep, [answer.clone()]);
+            let swept = batch(&connection, &sql()).await;
+            assert_eq!(swept.unwrap(), is_full, "{answer:?}");
+        }
+        server.on(&sql().sweep, [NO_RIGHT]);
+        batch(&connection, &sql()).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn each_table_is_tidied_whatever_becomes_of_the_others() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        for answer in [NO_TABLE, NO_RIGHT, NOTHING] {
+            server.answers([answer, NOTHING]);
+            tidy(&connection, ["one", "other"]).await;
+            assert_eq!(server.texts(), ["one", "other"]);
+        }
+    }
+}

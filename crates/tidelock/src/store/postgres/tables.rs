@@ -130,3 +130,145 @@ pub(crate) async fn ask_and_make(
         answer => answer,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::LockKind;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::wire::{
+        NO_RIGHT, NO_TABLE, NOTHING, ServerAnswer, flag, row, text,
+    };
+    use crate::store::postgres::tests::{sql, ticket};
+
+    #[tokio::test]
+    async fn a_user_who_may_not_make_the_tables_is_told_what_to_run() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        for (lacks, named) in [
+            (["one", "two"], "lacks one, two, and"),
+            (["one", ""], "lacks one, and"),
+            (["", "two"], "lacks two, and"),
+        ] {
+            server.on(&sql().missing, [row(lacks.map(text))]);
+            server.answers([NO_RIGHT]);
+            let error = make_all(&connection, &sql()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            let detail = error.detail().unwrap();
+            assert!(detail.contains(named), "{detail}");
+            assert!(detail.ends_with(&one_line(&sql().make)), "{detail}");
+            assert!(detail.contains("the server says no"), "{detail}");
+        }
+        // Another error says nothing of rights.
+        server.answers([ServerAnswer::Fails("53100")]);
+        let error = make_all(&connection, &sql()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.detail(), Some("the server says no"));
+    }
+
+    #[tokio::test]
+    async fn only_what_is_missing_is_made() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        let looks = Sql {
+            may_make: false,
+            ..sql()
+        };
+        for (lacks, sql, makes) in [
+            (["", ""], &sql(), false),
+            (["", "two"], &sql(), true),
+            (["one", ""], &sql(), true),
+            (["", "two"], &looks, false),
+        ] {
+            server.on(&sql.missing, [row(lacks.map(text))]);
+            server.answers([NOTHING].into_iter().take(usize::from(makes)));
+            make_all(&connection, sql).await.unwrap();
+            let made = server.texts().contains(&sql.make);
+            assert_eq!(made, makes, "{lacks:?}");
+        }
+    }
+
+    /// Nothing of a lock has changed yet.
+    #[tokio::test]
+    async fn a_table_that_cannot_be_made_is_never_an_unknown_outcome() {
+        let server = ScriptedDatabase::start().await;
+        for (answer, kind, said) in [
+            (NO_RIGHT, ErrorKind::Refused, "till does not exist"),
+            (
+                ServerAnswer::HangsUp,
+                ErrorKind::Unavailable,
+                "cannot create till",
+            ),
+            (
+                ServerAnswer::Fails("53100"),
+                ErrorKind::Unavailable,
+                "the server says no",
+            ),
+        ] {
+            server.answers([answer.clone()]);
+            let made = make(&server.connection(), "till", "CREATE TABLE till ()").await;
+            let error = made.unwrap_err();
+            assert_eq!(error.kind(), kind, "{answer:?}");
+            let detail = error.detail().unwrap();
+            assert!(detail.starts_with(said), "{detail}");
+            let names_it = detail.ends_with("on it: CREATE TABLE till ()");
+            assert_eq!(names_it, kind == ErrorKind::Refused, "{detail}");
+        }
+        server.on(&sql().missing, [ServerAnswer::HangsUp]);
+        let made = make_again(&server.connection(), &sql()).await;
+        assert!(made.unwrap_err().is_certain());
+    }
+
+    #[tokio::test]
+    async fn a_statement_is_sent_again_only_if_a_table_was_missing() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        for (answers, is_answered) in [
+            (vec![NOTHING], true),
+            (vec![NO_TABLE, NOTHING], true),
+            (vec![NO_TABLE, NO_TABLE], false),
+            (vec![NO_RIGHT], false),
+        ] {
+            server.answers(answers.clone());
+            let answer = ask(&connection, &sql(), "SELECT 1", &[]).await;
+            assert_eq!(answer.is_ok(), is_answered, "{answers:?}");
+            assert_eq!(server.texts(), vec!["SELECT 1"; answers.len()]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_text_makes_the_table_that_it_needs_and_is_sent_again_once() {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        let somebody = Liveness::default();
+        let sent = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT 1";
+        for (answers, texts) in [
+            (vec![NO_RIGHT], &[sent][..]),
+            (vec![NO_TABLE, NO_RIGHT], &[sent, "CREATE"]),
+            (vec![NO_TABLE, NOTHING, NO_TABLE], &[sent, "CREATE", sent]),
+        ] {
+            server.answers(answers.clone());
+            let made_by = ("it", "CREATE");
+            let answer = ask_and_make(&connection, &sql(), made_by, &somebody, "SELECT 1").await;
+            assert!(answer.is_err());
+            assert_eq!(server.texts(), texts, "{answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_tells_whether_the_ticket_held_its_lock() {
+        let server = ScriptedDatabase::start().await;
+        let (connection, ticket) = (server.connection(), ticket(LockKind::Mutex));
+        for (answer, told) in [
+            (row([flag(true)]), Released::Freed),
+            (row([flag(false)]), Released::NotHeld),
+            (NOTHING, Released::NotHeld),
+        ] {
+            server.answers([NO_TABLE, answer]);
+            let row = withdraw(&connection, &sql(), &ticket).await.unwrap();
+            assert_eq!(released(row.as_ref()), told);
+            let asked = server.asked();
+            assert_eq!(asked[1].params, ["stock", ticket.owner.text()]);
+        }
+    }
+}
