@@ -211,3 +211,187 @@ async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Res
         ListenState::Unknown | ListenState::Deaf => WAKES.bad("NOTIFY is not heard"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::sql;
+    use crate::store::postgres::tests::wire::{
+        NO_RIGHT, NOTHING, ServerAnswer, big, flag, null, row, text,
+    };
+
+    /// The answer to the question for the settings.
+    fn shows(is_standby: bool, commit: &str, fsync: &str, isolation: &str) -> ServerAnswer {
+        row([
+            text("17.2"),
+            flag(is_standby),
+            text(commit),
+            text(fsync),
+            text(isolation),
+            big(0),
+        ])
+    }
+
+    /// A part of the question for room in the queue of the server. The listener asks it too.
+    const ROOM: &str = "SELECT pg_notification_queue_usage()";
+
+    /// A server at which the doctor finds nothing bad, and its store.
+    async fn healthy() -> (ScriptedDatabase, Store) {
+        let server = ScriptedDatabase::start().await;
+        server.on("LISTEN ", [row([flag(true)])]);
+        server.on(ROOM, [row([flag(true)])]);
+        server.on(
+            "server_version",
+            [shows(false, "on", "on", "read committed")],
+        );
+        server.on(QUEUE, [row([flag(true)])]);
+        server.on(&sql().largest, [row([big(7), big(9)])]);
+        let store = server.store().await;
+        (server, store)
+    }
+
+    /// What is not good, each with its subject and the beginning of what was found.
+    async fn bad(store: &Store) -> Vec<(Severity, String, String)> {
+        let findings = store.front.diagnose().await.unwrap();
+        let bad = findings
+            .into_iter()
+            .filter(|it| it.severity != Severity::Good);
+        bad.map(|it| {
+            assert!(it.advice.is_some(), "{it:?}");
+            (it.severity, it.subject, it.found)
+        })
+        .collect()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_has_all_that_locks_need_is_called_good() {
+        let (server, store) = healthy().await;
+        let bad = bad(&store).await;
+        assert!(bad.is_empty(), "{bad:?}");
+        let findings = store.front.diagnose().await.unwrap();
+        let found: Vec<&str> = findings.iter().map(|it| &*it.found).collect();
+        for expected in [
+            "PostgreSQL 17.2",
+            "NOTIFY is heard",
+            "tidelock_locks_waiters, tidelock_locks_sides",
+            "tidelock_locks_semaphores, tidelock_locks_permits",
+            "the largest token of a lock is 7, the sequence is at 9",
+            "tidelock_locks",
+        ] {
+            assert!(found.contains(&expected), "{found:?}");
+        }
+        let asked = server.heard(QUEUE);
+        assert_eq!(asked[1].params, ["tidelock_locks_sides", "tidelock_locks"]);
+    }
+
+    #[tokio::test]
+    async fn a_setting_that_weakens_locks_is_named() {
+        let (server, store) = healthy().await;
+        for (answer, severity, subject) in [
+            (
+                shows(true, "on", "on", "read committed"),
+                Severity::Danger,
+                "role",
+            ),
+            (
+                shows(false, "off", "on", "read committed"),
+                Severity::Advice,
+                "synchronous_commit",
+            ),
+            (
+                shows(false, "on", "off", "read committed"),
+                Severity::Advice,
+                "fsync",
+            ),
+            (
+                shows(false, "on", "on", "serializable"),
+                Severity::Advice,
+                "isolation",
+            ),
+        ] {
+            server.on("server_version", [answer]);
+            let bad = bad(&store).await;
+            assert_eq!(bad.len(), 1, "{bad:?}");
+            assert_eq!((bad[0].0, &*bad[0].1), (severity, subject));
+        }
+    }
+
+    #[tokio::test]
+    async fn waiters_that_hear_no_release_are_named_with_the_reason() {
+        let (server, store) = healthy().await;
+        server.on("LISTEN ", [row([flag(false)])]);
+        for (has_room, found) in [
+            (false, "the server's queue of notifications is almost full"),
+            (true, "NOTIFY is not heard"),
+        ] {
+            server.on(ROOM, [row([flag(has_room)])]);
+            let bad = bad(&store).await;
+            let expected = (Severity::Advice, "wakes".to_owned(), found.to_owned());
+            assert_eq!(bad, [expected]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_that_this_user_may_not_use_is_named() {
+        let (server, store) = healthy().await;
+        let may = |is_allowed: bool| row([flag(is_allowed)]);
+        for (answers, table) in [
+            (vec![may(false), may(true)], "tidelock_locks_waiters"),
+            (
+                vec![may(true), may(false), may(true)],
+                "tidelock_locks_sides",
+            ),
+            (
+                vec![may(true), may(true), may(false)],
+                "tidelock_locks_semaphores",
+            ),
+            (
+                vec![may(true), may(true), may(true), may(false)],
+                "tidelock_locks_permits",
+            ),
+        ] {
+            server.on(QUEUE, answers);
+            let bad = bad(&store).await;
+            assert_eq!(bad.len(), 1, "{bad:?}");
+            assert_eq!((bad[0].0, &*bad[0].2), (Severity::Advice, table));
+        }
+    }
+
+    /// A name without a row would be granted a smaller token than before.
+    #[tokio::test]
+    async fn a_sequence_behind_the_tokens_of_the_rows_is_a_danger() {
+        let (server, store) = healthy().await;
+        let tokens = |largest, drawn: Option<i64>| {
+            let drawn = drawn.map_or(null(Type::INT8), big);
+            row([big(largest), drawn])
+        };
+        for (answer, last, is_danger) in [
+            (tokens(7, Some(7)), NOTHING, false),
+            (tokens(8, Some(7)), NOTHING, true),
+            // Nothing was drawn since the sequence was made or restarted.
+            (tokens(8, Some(0)), row([big(8)]), false),
+            (tokens(8, Some(0)), row([big(7)]), true),
+            // This user may not read where it is.
+            (tokens(8, Some(0)), NO_RIGHT, true),
+            (tokens(8, Some(0)), NOTHING, true),
+            (tokens(0, Some(0)), NO_RIGHT, false),
+            // This user may not use the sequence.
+            (tokens(8, None), NOTHING, false),
+            (NOTHING, NOTHING, false),
+        ] {
+            server.on(&sql().largest, [answer.clone()]);
+            server.on(&sql().last, [last.clone()]);
+            let bad = bad(&store).await;
+            assert_eq!(bad.len(), usize::from(is_danger), "{answer:?} {last:?}");
+            for (severity, subject, _) in bad {
+                assert_eq!((severity, &*subject), (Severity::Danger, "tokens"));
+            }
+        }
+        server.on(&sql().largest, [tokens(8, Some(0))]);
+        server.on(&sql().last, [ServerAnswer::HangsUp]);
+        let findings = store.front.diagnose().await;
+        assert!(findings.unwrap_err().outcome_unknown());
+    }
+}

@@ -189,15 +189,25 @@ pub(crate) fn withdrawn() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio_postgres::config::SslMode;
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
-    use crate::store::postgres::tests::fake_server::refusing;
+    use crate::store::postgres::connect;
+    use crate::store::postgres::tests::env;
+    use crate::store::postgres::tests::fake_server::{ScriptedDatabase, refusing};
+    use crate::store::postgres::tests::wire::{message, row, text};
 
     /// What a request fails with that the server answers with this severity and this code.
     async fn failure(severity: &str, code: &str) -> RequestError {
+        failure_with(severity, code, "refused").await
+    }
+
+    /// As [`failure`], with a text of the server.
+    async fn failure_with(severity: &str, code: &str, said: &str) -> RequestError {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let error = format!("{severity}\0C{code}\0Mrefused\0\0");
+        let error = format!("{severity}\0C{code}\0M{said}\0\0");
         tokio::spawn(async move { refusing(theirs, &error).await });
         let mut config = Config::new();
         config.user("app");
@@ -234,5 +244,134 @@ mod tests {
             assert_eq!(failure.is_certain(), is_certain, "{code} {failure:?}");
             assert_eq!(failure.ends_connection(), !is_certain, "{code} {failure:?}");
         }
+    }
+    #[tokio::test]
+    async fn an_error_of_the_server_says_what_the_user_can_do() {
+        use ErrorKind::{InvalidOptions, Refused, Unavailable, WrongType};
+
+        for (code, said, kind, advice) in [
+            (
+                "42501",
+                "denied",
+                Refused,
+                "the rights that `tidelock doctor` lists",
+            ),
+            ("28P01", "no", Refused, "check user and password"),
+            (
+                "28000",
+                "no pg_hba.conf entry, no encryption",
+                Refused,
+                "sslmode=verify-full",
+            ),
+            (
+                "28000",
+                "no pg_hba.conf entry, SSL off",
+                Refused,
+                "sslmode=verify-full",
+            ),
+            ("3D000", "no", InvalidOptions, "name a database that exists"),
+            ("25006", "no", Unavailable, "name the primary"),
+            ("42P01", "no", Refused, "an acquire makes it"),
+            (
+                "42703",
+                "no",
+                Refused,
+                "write the name of another one as table=",
+            ),
+            ("2200H", "no", WrongType, "set it back with setval"),
+            ("22003", "no", WrongType, "raise the MAXVALUE"),
+        ] {
+            let failure = failure_with("SERROR", code, said).await;
+            let error = failure.error();
+            assert_eq!(error.kind(), kind, "{code}");
+            let detail = error.detail().unwrap();
+            assert!(detail.starts_with(&format!("{said}; ")), "{detail}");
+            assert!(detail.contains(advice), "{detail}");
+        }
+        // A reason that passes, also one that speaks of TLS.
+        for said in ["no", "SSL off"] {
+            let error = failure_with("SERROR", "53100", said).await.error();
+            assert_eq!((error.kind(), error.detail()), (Unavailable, Some(said)));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_tried_again_is_told_from_other_errors() {
+        for (code, row, table, column) in [
+            ("55P03", true, false, false),
+            ("42P01", false, true, false),
+            ("42703", false, false, true),
+            ("42501", false, false, false),
+        ] {
+            let failure = failure("SERROR", code).await;
+            assert_eq!(failure.is_row_taken(), row, "{code}");
+            assert_eq!(failure.is_no_table(), table, "{code}");
+            assert_eq!(failure.is_no_column(), column, "{code}");
+            assert!(!failure.ends_connection(), "{code}");
+        }
+        // The next request may reach the primary.
+        let standby = failure("SERROR", "25006").await;
+        assert!(standby.ends_connection() && standby.is_certain());
+    }
+
+    /// The error of a connect to a server that says this and then nothing more.
+    async fn refused_connect(said: &[u8], config: &mut Config) -> Error {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        theirs.write_all(said).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let failed = config.user("app").connect_raw(ours, NoTls).await.err();
+        RequestError::connecting(&"here", &failed.unwrap()).error()
+    }
+
+    #[tokio::test]
+    async fn a_connect_is_refused_for_good_only_for_a_reason_that_does_not_pass() {
+        let refusal = |code: &str| {
+            let fields = format!("SFATAL\0C{code}\0Mno\0\0");
+            message(b'E', fields.as_bytes())
+        };
+        for (said, kind, text) in [
+            (refusal("28P01"), ErrorKind::Refused, "here: no; check user"),
+            (
+                refusal("3D000"),
+                ErrorKind::InvalidOptions,
+                "here: no; name",
+            ),
+            (refusal("57P03"), ErrorKind::Unavailable, "here: no"),
+            (refusal("53300"), ErrorKind::Unavailable, "here: no"),
+            (refusal("08006"), ErrorKind::Unavailable, "here: no"),
+            // It asks for a password, and for a login that the driver does not know.
+            (
+                message(b'R', &[0, 0, 0, 3]),
+                ErrorKind::Refused,
+                "here: password missing",
+            ),
+            (
+                message(b'R', &[0, 0, 0, 9]),
+                ErrorKind::Refused,
+                "here: unsupported authentication method",
+            ),
+            (Vec::new(), ErrorKind::Unavailable, "here: "),
+        ] {
+            let error = refused_connect(&said, &mut Config::new()).await;
+            assert_eq!(error.kind(), kind, "{error}");
+            let detail = error.detail().unwrap();
+            assert!(detail.starts_with(text), "{detail}");
+        }
+        let mut config = Config::new();
+        config.ssl_mode(SslMode::Require);
+        let error = refused_connect(b"N", &mut config).await;
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.detail().unwrap().ends_with(NO_TLS_HERE), "{error}");
+    }
+
+    #[tokio::test]
+    async fn servers_that_take_no_writes_may_do_so_later() {
+        let server = ScriptedDatabase::start().await;
+        let url = server.url("&target_session_attrs=read-write");
+        server.on("SHOW transaction_read_only", [row([text("on")])]);
+        let opened = connect(&url, &env()).await;
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.detail().unwrap().ends_with(NO_WRITES), "{error}");
     }
 }

@@ -129,11 +129,15 @@ impl ScriptedDatabase {
         self.script.answers.lock().extend(answers);
     }
 
-    /// From now on requests with this part get these answers, one after the other, and then the last one again and again.
+    /// From now on requests with this part get these answers, one after the other, and then the last one again and again. Of
+    /// several parts the first one counts.
     pub(crate) fn on(&self, part: &str, answers: impl IntoIterator<Item = ServerAnswer>) {
+        let answers = answers.into_iter().collect();
         let mut rules = self.script.rules.lock();
-        rules.retain(|(known, _)| known != part);
-        rules.push((part.to_owned(), answers.into_iter().collect()));
+        match rules.iter_mut().find(|(known, _)| known == part) {
+            Some((_, before)) => *before = answers,
+            None => rules.push((part.to_owned(), answers)),
+        }
     }
 
     /// From now on it asks for a password.
