@@ -405,3 +405,6 @@ impl fmt::Debug for Connection {
         fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests;

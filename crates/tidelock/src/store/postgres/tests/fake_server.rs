@@ -100,6 +100,7 @@ struct DatabaseScript {
     /// Those of the connections that listen.
     listening: Mutex<Vec<ServerSender>>,
     asks_for_password: AtomicBool,
+    delivers_nothing: AtomicBool,
 }
 
 impl ScriptedDatabase {
@@ -143,6 +144,11 @@ impl ScriptedDatabase {
     /// From now on it asks for a password.
     pub(crate) fn asks_for_password(&self) {
         self.script.asks_for_password.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on nobody hears a notification, as behind a pooler.
+    pub(crate) fn delivers_nothing(&self) {
+        self.script.delivers_nothing.store(true, Ordering::SeqCst);
     }
 
     /// What it was asked since the last call, without what is usual.
@@ -291,6 +297,9 @@ impl DatabaseScript {
     }
 
     async fn tell(&self, said: &str) {
+        if self.delivers_nothing.load(Ordering::SeqCst) {
+            return;
+        }
         let from = 7_i32.to_be_bytes();
         let body = [&from[..], b"tidelock_locks\0", said.as_bytes(), b"\0"].concat();
         let listening = self.listening.lock().clone();
