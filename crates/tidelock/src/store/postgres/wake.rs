@@ -326,37 +326,4 @@ async fn hear(
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
-    use tokio::time::timeout;
-
-    use super::*;
-    use crate::store::postgres::address::Address;
-    use crate::store::{Background, Clock, Timers};
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[tokio::test]
-    async fn a_close_during_a_connect_is_not_missed() {
-        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let timers = Timers::new(Clock::Boot);
-        background.spawn(timers.clone().drive());
-        let env = Env::of_limits(timers, background, LONG);
-        let url = format!(
-            "postgres://me@{}?sslmode=disable",
-            mute.local_addr().unwrap()
-        );
-        let address = Arc::new(Address::parse(&url, &env).unwrap());
-        let connection = || Connection::new(Arc::clone(&address), &env);
-        let listener = NotifyListener::new(connection(), connection(), &Sql::new("t"), &env);
-        assert_eq!(listener.hears(Duration::ZERO).await, ListenState::Unknown);
-        let (mut stream, _) = timeout(LONG, mute.accept()).await.unwrap().unwrap();
-        listener.close();
-        // The server never answers, but the connect ends at once, and with it the connection.
-        let mut sent = Vec::new();
-        let ended = timeout(LONG / 6, stream.read_to_end(&mut sent)).await;
-        assert!(ended.is_ok_and(|read| read.is_ok()));
-    }
-}
+mod tests;

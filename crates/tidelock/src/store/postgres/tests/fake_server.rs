@@ -169,7 +169,7 @@ impl ScriptedDatabase {
     /// All requests so far with this part.
     pub(crate) fn heard(&self, part: &str) -> Vec<ServerRequest> {
         let requests = self.script.requests.lock();
-        let heard = requests.iter().filter(|it| it.text.contains(part));
+        let heard = requests.iter().filter(|it| has_part(&it.text, part));
         heard.cloned().collect()
     }
 
@@ -288,7 +288,7 @@ impl DatabaseScript {
 
     fn by_rule(&self, text: &str) -> Option<ServerAnswer> {
         let mut rules = self.rules.lock();
-        let (_, answers) = rules.iter_mut().find(|(part, _)| text.contains(&**part))?;
+        let (_, answers) = rules.iter_mut().find(|(part, _)| has_part(text, part))?;
         if answers.len() > 1 {
             answers.pop_front()
         } else {
@@ -312,6 +312,12 @@ impl DatabaseScript {
 
 async fn send(to: &ServerSender, bytes: &[u8]) -> Option<()> {
     to.lock().await.write_all(bytes).await.ok()
+}
+
+/// Whether a request has this part. What gives a statement its name is a request of its own.
+fn has_part(text: &str, part: &str) -> bool {
+    let gives_a_name = "PREPARE ";
+    text.contains(part) && (part.starts_with(gives_a_name) || !text.starts_with(gives_a_name))
 }
 
 fn is_notification(text: &str) -> bool {
