@@ -2,6 +2,8 @@
 
 pub(crate) mod fake_server;
 mod plain;
+mod statements;
+mod texts;
 pub(crate) mod wire;
 
 use super::*;

@@ -130,8 +130,8 @@ impl ScriptedDatabase {
         self.script.answers.lock().extend(answers);
     }
 
-    /// From now on requests with this part get these answers, one after the other, and then the last one again and again. Of
-    /// several parts the first one counts.
+    /// From now on requests with this part get these answers, one after the other, and then the last one again and again.
+    /// Of several parts the first one counts.
     pub(crate) fn on(&self, part: &str, answers: impl IntoIterator<Item = ServerAnswer>) {
         let answers = answers.into_iter().collect();
         let mut rules = self.script.rules.lock();
