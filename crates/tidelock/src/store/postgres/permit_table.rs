@@ -95,13 +95,16 @@ mod tests {
     use super::*;
     use crate::store::postgres::tests::fake_server::ScriptedDatabase;
     use crate::store::postgres::tests::wire::{ROW_TAKEN, big, row, text};
-    use crate::store::postgres::tests::{env, queue_sql, sql, stock};
+    use crate::store::postgres::tests::{env, queue_texts, sql, stock};
 
     #[tokio::test]
     async fn a_look_shows_the_waiters_of_this_process_and_the_turns_ahead() {
         let server = ScriptedDatabase::start().await;
-        let (plain, queue, connection) =
-            (Arc::new(sql()), Arc::new(queue_sql()), server.connection());
+        let (plain, queue, connection) = (
+            Arc::new(sql()),
+            Arc::new(queue_texts()),
+            server.connection(),
+        );
         let listener = NotifyListener::new(server.connection(), connection.clone(), &plain, &env());
         let table = PermitTable {
             connection,

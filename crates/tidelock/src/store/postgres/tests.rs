@@ -65,7 +65,7 @@ pub(crate) fn sql() -> Sql {
 }
 
 /// The statements of the stores for queues.
-pub(crate) fn queue_sql() -> QueueSql {
+pub(crate) fn queue_texts() -> QueueSql {
     let sql = sql();
     QueueSql::new(&sql.table, &sql.channel, LIMIT / 2)
 }

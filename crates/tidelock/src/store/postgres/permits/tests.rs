@@ -9,13 +9,13 @@ use crate::store::postgres::tests::wire::{
     NO_RIGHT, NO_TABLE, NOTHING, ROW_TAKEN, ServerAnswer, big, column, flag, int, null, row, text,
 };
 use crate::store::postgres::tests::{
-    LEASE, in_short, once, patient, queue_sql, sql, stock, ticket, wake_of,
+    LEASE, in_short, once, patient, queue_texts, sql, stock, ticket, wake_of,
 };
 use crate::types::OwnerMint;
 
 /// The statements of the stores for semaphores.
 fn permit_sql() -> PermitSql {
-    PermitSql::new(std::sync::Arc::new(queue_sql()))
+    PermitSql::new(std::sync::Arc::new(queue_texts()))
 }
 
 /// A part of each look at the waiters of a semaphore.
@@ -96,8 +96,8 @@ async fn a_release_of_permits_tells_whether_they_were_held() {
         assert_eq!(format!("{released:?}"), told, "{answers:?}");
         let asked = server.texts();
         assert_eq!(asked.len(), answers.len(), "{answers:?}");
-        for (asked, serves) in asked.iter().zip([true, false]) {
-            let sent = permit_sql().end_permits(&ticket, false, serves);
+        for (asked, grants) in asked.iter().zip([true, false]) {
+            let sent = permit_sql().end_permits(&ticket, false, grants);
             assert!(asked.ends_with(&sent), "{answers:?}: {asked}");
         }
     }
@@ -109,7 +109,7 @@ async fn a_withdrawal_of_permits_leaves_its_mark_where_a_table_is_missing() {
     let server = ScriptedDatabase::start().await;
     let store = server.store().await;
     let ticket = ticket(LockKind::Permits(2));
-    let end = |withdraws, serves| permit_sql().end_permits(&ticket, withdraws, serves);
+    let end = |is_withdrawal, grants| permit_sql().end_permits(&ticket, is_withdrawal, grants);
     server.answers([freed("1")]);
     let withdrawn = store.front.withdraw(&ticket).await;
     assert_eq!(withdrawn.unwrap(), Released::Freed);

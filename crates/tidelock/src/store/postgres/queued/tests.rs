@@ -9,7 +9,7 @@ use crate::store::postgres::tests::fake_server::ScriptedDatabase;
 use crate::store::postgres::tests::wire::{
     NO_RIGHT, NOTHING, ROW_TAKEN, ServerAnswer, big, int, null, row, text,
 };
-use crate::store::postgres::tests::{LEASE, in_short, once, patient, queue_sql, wake_of};
+use crate::store::postgres::tests::{LEASE, in_short, once, patient, queue_texts, wake_of};
 use crate::types::OwnerMint;
 
 /// A part of each look at a queue.
@@ -123,12 +123,12 @@ async fn a_waiter_takes_its_place_while_a_fence_keeps_the_row() {
         let reply = store.front.attempt(&ask).await;
         assert_eq!(in_short(&reply), "held 40s", "{kind:?}");
         assert!(wake_of(reply).is_some());
-        let sent = [true, false].map(|serves| {
-            let (sql, last) = (queue_sql(), FairPosition::Last);
+        let sent = [true, false].map(|grants| {
+            let (sql, last) = (queue_texts(), FairPosition::Last);
             if kind.is_fair() {
-                sql.attempt_fair(&ask.ticket, LEASE, last, serves)
+                sql.attempt_fair(&ask.ticket, LEASE, last, grants)
             } else {
-                sql.attempt_side(&ask.ticket, LEASE, last, Follows::Nobody, serves)
+                sql.attempt_side(&ask.ticket, LEASE, last, Follows::Nobody, grants)
             }
         });
         let asked = texts(&server);

@@ -7,7 +7,7 @@ use crate::store::postgres::tests::fake_server::ScriptedDatabase;
 use crate::store::postgres::tests::wire::{
     NO_RIGHT, NO_TABLE, NOTHING, ROW_TAKEN, ServerAnswer, big, column, row, text,
 };
-use crate::store::postgres::tests::{LEASE, LIMIT, queue_sql, skip, sql, ticket};
+use crate::store::postgres::tests::{LEASE, LIMIT, queue_texts, skip, sql, ticket};
 use crate::store::{Name, ReplicaAck, Ticket};
 
 /// A renewal of a lock of its own name.
@@ -263,7 +263,7 @@ async fn all_that_is_held_of_one_name_waits_for_its_row_together() {
     let renewed = store.front.renew(&batch).await.unwrap();
     assert_eq!(told(&renewed), ["Kept", "Kept", "Kept"]);
     let texts = server.texts();
-    let QueueSql { sides, .. } = queue_sql();
+    let QueueSql { sides, .. } = queue_texts();
     let stock = batch[1].ticket.owner.text();
     let waits: Vec<&String> = texts[2..].iter().collect();
     assert_eq!(waits.len(), 2);

@@ -278,8 +278,8 @@ impl DatabaseScript {
             (Some(answer), _) => (answer, false),
             (None, Some(answer)) => (answer, true),
             (None, None) => {
-                let next = self.answers.lock().pop_front();
-                (next.unwrap_or(ServerAnswer::Fails("XX000")), false)
+                let told = self.answers.lock().pop_front();
+                (told.unwrap_or(ServerAnswer::Fails("XX000")), false)
             }
         };
         self.note(connection, text, params, is_usual);

@@ -298,7 +298,7 @@ async fn a_first_sweep_that_was_full_is_gone_on_with_at_once() {
     server.hears("TERMINATE", 1).await;
     let tidied = server.heard("interval '1 hour'");
     assert_eq!(tidied.len(), 2);
-    assert_eq!(tidied[0].text, queue_sql().tidy);
+    assert_eq!(tidied[0].text, queue_texts().tidy);
     drop(store);
 }
 

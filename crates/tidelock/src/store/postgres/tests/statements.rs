@@ -43,7 +43,7 @@ fn a_ticket_takes_the_place_that_it_asks_for() {
         let text = texts.queue.attempt_fair(&ticket, LEASE, place, false);
         assert_parts(&text, &[has], &[lacks]);
     }
-    for (place, next, other) in [
+    for (place, number, other) in [
         (FairPosition::None, last, first),
         (FairPosition::First, first, last),
         (FairPosition::Last, last, first),
@@ -54,10 +54,10 @@ fn a_ticket_takes_the_place_that_it_asks_for() {
         let side = texts
             .queue
             .attempt_side(&ticket, LEASE, place, nobody, false);
-        assert_parts(&side, &[next], &[other]);
+        assert_parts(&side, &[number], &[other]);
         assert_eq!(side.contains(leaves_side), leaves, "{side}");
         let permits = texts.permits.attempt_permits(&ticket, 3, LEASE, place);
-        assert_parts(&permits, &[next], &[other]);
+        assert_parts(&permits, &[number], &[other]);
         assert_eq!(permits.contains(leaves_permits), leaves, "{permits}");
     }
 }

@@ -36,7 +36,7 @@ fn queue(server: &ScriptedDatabase) -> PostgresQueue {
     PostgresQueue {
         listener: NotifyListener::new(server.connection(), mouth, &plain, &env()),
         connection,
-        sql: Arc::new(queue_sql()),
+        sql: Arc::new(queue_texts()),
         plain,
     }
 }
@@ -73,8 +73,8 @@ async fn a_look_shows_life_while_a_fence_keeps_the_row() {
         let look = queue.look(&stock(), "c", true).await.unwrap();
         assert_eq!(look.left, pause);
         let asked = server.texts();
-        for (asked, serves) in asked.iter().zip([true, false]) {
-            let sent = queue_sql().look(&stock(), "c", true, serves);
+        for (asked, grants) in asked.iter().zip([true, false]) {
+            let sent = queue_texts().look(&stock(), "c", true, grants);
             assert!(asked.ends_with(&sent), "{asked}");
         }
         assert_eq!(asked.len(), 2);
@@ -90,7 +90,7 @@ async fn a_look_makes_the_tables_that_are_missing() {
     let queue = queue(&server);
     server.answers([NO_TABLE, NOTHING, nobody_waits()]);
     queue.look(&stock(), "c", false).await.unwrap();
-    assert_eq!(server.texts()[1], queue_sql().make);
+    assert_eq!(server.texts()[1], queue_texts().make);
 }
 
 /// The first columns of a look at a lock.

@@ -59,7 +59,7 @@ async fn a_release_hands_over_where_somebody_may_wait_in_a_queue() {
     let server = ScriptedDatabase::start().await;
     let (release, unless) = (sql().release.text, sql().release_unless_waited.text);
     let ticket = ticket(LockKind::Mutex);
-    let hand_over = |serves| queue_sql().end(&ticket, false, serves);
+    let hand_over = |grants| queue_texts().end(&ticket, false, grants);
     for (answers, expected, asked) in [
         (vec![ended(true, false)], "Freed", vec![unless.clone()]),
         (
@@ -141,7 +141,7 @@ async fn a_withdrawal_of_a_lock_without_a_queue_hands_over_where_somebody_may_wa
     let server = ScriptedDatabase::start().await;
     let withdraw = sql().withdraw;
     let ticket = ticket(LockKind::Fenced);
-    let hand_over = |serves| queue_sql().end(&ticket, true, serves);
+    let hand_over = |grants| queue_texts().end(&ticket, true, grants);
     for (has_queue, answers, expected, asked) in [
         (
             false,
@@ -219,8 +219,8 @@ async fn a_lock_with_a_queue_is_released_and_withdrawn_in_one_request() {
             assert_eq!(told(&withdrawn), expected, "{answer:?}");
             let sent = texts(&server);
             assert_eq!(sent.len(), 2);
-            for (sent, withdraws) in sent.iter().zip([false, true]) {
-                let asked = queue_sql().end(&ticket, withdraws, true);
+            for (sent, is_withdrawal) in sent.iter().zip([false, true]) {
+                let asked = queue_texts().end(&ticket, is_withdrawal, true);
                 assert!(sent.ends_with(&asked), "{sent}");
             }
         }
@@ -260,7 +260,7 @@ async fn a_withdrawal_leaves_its_mark_where_a_table_is_missing() {
             assert_eq!(sent.len(), 3 + answers.len());
             assert_eq!(sent[2], sql().withdraw);
             // A side leaves nothing among the waiters for fair locks.
-            let rest = queue_sql().end(&ticket, kind.is_fair(), true);
+            let rest = queue_texts().end(&ticket, kind.is_fair(), true);
             assert!(sent[3].ends_with(&rest), "{}", sent[3]);
         }
     }
@@ -274,7 +274,7 @@ fn shows(is_there: bool) -> ServerAnswer {
 #[tokio::test]
 async fn a_force_release_hands_over_where_there_is_a_queue() {
     let server = ScriptedDatabase::start().await;
-    let (force, hand_over) = (sql().force, queue_sql().force(&stock(), None, true));
+    let (force, hand_over) = (sql().force, queue_texts().force(&stock(), None, true));
     for (answers, was_held, last) in [
         (vec![shows(false), row([flag(true)])], true, &force),
         (vec![shows(false), NOTHING], false, &force),
@@ -329,6 +329,6 @@ async fn a_force_release_of_what_was_seen_names_the_owners_and_the_token() {
     server.answers([NOTHING, shows(true), freed(1)]);
     let forced = store.front.force_release(&stock(), Some(&seen)).await;
     assert!(forced.unwrap());
-    let hand_over = queue_sql().force(&stock(), Some(&seen), true);
+    let hand_over = queue_texts().force(&stock(), Some(&seen), true);
     assert!(texts(&server).last().unwrap().ends_with(&hand_over));
 }
