@@ -246,6 +246,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::store::postgres::tests::once;
     use crate::store::{Clock, Env, Timers, memory};
 
     /// Which abilities a store shows.
@@ -287,5 +288,30 @@ mod tests {
         let shown = abilities(&side);
         assert_eq!(shown, abilities(&*store.front));
         assert!(shown.iter().filter(|it| **it).count() > 4, "{shown:?}");
+    }
+    /// Otherwise a client that closes would take a lock for free that nobody releases.
+    #[tokio::test]
+    async fn a_request_of_a_client_that_is_closing_may_have_been_sent() {
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let limit = Duration::from_secs(30);
+        let env = Env::of_limits(Timers::new(Clock::Boot), background.clone(), limit);
+        let store = memory::open("", memory::CAPABILITIES, None, &env).unwrap();
+        let side = CallerSide::new(Arc::clone(&store.front), &background);
+        let ask = once(LockKind::Mutex);
+        side.attempt(&ask).await.outcome.unwrap();
+        drop(stop);
+        while background.run(std::future::ready(())).await.is_some() {}
+        let errors = [
+            side.attempt(&ask).await.outcome.map(drop).unwrap_err(),
+            side.release(&ask.ticket).await.map(drop).unwrap_err(),
+            side.renew(&[]).await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.outcome_unknown(), "{error}");
+            assert!(
+                error.to_string().ends_with("the client is closing"),
+                "{error}"
+            );
+        }
     }
 }

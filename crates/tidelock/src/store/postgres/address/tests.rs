@@ -197,3 +197,22 @@ async fn a_connect_logs_in_with_what_the_function_for_it_gives() {
         assert_eq!(*told, format!("PASSWORD {password}"));
     }
 }
+
+#[test]
+fn a_url_that_contradicts_itself_or_names_no_host_says_so() {
+    for (url, said) in [
+        ("h/d?locks=session&table=t", "locks=session needs no table"),
+        ("/d", "the host is missing"),
+        ("h/d?table=T", "a table is called by at most 50 of"),
+        ("h/d?sslmode=prefer", "would fall back to plain text"),
+        ("h/d?sslmode=allow", "would fall back to plain text"),
+    ] {
+        let error = Address::read(&format!("postgres://{url}")).map(drop);
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let usual = "postgres://h/d?locks=rows&statements=prepared&table=t";
+    let address = Address::read(usual).unwrap();
+    assert!(!address.session_locks && !address.unnamed);
+}

@@ -113,3 +113,58 @@ impl Drop for Shared {
         self.notify.notify_one(); // wakes the background task, which then ends
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+    use crate::store::postgres::tests::{LEASE, LIMIT, env, skip};
+    use crate::types::OwnerMint;
+
+    /// What a store shares that has no session yet.
+    fn shared(server: &ScriptedDatabase) -> Shared {
+        let env = env();
+        Shared {
+            connection: server.connection(),
+            timers: env.timers,
+            background: env.background,
+            span: LEASE,
+            limit: LIMIT,
+            session: Mutex::default(),
+            closed: AtomicBool::new(false),
+            opening: tokio::sync::Mutex::default(),
+            withdrawn: Mutex::default(),
+            notify: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_withdrawn_owner_is_remembered_while_its_requests_may_arrive() {
+        let server = ScriptedDatabase::start().await;
+        let (shared, mint) = (shared(&server), OwnerMint::new());
+        let early: Vec<OwnerId> = (0..100).map(|_| mint.fresh()).collect();
+        assert!(!shared.is_withdrawn(&early[0]));
+        early.iter().for_each(|owner| shared.withdraw(owner));
+        skip(WITHDRAWN_TTL / 2).await;
+        let late: Vec<OwnerId> = (0..1000).map(|_| mint.fresh()).collect();
+        late.iter().for_each(|owner| shared.withdraw(owner));
+        let is_known = |owner: &OwnerId| shared.is_withdrawn(owner);
+        assert!(early.iter().chain(&late).all(is_known));
+        // Those that nobody needs any more are forgotten when the list would grow.
+        skip(WITHDRAWN_TTL / 2).await;
+        let last: Vec<OwnerId> = (0..2000).map(|_| mint.fresh()).collect();
+        last.iter().for_each(|owner| shared.withdraw(owner));
+        assert!(!early.iter().any(is_known));
+        assert!(late.iter().chain(&last).all(is_known));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ends_wakes_its_background_task() {
+        let server = ScriptedDatabase::start().await;
+        let shared = shared(&server);
+        assert!(shared.current().is_none());
+        let notify = Arc::clone(&shared.notify);
+        drop(shared);
+        notify.notified().await;
+    }
+}
