@@ -252,7 +252,7 @@ mod tests {
         (server, store)
     }
 
-    /// What is not good, each with its subject and the beginning of what was found.
+    /// The findings that are not good: how much each matters, its subject, and the observation.
     async fn bad(store: &Store) -> Vec<(Severity, String, String)> {
         let findings = store.front.diagnose().await.unwrap();
         let bad = findings

@@ -146,7 +146,7 @@ mod tests {
     };
     use crate::store::postgres::tests::{sql, stock};
 
-    /// What a look at a lock of this server shows, of which the user may not see the queue.
+    /// A look at a lock, by a user who may not see its queue. `answer`: the row of the lock.
     async fn seen(server: &ScriptedDatabase, answer: ServerAnswer) -> Snapshot {
         let store = server.store().await;
         server.answers([answer, row([flag(false)])]);
@@ -249,7 +249,7 @@ mod tests {
                 assert_eq!(asked[1].text, sql().announce_without_user);
                 assert_eq!(asked[1].params, params[..6]);
             }
-            // What waiters for locks and for permits have left.
+            // The last two delete the rows that waiters for locks and for permits have left.
             assert_eq!(asked.len(), answers.len() + 2);
         }
         server.answers([NO_RIGHT]);

@@ -17,7 +17,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// The lease of the stores and of their attempts.
 pub(crate) const LEASE: Duration = Duration::from_secs(40);
 
-/// What a store gets from a client on tokio's clock.
+/// The environment that a client on tokio's clock gives to a store.
 pub(crate) fn env() -> Env {
     let (background, _) = Background::start(Clock::Simulated).unwrap();
     let timers = Timers::new(Clock::Simulated);
@@ -70,6 +70,7 @@ pub(crate) fn queue_texts() -> QueueSql {
     QueueSql::new(&sql.table, &sql.channel, LIMIT / 2)
 }
 
+/// The name of the lock in most tests.
 pub(crate) fn stock() -> Name {
     Name::new("stock").unwrap()
 }

@@ -1,4 +1,4 @@
-//! What a URL says, and what the driver gets of it.
+//! A URL, and the settings that the driver gets of it.
 
 use tokio_postgres::config::TargetSessionAttrs;
 

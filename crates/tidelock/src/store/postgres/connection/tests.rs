@@ -91,7 +91,7 @@ async fn a_server_that_does_not_answer_a_connect_is_given_up() {
     let address = Arc::new(Address::parse(&url, &env).unwrap());
     let connection = Connection::new(address, &env);
     assert_eq!(
-        format!("{connection}"),
+        connection.to_string(),
         format!("postgres://{}/d", mute.local_addr().unwrap())
     );
     let asked = connection.ask("SELECT 1", &[]);

@@ -43,7 +43,7 @@ async fn permits_are_taken_only_by_an_answer_that_says_so() {
         (row([text("x"), int(0)]), "OutcomeUnknown"),
         (row([int(1)]), "OutcomeUnknown"),
         (NOTHING, "OutcomeUnknown"),
-        // What was sent behind the attempt has waited for the row too.
+        // All that was sent behind the attempt has waited for the row too.
         (ROW_TAKEN, "held 30s"),
         (NO_RIGHT, "Refused"),
     ] {

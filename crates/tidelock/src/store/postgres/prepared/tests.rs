@@ -87,11 +87,12 @@ async fn run(live: &LiveClient, now: BootInstant) -> Result<NamedAnswer, Error> 
     selects().run(live, &[Value::Number(7)], asked).await
 }
 
+/// The statement that the tests run.
 fn selects() -> NamedStatement {
     NamedStatement::new("bigint", "SELECT $1".to_owned())
 }
 
-/// What the connection knows of the name: whether it was given, and since when.
+/// Whether the name was given, and since when, as the connection knows it.
 fn known(live: &LiveClient) -> Option<(bool, BootInstant)> {
     let state = live.names.of(&selects().name);
     state.map(|state| (state.is_done, state.since))
@@ -153,7 +154,7 @@ async fn a_statement_whose_plan_is_refused_is_prepared_again() {
     let answer = run(&live, START).await.unwrap();
     assert_eq!(answer.row.unwrap().bigint(0), Some(7));
     assert_eq!(known(&live), Some((true, START)));
-    // What fails then may be the preparation.
+    // The error may be that of the preparation.
     server.answers([refused(), NO_RIGHT]);
     run(&live, START).await.unwrap_err();
     assert_eq!(known(&live), None);

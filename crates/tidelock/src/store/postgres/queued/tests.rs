@@ -26,6 +26,7 @@ fn texts(server: &ScriptedDatabase) -> Vec<String> {
     texts.filter(|text| !text.contains(LOOK)).collect()
 }
 
+/// The answer to an attempt. `reads`: 1 if the reader of an upgrade holds the lock.
 fn attempt(granted: i32, token: i64, refused: i32, reads: i32) -> ServerAnswer {
     let cells = [int(granted), big(0), big(token), int(refused), int(reads)];
     row(cells)

@@ -121,7 +121,7 @@ mod tests {
     use crate::store::postgres::tests::{LEASE, LIMIT, env, skip};
     use crate::types::OwnerMint;
 
-    /// What a store shares that has no session yet.
+    /// The state of a store that has no session yet.
     fn shared(server: &ScriptedDatabase) -> Shared {
         let env = env();
         Shared {

@@ -164,6 +164,7 @@ mod tests {
     const NOW: BootInstant = BootInstant(1_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// The state of a lock that this ticket holds.
     fn held(ticket: &Ticket, ends: BootInstant) -> ServerLockState {
         ServerLockState::Held {
             ticket: ticket.clone(),
@@ -171,6 +172,7 @@ mod tests {
         }
     }
 
+    /// The state of a lock of which this ticket had no answer. `held`: it held the lock before.
     fn unclear(ticket: &Ticket, held: bool, by: BootInstant) -> ServerLockState {
         ServerLockState::Unclear {
             owner: ticket.owner.clone(),
@@ -179,6 +181,7 @@ mod tests {
         }
     }
 
+    /// A lock in this state.
     fn slot(state: ServerLockState) -> ServerLock {
         let slot = ServerLock::default();
         slot.set(state);

@@ -52,10 +52,12 @@ async fn sessions() -> ScriptedDatabase {
 }
 
 impl ScriptedDatabase {
+    /// The store of session locks at this server.
     async fn session_store(&self) -> Store {
         self.store_with("&locks=session").await
     }
 
+    /// How many requests had this part so far.
     fn count(&self, part: &str) -> usize {
         self.heard(part).len()
     }

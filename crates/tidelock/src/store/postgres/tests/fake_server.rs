@@ -74,7 +74,7 @@ pub(crate) struct ScriptedDatabase {
     task: JoinHandle<()>,
 }
 
-/// What a connection was asked.
+/// A request of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRequest {
     /// The number of the connection.
@@ -151,7 +151,7 @@ impl ScriptedDatabase {
         self.script.delivers_nothing.store(true, Ordering::SeqCst);
     }
 
-    /// What it was asked since the last call, without what is usual.
+    /// The requests since the last call, without the usual ones.
     pub(crate) fn asked(&self) -> Vec<ServerRequest> {
         let mut seen = self.script.seen.lock();
         let requests = self.script.requests.lock();

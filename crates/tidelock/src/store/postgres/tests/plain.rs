@@ -294,7 +294,7 @@ async fn a_first_sweep_that_was_full_is_gone_on_with_at_once() {
     server.on("interval '1 hour'", [NOTHING]);
     let store = server.store().await;
     server.hears(&sweep, 2).await;
-    // What waiters have left, and then the connection of the sweep ends.
+    // It deletes the rows that waiters have left, and then its connection ends.
     server.hears("TERMINATE", 1).await;
     let tidied = server.heard("interval '1 hour'");
     assert_eq!(tidied.len(), 2);

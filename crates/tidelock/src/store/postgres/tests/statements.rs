@@ -1,4 +1,4 @@
-//! What the parts of the SQL do, as far as their text shows it.
+//! The parts of the SQL, as far as their text shows what they do.
 
 use super::texts::{Texts, sharp};
 use super::*;
@@ -186,7 +186,7 @@ fn a_renewal_passes_over_rows_unless_it_waits_for_one() {
             assert_eq!(renews.contains("SKIP LOCKED"), patience.is_none());
             assert_eq!(renews.contains("lock_timeout"), patience.is_some());
         }
-        // What a standby does not have yet would be taken for a loss.
+        // A row that a standby does not have yet would be taken for a loss.
         for looks in &all[2..] {
             let has = [&*asked, numbers, NO_STANDBY, "ends > "];
             assert_parts(looks, &has, &["UPDATE"]);

@@ -161,7 +161,7 @@ fn each_request_of_a_name_locks_its_row_before_it_looks_at_anything() {
     }
 }
 
-/// What is sent behind it on the connection would wait too.
+/// All that is sent behind it on the connection would wait too.
 #[test]
 fn no_attempt_and_no_look_waits_for_a_row_without_end() {
     let (texts, ticket) = (Texts::new(), sharp());

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-/// What a server answers to one request.
+/// The answer of a server to one request.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerAnswer {
     /// Rows of the same columns. Without a row, the statement returns none.

@@ -1,4 +1,4 @@
-//! What a look at a queue and a snapshot show.
+//! Looks at a queue, and snapshots.
 
 use std::collections::HashSet;
 

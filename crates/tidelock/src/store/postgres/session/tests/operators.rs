@@ -1,4 +1,4 @@
-//! What operators see of session locks, and how they take them.
+//! How operators see session locks, and take them from their holders.
 
 use tokio_postgres::types::Type;
 
