@@ -91,3 +91,56 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Secured<S> {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// The handshake with a host of this name.
+    fn handshake<S>(mut secure: Secure, host: &str) -> Result<Handshake, Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        MakeTlsConnect::<S>::make_tls_connect(&mut secure, host)
+    }
+
+    #[tokio::test]
+    async fn without_tls_there_is_no_handshake() {
+        let (ours, _theirs) = tokio::io::duplex(64);
+        let plain = handshake::<DuplexStream>(Secure(None), "").unwrap();
+        let made = plain.connect(ours).await;
+        assert!(made.is_err());
+    }
+
+    /// The other side is shared with the stores that speak first.
+    #[cfg(feature = "etcd")]
+    #[tokio::test]
+    async fn a_stream_with_tls_carries_all_that_both_sides_say_and_its_end() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::net::TcpStream;
+
+        use crate::store::tls::handshake::peer::TlsServer;
+
+        let server = TlsServer::start().await;
+        let made = tls::connector(&server.files(), tls::Check::Everything, &[]).await;
+        let secure = Secure(Some(made.unwrap()));
+        assert!(handshake::<TcpStream>(secure.clone(), "").is_err());
+        let stream = TcpStream::connect(("127.0.0.1", server.port())).await;
+        let ours = handshake::<TcpStream>(secure, "127.0.0.1").unwrap();
+        let (ours, mut peer) = tokio::join!(ours.connect(stream.unwrap()), server.serves());
+        let mut ours = ours.unwrap();
+        ours.write_all(b"ask").await.unwrap();
+        ours.flush().await.unwrap();
+        let mut heard = [0; 3];
+        peer.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"ask");
+        peer.write_all(b"yes").await.unwrap();
+        peer.flush().await.unwrap();
+        ours.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"yes");
+        ours.shutdown().await.unwrap();
+        assert_eq!(peer.read(&mut heard).await.unwrap(), 0);
+    }
+}
