@@ -114,7 +114,7 @@ mod tests {
         assert!(made.is_err());
     }
 
-    /// The other side is shared with the stores that speak first.
+    /// The other side is a part of the builds with etcd.
     #[cfg(feature = "etcd")]
     #[tokio::test]
     async fn a_stream_with_tls_carries_all_that_both_sides_say_and_its_end() {
