@@ -13,7 +13,6 @@ use crate::store::etcd::api::{
 use crate::store::etcd::calls::{delete, ops};
 
 /// The answers of etcd to transactions and other requests.
-#[derive(Default)]
 pub(crate) struct ModelEtcd {
     pub(crate) revision: i64,
     pub(crate) keys: BTreeMap<Vec<u8>, KeyValue>,
@@ -21,6 +20,18 @@ pub(crate) struct ModelEtcd {
     pub(crate) leases: BTreeMap<i64, i64>,
     /// The keys that were put or deleted since a watcher was told, and whether they were deleted.
     pub(crate) changes: Vec<(Vec<u8>, bool)>,
+}
+
+impl Default for ModelEtcd {
+    fn default() -> Self {
+        Self {
+            // That of an etcd without data. A limit of 0 is none, so a first key of revision 1 could not be excluded.
+            revision: 1,
+            keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            changes: Vec::new(),
+        }
+    }
 }
 
 impl ModelEtcd {

@@ -109,7 +109,7 @@ async fn the_lease_of_several_readers_that_ends_first_is_shown() {
     let seen = etcd.inspect(&stock()).await.unwrap();
     assert_eq!(seen.holders.len(), 3);
     assert_eq!(seen.expires_in, Some(LEASE / 2));
-    assert_eq!(seen.token.map(FencingToken::get), Some(3));
+    assert_eq!(seen.token.map(FencingToken::get), Some(4));
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn all_pages_together_list_each_held_lock() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 600);
-    let page = etcd.list("lock 59?", Some("595")).await.unwrap();
+    let page = etcd.list("lock 59?", Some("596")).await.unwrap();
     assert_eq!(page.names.len(), 6);
     let page = etcd.list("*", Some("no cursor")).await.unwrap();
     assert_eq!((page.names.len(), page.next), (0, None));

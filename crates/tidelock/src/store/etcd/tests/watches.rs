@@ -12,11 +12,11 @@ async fn watched(server: &ModelServer, etcd: &Etcd, count: usize) {
     etcd.inspect(&stock()).await.unwrap();
 }
 
-/// The wake of a waiter for the deletion of this key, which was seen at revision 2.
+/// The wake of a waiter for the deletion of this key, which was seen at revision 3.
 fn follows(etcd: &Etcd, channel: &str, key: &str) -> Wake {
     let wake = etcd.shared.signals.arm(channel);
     let ranges = vec![WatchRange::until_deleted(key.as_bytes())];
-    etcd.shared.watcher.follow(channel, ranges, 2);
+    etcd.shared.watcher.follow(channel, ranges, 3);
     wake
 }
 
@@ -29,7 +29,7 @@ async fn is_woken(wake: &mut Wake) -> bool {
     }
 }
 
-/// A server with the keys `a` and `b`, at revision 2.
+/// A server with the keys `a` and `b`, at revision 3.
 async fn with_keys() -> ModelServer {
     let server = ModelServer::start().await;
     server.etcd(|model| {

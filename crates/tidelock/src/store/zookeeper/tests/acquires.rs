@@ -72,9 +72,12 @@ async fn a_queue_that_cannot_be_read_is_an_error_and_leaves_no_doubt() {
     let waits = patient(LockKind::Mutex);
     refused(&store, &waits).await;
     for request in ["sync", "list", "get"] {
+        let known = server.heard("get").len();
         server.on(request, ServerFault::Refuses(NO_AUTH));
         let error = failed(&store, &waits).await;
         assert_eq!(error.kind(), ErrorKind::Refused, "{request}: {error}");
+        // The last one that it has sent. The next fault is for another attempt.
+        server.hears("get", known + 1).await;
     }
     server.on("list", ServerFault::LosesReply);
     let error = unanswered(&server, "list", failed(&store, &waits)).await;
