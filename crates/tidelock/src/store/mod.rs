@@ -250,7 +250,7 @@ pub struct TlsFiles {
 
 #[cfg(test)]
 mod tests {
-    #[cfg(any(feature = "memcached", feature = "redis"))]
+    #[cfg(any(feature = "memcached", feature = "mysql", feature = "redis"))]
     pub(crate) mod scripted;
 
     use super::*;

@@ -41,7 +41,8 @@ fn is_full(rows: &[TextRow]) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::mysql::tests::row;
+    use crate::store::mysql::tests::server::{ScriptedServer, no_table};
+    use crate::store::mysql::tests::{pool_at, row};
 
     /// Otherwise a table with many old rows would grow, or a sweep would never end.
     #[test]
@@ -51,5 +52,17 @@ mod tests {
             assert_eq!(is_full(&answer).unwrap(), is_more, "{deleted}");
         }
         assert!(is_full(&[]).unwrap_err().outcome_unknown());
+    }
+
+    #[tokio::test]
+    async fn a_sweep_goes_through_the_locks_in_batches_and_then_through_each_queue() {
+        let server = ScriptedServer::start().await;
+        let tables = MysqlTables(pool_at(&server));
+        server.answers("START TRANSACTION; SET @tidelock_past", &["500", "499"]);
+        assert!(tables.sweep_batch().await.unwrap());
+        assert!(!tables.sweep_batch().await.unwrap());
+        server.answers("DELETE", &[&no_table(queue_sql::WAITERS), "OK"]);
+        tables.finish().await;
+        assert_eq!(server.heard("DELETE").len(), queue_sql::TABLES.len());
     }
 }

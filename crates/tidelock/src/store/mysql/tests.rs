@@ -1,5 +1,8 @@
 //! Requests that reach no server, and requests whose reply is lost.
 
+mod answers;
+pub(super) mod server;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
@@ -10,8 +13,10 @@ use crate::Credentials;
 use crate::error::ErrorKind;
 use crate::snapshot::Holder;
 use crate::store::fair_waiters::QueueTable as _;
+use crate::store::mysql::tests::server::ScriptedServer;
 use crate::store::sweeper::SweptTables as _;
-use crate::store::{Background, Clock, MarkChange, PollerBeat, ReplicaAck, Timers, TlsFiles};
+use crate::store::tests::scripted::simulated;
+use crate::store::{MarkChange, PollerBeat, ReplicaAck, TlsFiles};
 use crate::types::OwnerMint;
 
 /// The response timeout and the lease of the tests.
@@ -19,9 +24,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(7);
 
 /// The settings of a client on the runtime of the test, and how many connections it has asked for.
 pub(super) fn env() -> (Env, Arc<AtomicUsize>) {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
+    let (background, timers) = simulated();
     let opened = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&opened);
     let login = move || {
@@ -74,13 +77,27 @@ pub(super) fn renewal(kind: LockKind) -> Renewal {
 /// A store whose server is out of reach, and how many connections it has asked for.
 pub(super) fn mysql() -> (Arc<Mysql>, Arc<AtomicUsize>) {
     let (env, opened) = env();
-    let address = address();
-    let front = Pool::new(address.clone(), &env, FRONT);
-    (sides_of(front, &address, &env).0, opened)
+    (callers_side(&address(), &env), opened)
+}
+
+/// The callers' side of a store at this address.
+fn callers_side(address: &Address, env: &Env) -> Arc<Mysql> {
+    let front = Pool::new(address.clone(), env, FRONT);
+    sides_of(front, address, env).0
+}
+
+/// The callers' side of a store at a scripted server.
+pub(super) fn mysql_at(server: &ScriptedServer) -> Arc<Mysql> {
+    callers_side(&server.address(), &env().0)
+}
+
+/// A pool of one connection, to a scripted server.
+pub(super) fn pool_at(server: &ScriptedServer) -> Pool {
+    Pool::new(server.address(), &env().0, 1)
 }
 
 /// An attempt of a caller that waits.
-fn attempt(ticket: &Ticket) -> AttemptRequest {
+pub(super) fn attempt(ticket: &Ticket) -> AttemptRequest {
     let ask = AttemptRequest::once(ticket.clone(), LIMIT, ReplicaAck::Off);
     AttemptRequest {
         patience: LIMIT,

@@ -26,6 +26,11 @@ pub(crate) const SILENCE: &str = "";
 pub(crate) const HANG_UP: &str = "\0";
 
 pub(crate) trait Protocol: 'static {
+    /// Begins a connection, before its first request.
+    fn greet(_peer: &mut BufReader<TcpStream>) -> impl Future<Output = io::Result<()>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// The words of the next request.
     fn request(
         peer: &mut BufReader<TcpStream>,
@@ -33,6 +38,11 @@ pub(crate) trait Protocol: 'static {
 
     /// The reply to a request that the test has not named. `port`: that of the server.
     fn usual(port: u16, words: &[&str]) -> String;
+
+    /// A reply as it is sent.
+    fn encode(reply: &str) -> Vec<u8> {
+        reply.as_bytes().to_vec()
+    }
 }
 
 /// A server. It ends when this is dropped.
@@ -149,6 +159,7 @@ impl ServerScript {
         connection: usize,
         mut peer: BufReader<TcpStream>,
     ) -> io::Result<()> {
+        P::greet(&mut peer).await?;
         loop {
             let words = P::request(&mut peer).await?;
             let told = self.told(&words.join(" "));
@@ -162,7 +173,7 @@ impl ServerScript {
                 Some(said) => (said, true),
                 None => (&*reply, false),
             };
-            peer.write_all(said.as_bytes()).await?;
+            peer.write_all(&P::encode(said)).await?;
             if hangs_up {
                 return Ok(());
             }
