@@ -1,4 +1,7 @@
 use super::*;
+use crate::store::mysql::tests::row;
+use crate::store::mysql::tests::server::ScriptedServer;
+use crate::store::tests::scripted::HANG_UP;
 
 /// A server that shuts down, for example, refuses the settings of a session.
 #[test]
@@ -179,4 +182,126 @@ async fn tls_trusts_the_named_authorities_and_no_other() {
     assert!(options.disable_built_in_roots() && !options.skip_domain_validation());
     assert_eq!(options.root_certs().len(), 1);
     assert!(options.client_identity().is_none());
+}
+
+/// A connection to a scripted server.
+async fn connection(server: &ScriptedServer) -> Result<RawConnection> {
+    RawConnection::open(&server.address(), None, Duration::from_secs(3)).await
+}
+
+#[tokio::test]
+async fn the_answer_to_several_statements_is_that_of_the_last_one_with_rows() {
+    let server = ScriptedServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
+    for (reply, rows) in [
+        ("1 2\n3 NULL", &["1 2", "3 NULL"][..]),
+        ("OK; 1; OK; 2 x; OK", &["2 x"]),
+        ("1; EMPTY; OK", &[]),
+        ("OK; OK", &[]),
+        ("OK", &[]),
+    ] {
+        server.answers("SELECT", &[reply]);
+        let rows: Vec<TextRow> = rows.iter().map(|words| row(words)).collect();
+        assert_eq!(connection.ask("SELECT 1").await.unwrap(), rows, "{reply}");
+    }
+}
+
+/// It would seem to have succeeded, and its transaction would stay open.
+#[tokio::test]
+async fn an_error_of_any_statement_is_that_of_the_text() {
+    let server = ScriptedServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
+    for (reply, undone) in [
+        ("ERR 1205 x", Some(1205)),
+        ("OK; ERR 1205 x", None),
+        ("1; ERR 1205 x", None),
+        ("OK; 1; OK; ERR 1205 x", None),
+    ] {
+        server.answers("SELECT", &[reply]);
+        let failure = connection.ask("SELECT 1").await.unwrap_err();
+        assert_eq!(failure.undone(), undone, "{reply}");
+        assert!(failure.to_string().contains("1205 x"), "{failure}");
+    }
+    server.answers("SELECT", &["7"]);
+    let answer = connection.ask("SELECT 1").await.unwrap();
+    assert_eq!(answer, [row("7")], "nothing is left of the earlier ones");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_no_answer() {
+    for reply in [HANG_UP.to_owned(), format!("1; {HANG_UP}")] {
+        let server = ScriptedServer::start().await;
+        let mut connection = connection(&server).await.unwrap();
+        server.answers("SELECT", &[&reply]);
+        let failure = connection.ask("SELECT 1").await.unwrap_err();
+        assert!(!failure.is_certain(), "{failure}");
+    }
+}
+
+/// The next transaction on the connection would commit a part of this one.
+#[tokio::test]
+async fn a_transaction_that_has_failed_is_rolled_back() {
+    let server = ScriptedServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
+    for (reply, rollbacks) in [
+        ("ERR 1205 x", 0),
+        ("OK; ERR 1205 x", 1),
+        ("OK; 1; ERR 1205 x", 2),
+    ] {
+        server.answers("START TRANSACTION; UPDATE; COMMIT", &[reply]);
+        let failure = connection.transact("UPDATE").await.unwrap_err();
+        assert_eq!(failure.undone(), Some(1205), "{reply}");
+        assert!(failure.to_string().contains("1205 x"), "{failure}");
+        assert_eq!(server.heard("ROLLBACK").len(), rollbacks, "{reply}");
+    }
+    server.answers("START TRANSACTION; UPDATE; COMMIT", &["OK; 7; OK"]);
+    let rows = connection.transact("UPDATE").await.unwrap();
+    assert_eq!(rows, [row("7")]);
+    assert_eq!(server.heard("ROLLBACK").len(), 2);
+}
+
+#[tokio::test]
+async fn a_transaction_that_may_not_be_rolled_back_may_have_taken_effect() {
+    for rollback in [HANG_UP, "ERR 1205 x"] {
+        let server = ScriptedServer::start().await;
+        let mut connection = connection(&server).await.unwrap();
+        server.answers("START TRANSACTION", &["OK; ERR 1213 y"]);
+        server.answers("ROLLBACK", &[rollback]);
+        let failure = connection.transact("UPDATE").await.unwrap_err();
+        assert!(!failure.is_certain(), "{failure}");
+        assert!(failure.to_string().contains("1213 y"), "{failure}");
+    }
+    let server = ScriptedServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
+    server.answers("START TRANSACTION", &[HANG_UP]);
+    let failure = connection.transact("UPDATE").await.unwrap_err();
+    assert!(!failure.is_certain(), "{failure}");
+    assert_eq!(server.heard("ROLLBACK").len(), 0);
+}
+
+/// Its settings would be those of the server, and a grant could be answered before it is committed.
+#[tokio::test]
+async fn a_session_without_its_settings_serves_nothing() {
+    for (reply, kind) in [
+        ("ERR 1193 Unknown system variable", ErrorKind::Unsupported),
+        ("OK; ERR 1227 Access denied", ErrorKind::Unavailable),
+        (HANG_UP, ErrorKind::Unavailable),
+    ] {
+        let server = ScriptedServer::start().await;
+        server.answers("SET SESSION", &[reply]);
+        let error = connection(&server).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let place = format!("mysql://127.0.0.1:{}", server.port);
+        assert!(error.to_string().contains(&place), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_connection_whose_server_answers_lives() {
+    for (reply, lives) in [("OK", true), ("ERR 1053 x", false), (HANG_UP, false)] {
+        let server = ScriptedServer::start().await;
+        let mut connection = connection(&server).await.unwrap();
+        server.answers("PING", &[reply]);
+        assert_eq!(connection.lives().await, lives, "{reply}");
+    }
 }
