@@ -131,3 +131,174 @@ impl Mysql {
         number(row, 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::mysql::tests::server::{
+        ENDS, LOOK, SERVES, ScriptedServer, denied, no_table,
+    };
+    use crate::store::mysql::tests::{LIMIT, attempt, mysql_at, ticket};
+    use crate::store::tests::scripted::{HANG_UP, in_time};
+    use crate::store::{Backend, LockKind, Wait};
+
+    /// Kinds of locks that have a queue.
+    const QUEUED: [LockKind; 2] = [LockKind::Fair, LockKind::Write];
+
+    /// The same refusal of a statement behind the first one of a transaction.
+    fn later(refusal: &str) -> String {
+        format!("OK; {refusal}")
+    }
+
+    #[tokio::test]
+    async fn a_table_of_the_queue_that_is_missing_is_made_and_the_attempt_is_sent_again() {
+        for (refusal, made, tries) in [
+            (no_table(WAITERS), [1, 1], 2),
+            (no_table(SIDES), [1, 1], 2),
+            (denied(WAITERS), [1, 0], 2),
+            (denied(SIDES), [0, 1], 2),
+            (denied("tidelock_locks"), [0, 0], 1),
+            ("ERR 1205 Lock wait timeout".to_owned(), [0, 0], 1),
+        ] {
+            for kind in QUEUED {
+                let server = ScriptedServer::start().await;
+                let mysql = mysql_at(&server);
+                server.answers(SERVES, &[&later(&refusal), "1 9 7 0 "]);
+                let granted = mysql.attempt_queued(&attempt(&ticket(kind))).await;
+                assert_eq!(granted.is_ok(), tries == 2, "{refusal}");
+                assert_eq!(server.heard(SERVES).len(), tries, "{refusal}");
+                let begins = [WAITERS, SIDES].map(|it| format!("CREATE TABLE IF NOT EXISTS {it}"));
+                let heard = begins.map(|begins| server.heard(&begins).len());
+                assert_eq!(heard, made, "{refusal}");
+            }
+        }
+    }
+
+    /// Its withdrawal needs to leave no mark in the row of the lock.
+    #[tokio::test]
+    async fn a_user_who_may_not_make_the_queue_is_told_what_to_run_and_has_asked_for_nothing() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers(SERVES, &[&later(&no_table(WAITERS))]);
+        server.answers("CREATE TABLE", &[&denied(WAITERS)]);
+        let ticket = ticket(LockKind::Fair);
+        let error = mysql.attempt_queued(&attempt(&ticket)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let told = error.to_string();
+        assert!(
+            told.contains("CREATE TABLE IF NOT EXISTS tidelock_waiters"),
+            "{told}"
+        );
+        assert!(told.contains("fair and read-write locks"), "{told}");
+        assert!(!mysql.queued.withdraw(&ticket));
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_can_be_handed_to_nobody_is_released_all_the_same() {
+        let (missing, kept) = (later(&no_table(WAITERS)), "OK; ERR 1205 Lock wait timeout");
+        for (answer, released, again) in [
+            ("1 ", Some(Released::Freed), 0),
+            ("0 ", Some(Released::NotHeld), 0),
+            (&missing, Some(Released::Freed), 1),
+            (kept, Some(Released::Freed), 1),
+            // It may have been released and handed over.
+            (HANG_UP, None, 0),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers(SERVES, &[answer]);
+            server.answers("UPDATE tidelock_locks", &["1"]);
+            let ended = mysql.release_fair(&ticket(LockKind::Fair)).await;
+            assert_eq!(ended.ok(), released, "{answer}");
+            let heard = server.heard("UPDATE tidelock_locks").len();
+            assert_eq!(heard, again, "{answer}");
+        }
+    }
+
+    /// Withdraws a ticket of each kind. Returns the outcomes, how many transactions only ended what a ticket had, and how many
+    /// withdrawals were sent that need no queue.
+    async fn withdrawn(serves: &str, ends: &str) -> (Vec<Option<Released>>, usize, usize) {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers(SERVES, &[serves]);
+        server.answers(ENDS, &[ends]);
+        server.answers("INSERT INTO tidelock_locks", &["1 1"]);
+        let mut outcomes = Vec::new();
+        for kind in QUEUED {
+            outcomes.push(Backend::withdraw(&*mysql, &ticket(kind)).await.ok());
+        }
+        let others = server.heard("INSERT INTO tidelock_locks");
+        (outcomes, server.heard(ENDS).len(), others.len())
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_ends_what_the_ticket_has_even_if_nobody_can_be_let_in() {
+        let (missing, refused) = (later(&no_table(SIDES)), later(&denied(WAITERS)));
+        let foreign = later(&denied("tidelock_locks"));
+        let (freed, not_held) = (Some(Released::Freed), Some(Released::NotHeld));
+        for (serves, ends, outcome, ended, others) in [
+            ("1  1", "OK", freed, 0, 0),
+            ("0  1", "OK", not_held, 0, 0),
+            (&missing, "1  1", freed, 2, 0),
+            ("OK; ERR 1205 Lock wait timeout", "0  1", not_held, 2, 0),
+            // Each is sent again, in case the tables are there by now.
+            (&missing, &missing, freed, 4, 2),
+            (&refused, &refused, freed, 2, 2),
+            (&foreign, &foreign, None, 2, 0),
+            (HANG_UP, "1  1", None, 0, 0),
+            // No mark could be set.
+            ("1  0", "OK", None, 0, 0),
+        ] {
+            let expected = (vec![outcome; 2], ended, others);
+            assert_eq!(withdrawn(serves, ends).await, expected, "{serves} {ends}");
+        }
+    }
+
+    /// The wake of an attempt that is refused, and for how long it waits at most.
+    async fn refused(mysql: &Mysql, ask: &AttemptRequest) -> Wait {
+        match mysql.attempt_queued(ask).await.unwrap() {
+            Attempt::Held(wait) => wait,
+            Attempt::Acquired(grant) => panic!("{grant:?}"),
+        }
+    }
+
+    /// The answer to a look at a queue of these waiters, behind a holder.
+    fn queue_of(waiters: &[&AttemptRequest]) -> String {
+        let row = |ask: &&AttemptRequest| format!("9000000 w {}", ask.ticket.owner);
+        waiters.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The grant was made for it by the transaction of another client, which tells nobody.
+    #[tokio::test]
+    async fn a_waiter_without_its_place_is_woken_by_a_look_until_it_has_the_lock_or_leaves() {
+        for (kind, leaves) in QUEUED
+            .into_iter()
+            .flat_map(|kind| [(kind, false), (kind, true)])
+        {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            let (one, two) = (attempt(&ticket(kind)), attempt(&ticket(kind)));
+            server.answers(LOOK, &[&queue_of(&[&one, &two])]);
+            server.answers(SERVES, &["0 9 7 0 "]);
+            let (first, second) = (refused(&mysql, &one).await, refused(&mysql, &two).await);
+            assert_eq!([first.recheck, second.recheck], [Some(LIMIT); 2]);
+            let (mut first, mut second) = (first.wake.unwrap(), second.wake.unwrap());
+            if leaves {
+                server.answers(SERVES, &["0  1"]);
+                Backend::withdraw(&*mysql, &one.ticket).await.unwrap();
+            } else {
+                server.answers(SERVES, &["1 9 7 0 "]);
+                mysql.attempt_queued(&one).await.unwrap();
+            }
+            // The next look may have begun before.
+            let looks = server.heard(LOOK).len();
+            server.hears(LOOK, looks + 2).await;
+            server.answers(LOOK, &["OK"]);
+            in_time(second.woken()).await;
+            assert!(first.woken().now_or_never().is_none(), "{kind:?}");
+        }
+    }
+}
