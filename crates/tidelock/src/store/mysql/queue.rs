@@ -64,7 +64,10 @@ fn read_queue(rows: &[TextRow]) -> Result<QueueLook> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::mysql::tests::row;
+    use crate::store::LockKind;
+    use crate::store::mysql::queue_sql::{SIDES, WAITERS};
+    use crate::store::mysql::tests::server::{LOOK, SERVES, ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{pool_at, row, ticket};
 
     /// The looks of waiters grant the lock that a client without their queue has left free.
     #[test]
@@ -102,6 +105,56 @@ mod tests {
         for unreadable in ["x w c:1", "0 w NULL", "0 NULL c:1"] {
             let error = read_queue(&[row(unreadable)]).unwrap_err();
             assert!(error.outcome_unknown(), "{unreadable}");
+        }
+    }
+
+    /// A transaction would keep the attempts at the lock waiting.
+    #[tokio::test]
+    async fn a_look_that_cannot_grant_and_shows_no_life_locks_nothing() {
+        for (seen, beat, looks, transactions) in [
+            ("3000 w c:1", false, 1, 0),
+            ("0  ", false, 1, 0),
+            ("0 w c:1", false, 1, 1),
+            ("3000 w c:1", true, 0, 1),
+        ] {
+            let server = ScriptedServer::start().await;
+            let table = MysqlQueue {
+                pool: pool_at(&server),
+            };
+            server.answers(LOOK, &[seen]);
+            server.answers(SERVES, &["7 w c:2"]);
+            let name = ticket(LockKind::Fair).name;
+            let look = table.look(&name, "c", beat).await.unwrap();
+            let heard = [LOOK, SERVES].map(|begins| server.heard(begins).len());
+            assert_eq!(heard, [looks, transactions], "{seen} {beat}");
+            let is_last = look.waiting.contains("c:2");
+            assert_eq!(is_last, transactions == 1, "{seen} {beat}");
+        }
+    }
+
+    /// Any other error says nothing about the places of the waiters.
+    #[tokio::test]
+    async fn nobody_waits_in_a_queue_without_its_tables() {
+        for (answer, is_empty) in [
+            (no_table(WAITERS), true),
+            (no_table(SIDES), true),
+            (denied(WAITERS), true),
+            (denied(SIDES), true),
+            (denied("tidelock_locks"), false),
+            ("ERR 1205 Lock wait timeout".to_owned(), false),
+        ] {
+            let server = ScriptedServer::start().await;
+            let table = MysqlQueue {
+                pool: pool_at(&server),
+            };
+            server.answers(LOOK, &[&answer]);
+            server.answers(SERVES, &[&format!("OK; {answer}")]);
+            let name = ticket(LockKind::Fair).name;
+            for beat in [true, false] {
+                let look = table.look(&name, "c", beat).await;
+                let is_seen_empty = look.is_ok_and(|look| look.waiting.is_empty());
+                assert_eq!(is_seen_empty, is_empty, "{answer} {beat}");
+            }
         }
     }
 }

@@ -133,7 +133,10 @@ mod tests {
     use super::*;
     use crate::snapshot::Mode;
     use crate::store::LockKind;
-    use crate::store::mysql::tests::{row, ticket};
+    use crate::store::mysql::queue_sql::SIDES;
+    use crate::store::mysql::tests::server::{ENDS, SERVES, ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{LIMIT, attempt, mysql_at, renewal, row, ticket};
+    use crate::store::tests::scripted::HANG_UP;
 
     /// How an attempt has ended: `granted`, `held`, or the reason of a loss.
     fn told(answer: &str, follows: Follows<'_>) -> String {
@@ -200,5 +203,80 @@ mod tests {
             assert_eq!(holder.client.unwrap().host, "web-1");
         }
         assert!(read_holder(&row("c:1 1 NULL")).unwrap().client.is_none());
+    }
+
+    /// A transaction whose second statement was refused.
+    fn later(refusal: &str) -> String {
+        format!("OK; {refusal}")
+    }
+
+    #[tokio::test]
+    async fn nobody_holds_a_side_without_the_table_of_the_sides() {
+        let (missing, refused) = (later(&no_table(SIDES)), later(&denied(SIDES)));
+        let kept = "OK; ERR 1205 Lock wait timeout";
+        for (serves, ends, released, ended) in [
+            ("1 ", "OK", Some(Released::Freed), 0),
+            ("0 ", "OK", Some(Released::NotHeld), 0),
+            (kept, "1 ", Some(Released::Freed), 1),
+            // It is sent again, in case the table is there by now.
+            (&missing, &missing, Some(Released::NotHeld), 2),
+            (&refused, &refused, None, 1),
+            // It may have been released.
+            (HANG_UP, "1 ", None, 0),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers(SERVES, &[serves]);
+            server.answers(ENDS, &[ends]);
+            let outcome = mysql.release_side(&ticket(LockKind::Read)).await;
+            assert_eq!(outcome.ok(), released, "{serves} {ends}");
+            assert_eq!(server.heard(ENDS).len(), ended, "{serves} {ends}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sides_are_lost_without_their_table_and_without_an_answer_they_are_not() {
+        let one = renewal(LockKind::Read);
+        let owner = one.ticket.owner.text();
+        for (answer, kept) in [
+            (format!("OK; {owner}; OK"), Some(1)),
+            (later(&no_table(SIDES)), Some(0)),
+            (later(&denied(SIDES)), None),
+            (HANG_UP.to_owned(), None),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            let deadline = mysql.pool.deadline();
+            server.answers("START TRANSACTION", &[&answer]);
+            let rows = mysql.renew_sides(&[&one], deadline).await;
+            assert_eq!(rows.ok().map(|rows| rows.len()), kept, "{answer}");
+            assert!(mysql.renew_sides(&[], deadline).await.unwrap().is_empty());
+            assert_eq!(server.heard("START TRANSACTION").len(), 1, "{answer}");
+        }
+    }
+
+    /// Nobody wakes it: the end of a fence is told to nobody.
+    #[tokio::test]
+    async fn a_downgrade_that_a_fence_keeps_out_is_asked_for_again_soon() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        let reader = attempt(&ticket(LockKind::Read));
+        let downgrade = AttemptRequest {
+            downgrade_of: Some(ticket(LockKind::Write).owner),
+            ..reader.clone()
+        };
+        for (ask, answer, recheck, has_wake) in [
+            (&downgrade, "0 9 7 0  0 NULL", FENCED, false),
+            (&reader, "0 9 7 0  0 NULL", LIMIT, true),
+        ] {
+            server.answers(SERVES, &[answer]);
+            match mysql.attempt_side(ask).await.unwrap() {
+                Attempt::Held(wait) => {
+                    assert_eq!(wait.recheck, Some(recheck));
+                    assert_eq!(wait.wake.is_some(), has_wake);
+                }
+                Attempt::Acquired(grant) => panic!("{grant:?}"),
+            }
+        }
     }
 }
