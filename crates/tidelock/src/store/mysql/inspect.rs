@@ -125,7 +125,8 @@ mod tests {
 
     use super::*;
     use crate::store::LockKind;
-    use crate::store::mysql::tests::{row, ticket};
+    use crate::store::mysql::tests::server::{ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{mysql_at, row, ticket};
 
     /// What these rows show of a lock.
     fn seen(rows: &[&str]) -> Snapshot {
@@ -182,5 +183,110 @@ mod tests {
         assert_eq!(full(41).next.as_deref(), Some("42"));
         assert_eq!(full(41).names.len(), sql::PAGE_SIZE - 1);
         assert_eq!(full(u64::MAX).next, None, "no key is larger");
+    }
+
+    /// How a look at a lock begins.
+    const LOCK: &str = "SELECT l.owner, ";
+    /// How a count of the waiters begins.
+    const WAITING: &str = "SELECT (SELECT COUNT(*)";
+    /// The row of a lock that one owner holds.
+    const HELD: &str = "c:1 3000 7 NULL NULL";
+
+    #[tokio::test]
+    async fn a_lock_is_shown_without_a_queue_that_is_missing_or_out_of_reach() {
+        for (refusal, again) in [
+            (no_table(WAITERS), Some(false)),
+            (denied(WAITERS), Some(false)),
+            (no_table("tidelock_clients"), Some(true)),
+            (denied("tidelock_clients"), None),
+            ("ERR 1317 Query execution was interrupted".to_owned(), None),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers(LOCK, &[&refusal, HELD]);
+            server.answers(WAITING, &["0"]);
+            let seen = mysql.inspect(&ticket(LockKind::Mutex).name).await;
+            let looks = server.heard(LOCK);
+            let with_queue = looks.iter().map(|text| text.contains(WAITERS));
+            let with_queue: Vec<bool> = with_queue.collect();
+            let expected: Vec<bool> = [true].into_iter().chain(again).collect();
+            assert_eq!(with_queue, expected, "{refusal}");
+            assert_eq!(
+                seen.is_ok_and(|it| it.is_locked()),
+                again.is_some(),
+                "{refusal}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_nobody_has_used_is_free_after_one_look() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers(LOCK, &["EMPTY"]);
+        let name = ticket(LockKind::Mutex).name;
+        let seen = mysql.inspect(&name).await.unwrap();
+        assert_eq!(seen, Snapshot::free(name.as_str()));
+        assert_eq!(server.statements().len(), 1);
+    }
+
+    /// The owners and the waiters that a look shows. `None`: it fails.
+    async fn shown(lock: &str, waiting: &str) -> Option<(Vec<String>, Option<u64>)> {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers(LOCK, &[lock]);
+        server.answers(WAITING, &[waiting]);
+        server.answers("SELECT s.owner", &["c:2 1 NULL\nc:3 1 NULL"]);
+        let seen = mysql.inspect(&ticket(LockKind::Read).name).await.ok()?;
+        let owners = seen.owners().map(str::to_owned).collect();
+        Some((owners, seen.waiters))
+    }
+
+    #[tokio::test]
+    async fn the_holders_of_sides_are_shown_unless_their_tables_are_missing_or_out_of_reach() {
+        let sides = "c:1:sides 3000 7 NULL NULL";
+        for (lock, waiting, owners, waiters) in [
+            (HELD, "0", &["c:1"][..], None),
+            (HELD, "2", &["c:1"], Some(2)),
+            (sides, "0", &["c:2", "c:3"], Some(0)),
+            (sides, &no_table("tidelock_sides"), &["c:1:sides"], None),
+            (sides, &denied("tidelock_sides"), &["c:1:sides"], None),
+            (sides, &denied(WAITERS), &["c:1:sides"], None),
+        ] {
+            let (seen, waits) = shown(lock, waiting).await.unwrap();
+            assert_eq!(seen, owners, "{lock} {waiting}");
+            assert_eq!(waits, waiters, "{lock} {waiting}");
+        }
+        for waiting in ["ERR 1317 Query execution was interrupted", "OK"] {
+            assert_eq!(shown(sides, waiting).await, None, "{waiting}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_table_of_an_earlier_tidelock_takes_the_details_of_a_process_without_its_user() {
+        let info = ClientInfo::new("web-1", 7, "shop", UNIX_EPOCH).run_by(Some("deploy"));
+        let client = ClientId::random();
+        for (answer, users, is_done) in [
+            ("OK", &[true][..], true),
+            ("ERR 1054 Unknown column 'os_user'", &[true, false], true),
+            (&no_table("tidelock_clients"), &[true, true], true),
+            (&denied("tidelock_clients"), &[true], false),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers("REPLACE INTO tidelock_clients", &[answer, "OK"]);
+            let announced = mysql.announce(&client, Some(&info)).await;
+            assert_eq!(announced.is_ok(), is_done, "{answer}");
+            let texts = server.heard("REPLACE INTO tidelock_clients");
+            let with_user = texts.iter().map(|text| text.contains("os_user"));
+            let with_user: Vec<bool> = with_user.collect();
+            assert_eq!(with_user, users, "{answer}");
+            if is_done {
+                // A process that says who it is sweeps at once.
+                server
+                    .hears("START TRANSACTION; SET @tidelock_past", 1)
+                    .await;
+            }
+        }
     }
 }
