@@ -77,8 +77,10 @@ fn read_look(rows: &[TextRow]) -> Result<Option<Attempt>> {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::Wait;
-    use crate::store::mysql::tests::row;
+    use crate::store::mysql::tests::server::ScriptedServer;
+    use crate::store::mysql::tests::{attempt, mysql_at, row, ticket};
+    use crate::store::tests::scripted::HANG_UP;
+    use crate::store::{LockKind, Wait};
 
     /// The token of a grant, or how long the caller waits.
     fn told(attempt: Attempt) -> (Option<u64>, Option<Duration>) {
@@ -137,5 +139,58 @@ mod tests {
         assert!(read_look(&[]).unwrap().is_none(), "nobody has used it yet");
         let withdrawn = read_look(&[row("0 3000 7 1 1")]).unwrap_err();
         assert_eq!(withdrawn.kind(), ErrorKind::Cancelled);
+    }
+
+    /// How a look at a lock begins that another ticket may hold.
+    const HOLDER: &str = "SELECT l.owner = ";
+
+    /// A look costs the server less, and the lock is probably held by the same ticket as before.
+    #[tokio::test]
+    async fn only_a_caller_that_was_refused_looks_before_it_attempts() {
+        for (was_refused, seen, looks, attempts) in [
+            (false, "0 3000 7 0 1", 0, 1),
+            (true, "0 3000 7 0 1", 1, 0),
+            (true, "0 0 7 0 1", 1, 1),
+            (true, "1 3000 7 0 1", 1, 1),
+            (true, "EMPTY", 1, 1),
+            // It was withdrawn, or the look has failed: then there is nothing to attempt.
+            (true, "0 3000 7 1 1", 1, 0),
+            (
+                true,
+                "ERR 1290 The server is running with --read-only",
+                1,
+                0,
+            ),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers(HOLDER, &[seen]);
+            server.answers("START TRANSACTION", &["OK; 1 9 7 0 1; OK"]);
+            let ask = AttemptRequest {
+                refused: was_refused,
+                ..attempt(&ticket(LockKind::Fenced))
+            };
+            let attempted = mysql.attempt(&ask).await;
+            let heard = [HOLDER, "START TRANSACTION"].map(|begins| server.heard(begins).len());
+            assert_eq!(heard, [looks, attempts], "{seen}");
+            let granted = attempted.is_ok_and(|it| matches!(it, Attempt::Acquired(_)));
+            assert_eq!(granted, attempts == 1, "{seen}");
+        }
+    }
+
+    /// It may have been granted.
+    #[tokio::test]
+    async fn an_attempt_whose_answer_breaks_off_may_have_taken_effect() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        for answer in [
+            format!("OK; {HANG_UP}"),
+            format!("OK; 1 9 7 0 1; {HANG_UP}"),
+        ] {
+            server.answers("START TRANSACTION", &[&answer]);
+            let ask = attempt(&ticket(LockKind::Fenced));
+            let error = mysql.attempt(&ask).await.unwrap_err();
+            assert!(error.outcome_unknown(), "{error}");
+        }
     }
 }

@@ -188,7 +188,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::store::mysql::tests::{env, pool, row};
+    use crate::store::mysql::tests::server::{ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{env, pool, pool_at, row};
 
     #[test]
     fn several_nodes_that_take_writes_are_no_good_news() {
@@ -312,5 +313,22 @@ mod tests {
         let (env, opened) = env();
         assert_eq!(queue(&pool(&env)).await, None);
         assert_eq!(opened.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn the_queues_are_judged_by_whether_this_user_can_use_their_tables() {
+        for (answer, severity) in [
+            ("OK", Some(Severity::Good)),
+            (&no_table(WAITERS), Some(Severity::Advice)),
+            (&denied(SIDES), Some(Severity::Advice)),
+            ("ERR 1205 Lock wait timeout", None),
+            ("ERR 1290 The server is running with --read-only", None),
+        ] {
+            let server = ScriptedServer::start().await;
+            server.answers("UPDATE tidelock_waiters", &[answer]);
+            let found = queue(&pool_at(&server)).await;
+            let seen = found.map(|finding| finding.severity);
+            assert_eq!(seen, severity, "{answer}");
+        }
     }
 }

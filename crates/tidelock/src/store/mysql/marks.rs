@@ -143,7 +143,9 @@ mod tests {
 
     use super::*;
     use crate::store::LockKind;
-    use crate::store::mysql::tests::ticket;
+    use crate::store::mysql::tests::server::{ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{mysql_at, ticket};
+    use crate::store::tests::scripted::HANG_UP;
 
     #[test]
     fn each_statement_is_about_the_slots_of_one_name() {
@@ -198,5 +200,72 @@ mod tests {
         let text = sweep();
         assert!(text.starts_with("DELETE FROM tidelock_marks"), "{text}");
         assert!(text.contains(&format!("WHERE expires <= {NOW} ")), "{text}");
+    }
+
+    /// The first mark of a slot.
+    fn first() -> MarkChange<'static> {
+        MarkChange::unacknowledged("noon", None, "done", Duration::from_secs(60))
+    }
+
+    #[tokio::test]
+    async fn the_first_mark_of_a_database_makes_their_table() {
+        for (answers, made, written) in [
+            (["1", "OK"], 0, Some(true)),
+            (["0", "OK"], 0, Some(false)),
+            ([&no_table("tidelock_marks"), "1"], 1, Some(true)),
+            ([&denied("tidelock_marks"), "1"], 0, None),
+            ([HANG_UP, "1"], 0, None),
+        ] {
+            let server = ScriptedServer::start().await;
+            let mysql = mysql_at(&server);
+            server.answers("INSERT INTO tidelock_marks", &answers);
+            let name = ticket(LockKind::Mutex).name;
+            let done = mysql.replace_mark(&name, first()).await;
+            assert_eq!(done.ok(), written, "{answers:?}");
+            assert_eq!(server.made(), made, "{answers:?}");
+            let swept = server.heard("DELETE FROM tidelock_marks").len();
+            assert_eq!(swept, usize::from(written.is_some()), "{answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_written_even_if_old_ones_cannot_be_deleted() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers("INSERT INTO tidelock_marks", &["1"]);
+        server.answers("DELETE", &["ERR 1205 Lock wait timeout"]);
+        let name = ticket(LockKind::Mutex).name;
+        assert!(mysql.replace_mark(&name, first()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_database_without_the_table_of_the_marks_has_none() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        let name = ticket(LockKind::Mutex).name;
+        for (answer, mark, history) in [
+            ("noon done", Some(Some("noon")), Some(1)),
+            ("EMPTY", Some(None), Some(0)),
+            (&no_table("tidelock_marks"), Some(None), Some(0)),
+            (&denied("tidelock_marks"), None, None),
+        ] {
+            server.answers("SELECT mark", &[answer]);
+            server.answers("SELECT slot, mark", &[answer]);
+            let read = mysql.read_mark(&name, "noon").await.ok();
+            assert_eq!(read.as_ref().map(Option::as_deref), mark, "{answer}");
+            let newest = mysql.newest_marks(&name, 3).await.ok();
+            assert_eq!(newest.map(|marks| marks.len()), history, "{answer}");
+        }
+        assert_eq!(server.made(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_time_of_the_store_is_that_of_the_server() {
+        let server = ScriptedServer::start().await;
+        let mysql = mysql_at(&server);
+        server.answers("SELECT TIMESTAMPDIFF", &["5000", "EMPTY"]);
+        assert_eq!(mysql.wall_time().await.unwrap(), since_epoch(5000));
+        let error = mysql.wall_time().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
 }

@@ -189,7 +189,9 @@ mod tests {
     use super::*;
     use crate::store::Env;
     use crate::store::mysql::errors::MysqlError;
-    use crate::store::mysql::tests::{env, pool, row};
+    use crate::store::mysql::tests::server::{ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::{env, pool, pool_at, row};
+    use crate::store::tests::scripted::HANG_UP;
 
     #[test]
     fn only_tables_of_a_newer_tidelock_are_refused() {
@@ -274,6 +276,98 @@ mod tests {
         assert!(all[raised].contains("token = GREATEST(token, VALUES(token))"));
         for table in NEEDED {
             first(&format!("CREATE TABLE IF NOT EXISTS {table} ("));
+        }
+    }
+
+    /// Another client may have made them.
+    #[tokio::test]
+    async fn tables_are_made_only_where_there_is_no_counter() {
+        for (format, made, is_ready) in [
+            ("1", 0, true),
+            ("EMPTY", 6, true),
+            (&no_table("tidelock_counter"), 6, true),
+            ("2", 0, false),
+            (&denied("tidelock_counter"), 0, false),
+            (HANG_UP, 0, false),
+        ] {
+            let server = ScriptedServer::start().await;
+            let pool = pool_at(&server);
+            server.answers("SELECT format", &[format]);
+            let outcome = ready(&pool, pool.deadline()).await;
+            assert_eq!(outcome.is_ok(), is_ready, "{format}");
+            assert_eq!(server.made(), made, "{format}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_that_all_locks_need_is_made_again_although_the_counter_is_there() {
+        for (table, made) in [
+            ("tidelock_locks", 6),
+            ("tidelock_clients", 6),
+            ("tidelock_counter", 6),
+            ("tidelock_waiters", 0),
+            ("tidelock_marks", 0),
+        ] {
+            let server = ScriptedServer::start().await;
+            let pool = pool_at(&server);
+            let text = format!("Table 'locks.{table}' doesn't exist");
+            let (code, undone) = (1146, true);
+            let failure = RequestError::Server(MysqlError { code, text, undone });
+            let outcome = ready_again(&pool, pool.deadline(), &failure).await;
+            assert!(outcome.is_ok(), "{table}");
+            assert_eq!(server.made(), made, "{table}");
+        }
+    }
+
+    /// A table of the locks without the counter would begin its tokens again.
+    #[tokio::test]
+    async fn nothing_is_made_after_a_table_that_could_not_be_made() {
+        for (missing, words) in [
+            (None, "tidelock's tables do not exist"),
+            (
+                Some("tidelock_locks"),
+                "the table tidelock_locks does not exist",
+            ),
+        ] {
+            let server = ScriptedServer::start().await;
+            let pool = pool_at(&server);
+            server.answers(
+                "INSERT INTO tidelock_counter",
+                &[&denied("tidelock_counter")],
+            );
+            let error = make(&pool, pool.deadline(), missing).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+            let all = one_line(&tables().join("; "));
+            assert!(error.to_string().contains(&all), "{error}");
+            assert_eq!(server.made(), 2, "the counter, and its row");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_of_an_earlier_database_is_made_when_it_is_needed() {
+        let server = ScriptedServer::start().await;
+        let pool = pool_at(&server);
+        server.answers(
+            "CREATE TABLE",
+            &["OK", "ERR 1044 Access denied", "ERR 1064 syntax"],
+        );
+        let [waiters, _] = TABLES;
+        assert!(make_later(&pool, "the queues", waiters).await.is_ok());
+        assert_eq!(server.statements(), [waiters]);
+        for (kind, words) in [
+            (
+                ErrorKind::Refused,
+                "the table of the queues does not exist or is out of",
+            ),
+            (
+                ErrorKind::Unsupported,
+                "cannot create the table of the queues",
+            ),
+        ] {
+            let error = make_later(&pool, "the queues", waiters).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 }
