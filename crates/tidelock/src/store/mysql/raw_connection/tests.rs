@@ -168,8 +168,8 @@ fn only_the_url_leads_to_a_socket_file() {
     assert_eq!(options.socket(), Some("/run/my.sock"));
 }
 
-#[tokio::test]
-async fn tls_trusts_the_named_authorities_and_no_other() {
+/// The files of TLS with one authority, and the file that has its certificate.
+fn authority() -> (TlsFiles, tempfile::NamedTempFile) {
     let names = ["db.example".to_owned()];
     let own = rcgen::generate_simple_self_signed(names).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -178,6 +178,12 @@ async fn tls_trusts_the_named_authorities_and_no_other() {
         ca: Some(file.path().to_owned()),
         ..TlsFiles::default()
     };
+    (files, file)
+}
+
+#[tokio::test]
+async fn tls_trusts_the_named_authorities_and_no_other() {
+    let (files, _file) = authority();
     let options = ssl(&files).await.unwrap();
     assert!(options.disable_built_in_roots() && !options.skip_domain_validation());
     assert_eq!(options.root_certs().len(), 1);
@@ -304,4 +310,24 @@ async fn only_a_connection_whose_server_answers_lives() {
         server.answers("PING", &[reply]);
         assert_eq!(connection.lives().await, lives, "{reply}");
     }
+}
+
+/// The login would go in plain text.
+#[tokio::test]
+async fn a_server_without_tls_is_refused_if_the_url_wants_tls() {
+    let (files, _file) = authority();
+    let server = ScriptedServer::start().await;
+    let address = Address {
+        tls: true,
+        files,
+        ..server.address()
+    };
+    let opened = RawConnection::open(&address, None, Duration::from_secs(3)).await;
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(
+        error.to_string().contains("the server has no TLS"),
+        "{error}"
+    );
+    assert!(server.requests().is_empty());
 }
