@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::store::mysql::tests::server::{
-        ENDS, LOOK, SERVES, ScriptedServer, denied, no_table,
+        ENDS, LOOK, SERVES, ScriptedServer, denied, later, no_table,
     };
     use crate::store::mysql::tests::{LIMIT, attempt, mysql_at, ticket};
     use crate::store::tests::scripted::{HANG_UP, in_time};
@@ -147,11 +147,6 @@ mod tests {
 
     /// Kinds of locks that have a queue.
     const QUEUED: [LockKind; 2] = [LockKind::Fair, LockKind::Write];
-
-    /// The same refusal of a statement behind the first one of a transaction.
-    fn later(refusal: &str) -> String {
-        format!("OK; {refusal}")
-    }
 
     #[tokio::test]
     async fn a_table_of_the_queue_that_is_missing_is_made_and_the_attempt_is_sent_again() {
@@ -218,13 +213,13 @@ mod tests {
         }
     }
 
-    /// Withdraws a ticket of each kind. Returns the outcomes, how many transactions only ended what a ticket had, and how many
-    /// withdrawals were sent that need no queue.
-    async fn withdrawn(serves: &str, ends: &str) -> (Vec<Option<Released>>, usize, usize) {
+    /// Withdraws a ticket of each kind. `first`: the answer to a text that also lets in those that are next. `then`: that to
+    /// one that does not. Returns the outcomes, how many of the latter were sent, and how many withdrawals without a queue.
+    async fn withdrawn(first: &str, then: &str) -> (Vec<Option<Released>>, usize, usize) {
         let server = ScriptedServer::start().await;
         let mysql = mysql_at(&server);
-        server.answers(SERVES, &[serves]);
-        server.answers(ENDS, &[ends]);
+        server.answers(SERVES, &[first]);
+        server.answers(ENDS, &[then]);
         server.answers("INSERT INTO tidelock_locks", &["1 1"]);
         let mut outcomes = Vec::new();
         for kind in QUEUED {
@@ -239,7 +234,7 @@ mod tests {
         let (missing, refused) = (later(&no_table(SIDES)), later(&denied(WAITERS)));
         let foreign = later(&denied("tidelock_locks"));
         let (freed, not_held) = (Some(Released::Freed), Some(Released::NotHeld));
-        for (serves, ends, outcome, ended, others) in [
+        for (first, then, outcome, ended, others) in [
             ("1  1", "OK", freed, 0, 0),
             ("0  1", "OK", not_held, 0, 0),
             (&missing, "1  1", freed, 2, 0),
@@ -253,7 +248,7 @@ mod tests {
             ("1  0", "OK", None, 0, 0),
         ] {
             let expected = (vec![outcome; 2], ended, others);
-            assert_eq!(withdrawn(serves, ends).await, expected, "{serves} {ends}");
+            assert_eq!(withdrawn(first, then).await, expected, "{first} {then}");
         }
     }
 

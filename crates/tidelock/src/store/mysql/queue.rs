@@ -66,7 +66,9 @@ mod tests {
     use super::*;
     use crate::store::LockKind;
     use crate::store::mysql::queue_sql::{SIDES, WAITERS};
-    use crate::store::mysql::tests::server::{LOOK, SERVES, ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::server::{
+        LOOK, SERVES, ScriptedServer, denied, later, no_table,
+    };
     use crate::store::mysql::tests::{pool_at, row, ticket};
 
     /// The looks of waiters grant the lock that a client without their queue has left free.
@@ -148,7 +150,7 @@ mod tests {
                 pool: pool_at(&server),
             };
             server.answers(LOOK, &[&answer]);
-            server.answers(SERVES, &[&format!("OK; {answer}")]);
+            server.answers(SERVES, &[&later(&answer)]);
             let name = ticket(LockKind::Fair).name;
             for beat in [true, false] {
                 let look = table.look(&name, "c", beat).await;

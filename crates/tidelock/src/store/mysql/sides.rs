@@ -134,7 +134,9 @@ mod tests {
     use crate::snapshot::Mode;
     use crate::store::LockKind;
     use crate::store::mysql::queue_sql::SIDES;
-    use crate::store::mysql::tests::server::{ENDS, SERVES, ScriptedServer, denied, no_table};
+    use crate::store::mysql::tests::server::{
+        ENDS, SERVES, ScriptedServer, denied, later, no_table,
+    };
     use crate::store::mysql::tests::{LIMIT, attempt, mysql_at, renewal, row, ticket};
     use crate::store::tests::scripted::HANG_UP;
 
@@ -205,16 +207,11 @@ mod tests {
         assert!(read_holder(&row("c:1 1 NULL")).unwrap().client.is_none());
     }
 
-    /// A transaction whose second statement was refused.
-    fn later(refusal: &str) -> String {
-        format!("OK; {refusal}")
-    }
-
     #[tokio::test]
     async fn nobody_holds_a_side_without_the_table_of_the_sides() {
         let (missing, refused) = (later(&no_table(SIDES)), later(&denied(SIDES)));
         let kept = "OK; ERR 1205 Lock wait timeout";
-        for (serves, ends, released, ended) in [
+        for (first, then, released, ended) in [
             ("1 ", "OK", Some(Released::Freed), 0),
             ("0 ", "OK", Some(Released::NotHeld), 0),
             (kept, "1 ", Some(Released::Freed), 1),
@@ -226,11 +223,11 @@ mod tests {
         ] {
             let server = ScriptedServer::start().await;
             let mysql = mysql_at(&server);
-            server.answers(SERVES, &[serves]);
-            server.answers(ENDS, &[ends]);
+            server.answers(SERVES, &[first]);
+            server.answers(ENDS, &[then]);
             let outcome = mysql.release_side(&ticket(LockKind::Read)).await;
-            assert_eq!(outcome.ok(), released, "{serves} {ends}");
-            assert_eq!(server.heard(ENDS).len(), ended, "{serves} {ends}");
+            assert_eq!(outcome.ok(), released, "{first} {then}");
+            assert_eq!(server.heard(ENDS).len(), ended, "{first} {then}");
         }
     }
 

@@ -65,15 +65,15 @@ async fn a_withdrawal_in_tables_that_were_emptied_is_not_reported_as_done() {
 /// Each change of it keeps attempts waiting.
 #[tokio::test]
 async fn a_counter_of_tokens_that_is_large_enough_is_left_alone() {
-    for (seen, newest, changes) in [("8", 8, 0), ("7", 7, 0), ("6", 9, 1)] {
+    for (seen, newest, writes) in [("8", 8, 0), ("7", 7, 0), ("6", 9, 1)] {
         let server = ScriptedServer::start().await;
         let mysql = mysql_at(&server);
         server.answers("SELECT GREATEST", &[seen]);
         server.answers("UPDATE tidelock_counter", &["9"]);
         let name = ticket(LockKind::Mutex).name;
         assert_eq!(mysql.raise_tokens(&name, 7).await.unwrap(), newest);
-        let changed = server.heard("UPDATE tidelock_counter").len();
-        assert_eq!(changed, changes, "{seen}");
+        let written = server.heard("UPDATE tidelock_counter").len();
+        assert_eq!(written, writes, "{seen}");
     }
 }
 

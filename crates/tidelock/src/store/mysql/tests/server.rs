@@ -110,6 +110,11 @@ pub(crate) fn denied(table: &str) -> String {
     format!("ERR 1142 INSERT command denied to user 'me'@'here' for table '{table}'")
 }
 
+/// The same refusal of a later statement of a text. In a transaction `START TRANSACTION` is the first one.
+pub(crate) fn later(refusal: &str) -> String {
+    format!("OK; {refusal}")
+}
+
 /// A packet with its number in an exchange.
 fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
