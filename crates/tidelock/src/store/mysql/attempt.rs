@@ -95,7 +95,7 @@ mod tests {
         let granted = Mysql::read_attempt(&row("1 3000 7 0")).unwrap();
         assert_eq!(told(granted), (Some(7), None));
         let held = Mysql::read_attempt(&row("0 3000 7 0")).unwrap();
-        assert_eq!(told(held), (None, Some(Duration::from_micros(3000))));
+        assert_eq!(told(held), (None, Some(Duration::from_millis(3))));
         for withdrawn in ["1 3000 7 1", "0 3000 7 1", "0 0 7 15"] {
             let error = Mysql::read_attempt(&row(withdrawn)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{withdrawn}");

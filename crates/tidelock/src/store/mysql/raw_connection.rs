@@ -105,8 +105,8 @@ impl RawConnection {
         Self(None)
     }
 
-    /// Sends statements; returns the rows of the last statement that has rows. The caller bounds the time. After a
-    /// timeout, or an error that makes the connection unusable, the caller must drop it.
+    /// Sends statements; returns the rows of the last statement, or of the one before it if the last one has none. The
+    /// caller bounds the time. After a timeout, or an error that makes the connection unusable, the caller must drop it.
     pub(crate) async fn ask(&mut self, text: &str) -> Result<Vec<TextRow>, RequestError> {
         let Some(conn) = &mut self.0 else {
             return Err(RequestError::Broken("the connection is closed".to_owned()));

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     /// A node with this text, written at the thousandth millisecond.
-    fn node(text: &[u8]) -> Option<(Vec<u8>, zk::Stat)> {
+    fn node(text: &[u8]) -> (Vec<u8>, zk::Stat) {
         let stat = zk::Stat {
             czxid: 1,
             mzxid: 2,
@@ -341,18 +341,18 @@ mod tests {
             data_length: 0,
             num_children: 0,
         };
-        Some((text.to_vec(), stat))
+        (text.to_vec(), stat)
     }
 
     #[test]
     fn a_mark_lives_for_its_time_after_its_last_change_and_what_is_unreadable_has_expired() {
         for (found, now, expected) in [
-            (node(b"250 done"), 1249, Ok("done")),
-            (node(b"250 done"), 1250, Err(Some(4))),
-            (node(b"250 two words"), 1000, Ok("two words")),
-            (node(b"9223372036854775807 done"), 5000, Ok("done")),
-            (node(b"done"), 1000, Err(Some(4))),
-            (node(b"long done"), 1000, Err(Some(4))),
+            (Some(node(b"250 done")), 1249, Ok("done")),
+            (Some(node(b"250 done")), 1250, Err(Some(4))),
+            (Some(node(b"250 two words")), 1000, Ok("two words")),
+            (Some(node(b"9223372036854775807 done")), 5000, Ok("done")),
+            (Some(node(b"done")), 1000, Err(Some(4))),
+            (Some(node(b"long done")), 1000, Err(Some(4))),
             (None, 1000, Err(None)),
         ] {
             let live = live(found, now);

@@ -177,9 +177,9 @@ async fn a_list_has_the_locks_that_match_and_nothing_else_of_the_cache() {
     let read = server.commands();
     let expected = ["stock", "sü", "session", &*spaced_key, &*reserved_key];
     assert_eq!(read, expected.map(|key| format!("mg {key}")));
-    let mut names = lists(&store, "*").await.unwrap();
-    names.sort_unstable();
-    assert_eq!(names, ["s p", "stock", "sü", "tidelock:client:1", "till"]);
+    let mut all = lists(&store, "*").await.unwrap();
+    all.sort_unstable();
+    assert_eq!(all, ["s p", "stock", "sü", "tidelock:client:1", "till"]);
 }
 
 #[tokio::test]

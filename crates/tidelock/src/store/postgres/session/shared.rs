@@ -144,16 +144,22 @@ mod tests {
         let (shared, mint) = (shared(&server), OwnerMint::new());
         let early: Vec<OwnerId> = (0..100).map(|_| mint.fresh()).collect();
         assert!(!shared.is_withdrawn(&early[0]));
-        early.iter().for_each(|owner| shared.withdraw(owner));
+        for owner in &early {
+            shared.withdraw(owner);
+        }
         skip(WITHDRAWN_TTL / 2).await;
         let late: Vec<OwnerId> = (0..1000).map(|_| mint.fresh()).collect();
-        late.iter().for_each(|owner| shared.withdraw(owner));
+        for owner in &late {
+            shared.withdraw(owner);
+        }
         let is_known = |owner: &OwnerId| shared.is_withdrawn(owner);
         assert!(early.iter().chain(&late).all(is_known));
         // Those that nobody needs any more are forgotten when the list would grow.
         skip(WITHDRAWN_TTL / 2).await;
         let last: Vec<OwnerId> = (0..2000).map(|_| mint.fresh()).collect();
-        last.iter().for_each(|owner| shared.withdraw(owner));
+        for owner in &last {
+            shared.withdraw(owner);
+        }
         assert!(!early.iter().any(is_known));
         assert!(late.iter().chain(&last).all(is_known));
     }

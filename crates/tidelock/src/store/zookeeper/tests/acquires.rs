@@ -38,7 +38,7 @@ async fn the_path_of_a_lock_is_made_for_its_first_node() {
         let anyone = (31, "world".to_owned(), "anyone".to_owned());
         for path in [STOCK, &server.path_of(&first.ticket)] {
             let rights = server.tree(|tree| tree.node(path).unwrap().rights.clone());
-            assert_eq!(rights, [anyone.clone()], "{path}");
+            assert_eq!(rights, std::slice::from_ref(&anyone), "{path}");
         }
     }
 }
