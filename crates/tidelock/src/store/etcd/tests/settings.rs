@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) shortest: i64,
     /// The answer to each request for a lease, whatever it asks for.
     pub(crate) granted: Option<LeaseResponse>,
-    /// What is left of each lease, in seconds. `None`: all of it.
+    /// The rest of each lease, in seconds. `None`: all of it.
     pub(crate) left: Option<i64>,
     /// The password of each user. `None`: authentication is off.
     pub(crate) password: Option<&'static str>,
