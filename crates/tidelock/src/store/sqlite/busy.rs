@@ -26,7 +26,7 @@ pub(crate) fn be_patient_for(time: Duration) {
 }
 
 /// The time left. `None`: no time is left.
-fn left() -> Option<Duration> {
+pub(crate) fn left() -> Option<Duration> {
     let left = PATIENCE.get()?.checked_duration_since(Instant::now())?;
     (!left.is_zero()).then_some(left)
 }

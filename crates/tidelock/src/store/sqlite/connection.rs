@@ -18,6 +18,7 @@ use crate::store::sqlite::records::LockTransaction;
 use crate::store::sqlite::rows::ForeignRows;
 use crate::store::sqlite::schema;
 use crate::store::sqlite::timebase::Timebase;
+use crate::store::sqlite::write_turn::WriteTurn;
 use crate::types::Escaped;
 
 /// Bounds the retries when a connection leaves a removed log, to a few milliseconds in total. The connections of all
@@ -76,6 +77,7 @@ pub(crate) struct Database {
 struct OpenDatabase {
     connection: Connection,
     files: Files,
+    turn: WriteTurn,
     durable: Durable,
     /// The database was removed or replaced, and this connection waits until its log is in the old one.
     is_abandoned: bool,
@@ -151,6 +153,7 @@ impl Database {
         Ok(OpenDatabase {
             connection,
             files,
+            turn: WriteTurn::beside(&self.setting.paths.lock),
             durable: Durable::Yes,
             is_abandoned: false,
         })
@@ -189,6 +192,7 @@ impl Database {
         if now.share_a_log_with(&open.files) {
             if entry::confirm(paths, &open.files) {
                 open.files = Files::at(paths);
+                open.turn = WriteTurn::beside(&paths.lock);
             }
             return;
         }
@@ -217,7 +221,10 @@ impl Database {
         }
         let connection = &open.connection;
         let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
-        run(begin).map_err(before)?;
+        let turn = durable.and_then(|_| open.turn.take());
+        let begun = run(begin);
+        drop(turn);
+        begun.map_err(before)?;
         let snapshot = if durable.is_some() {
             Ok(())
         } else {

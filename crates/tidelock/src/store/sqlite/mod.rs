@@ -45,6 +45,7 @@ mod test_file;
 mod timebase;
 mod wake;
 mod worker;
+mod write_turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,6 +226,7 @@ impl Sqlite {
         let decision = self
             .worker
             .call_or_undo(
+                &ask.liveness,
                 move |database| attempt(database, &ticket, lease, spare),
                 move |database, decision| queued::give_back(database, &unheard, &decision),
             )
@@ -243,7 +245,7 @@ impl Sqlite {
         let attempt = move |database: &mut Database| queued::attempt(database, &asked);
         let decision = self
             .worker
-            .call_or_undo(attempt, move |database, decision| {
+            .call_or_undo(&ask.liveness, attempt, move |database, decision| {
                 queued::give_back(database, &unheard, &decision);
             })
             .await?;

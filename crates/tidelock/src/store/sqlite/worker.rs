@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 
 use crate::engine::runtime::sync::Mutex;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::errors::unsent;
 use crate::store::sqlite::busy::be_patient_for;
 use crate::store::sqlite::connection::Database;
 use crate::store::sqlite::wake::FileWatch;
-use crate::store::{Clock, Timers};
+use crate::store::{Clock, Liveness, Timers};
 
 /// Bounds how long a background check may wait for other processes after the files were removed.
 const IDLE_PATIENCE: Duration = Duration::from_millis(50);
@@ -80,16 +81,28 @@ impl Worker {
         self.run(&JobClaim::default(), job, |_, _| {}).await
     }
 
-    /// Like [`call`](Self::call), but only for a caller that waits. If the caller leaves before the job starts, the job
-    /// is skipped; otherwise the attempts of callers that have gone would delay those that are still there. If the caller
-    /// leaves later, `undo` gets the result.
+    /// Like [`call`](Self::call), but only for a caller that waits. If the caller has left when the job would start, or
+    /// this future was dropped, the job is skipped; otherwise the attempts of callers that have gone would delay those that
+    /// are still there. If this future is dropped later, `undo` gets the result.
     pub(crate) async fn call_or_undo<T: Send + 'static>(
         &self,
+        liveness: &Liveness,
         job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
         undo: impl FnOnce(&mut Database, T) + Send + 'static,
     ) -> Result<T> {
         let claim = TakenOnDrop(JobClaim::default());
-        self.run(&claim.0, job, undo).await
+        // After a timeout the job stays in the queue. The caller must not count as waiting for that long.
+        let caller = Arc::new(liveness.clone());
+        let known = Arc::downgrade(&caller);
+        let job = move |database: &mut Database| {
+            if known.upgrade().is_none_or(|caller| caller.has_left()) {
+                return Err(unsent("the caller no longer waits for the reply"));
+            }
+            job(database)
+        };
+        let answer = self.run(&claim.0, job, undo).await;
+        drop(caller);
+        answer
     }
 
     async fn run<T: Send + 'static>(
@@ -236,6 +249,7 @@ mod tests {
 
     use super::*;
     use crate::store::Background;
+    use crate::store::liveness::Caller;
     use crate::store::sqlite::connection::{Durable, SharedConnectionState};
     use crate::store::sqlite::files::DatabasePaths;
 
@@ -262,9 +276,9 @@ mod tests {
         let mut first = Box::pin(worker.call(move |_| Ok(busy.recv().is_err())));
         assert!(poll!(first.as_mut()).is_pending());
         let (attempted, released) = (done.clone(), done);
-        let mut attempt = Box::pin(
-            worker.call_or_undo(move |_| Ok(attempted.send("attempt").is_ok()), |_, _| {}),
-        );
+        let waits = Liveness::default();
+        let attempt = move |_: &mut Database| Ok(attempted.send("attempt").is_ok());
+        let mut attempt = Box::pin(worker.call_or_undo(&waits, attempt, |_, _| {}));
         let mut release = Box::pin(worker.call(move |_| Ok(released.send("release").is_ok())));
         assert!(poll!(attempt.as_mut()).is_pending());
         assert!(poll!(release.as_mut()).is_pending());
@@ -276,6 +290,39 @@ mod tests {
         assert_eq!(results.try_iter().collect::<Vec<_>>(), ["release"]);
     }
 
+    /// Somebody who has left keeps the future of an attempt that may be in flight.
+    #[derive(Debug, Default)]
+    struct TestCaller(AtomicBool);
+
+    impl Caller for TestCaller {
+        fn has_left(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// Otherwise attempts that nobody waits for would pile up on a busy machine, and the others would fail.
+    #[tokio::test]
+    async fn an_attempt_is_skipped_if_its_caller_has_left_when_it_would_start() {
+        let worker = worker(LONG);
+        for leaves in [false, true] {
+            let caller = Arc::new(TestCaller::default());
+            let liveness = Liveness::new(Arc::clone(&caller) as _);
+            let (free, busy) = mpsc::channel::<()>();
+            let mut first = Box::pin(worker.call(move |_| Ok(busy.recv().is_err())));
+            assert!(poll!(first.as_mut()).is_pending());
+            let mut attempt =
+                Box::pin(worker.call_or_undo(&liveness, |_| Ok("granted"), |_, _| {}));
+            assert!(poll!(attempt.as_mut()).is_pending());
+            caller.0.store(leaves, Ordering::SeqCst);
+            drop(free);
+            assert!(first.await.unwrap());
+            match attempt.await {
+                Ok(granted) => assert!(!leaves && granted == "granted"),
+                Err(error) => assert!(leaves && error.kind() == ErrorKind::Unavailable, "{error}"),
+            }
+        }
+    }
+
     /// Otherwise a lock would be held that nobody knows of.
     #[tokio::test]
     async fn the_result_of_an_attempt_whose_caller_has_left_is_undone() {
@@ -283,7 +330,9 @@ mod tests {
         let (free, busy) = mpsc::channel::<()>();
         let (begins, has_begun) = mpsc::channel();
         let (undone, results) = mpsc::channel();
+        let waits = Liveness::default();
         let mut attempt = Box::pin(worker.call_or_undo(
+            &waits,
             move |_| {
                 let heard = begins.send(());
                 let freed = busy.recv();

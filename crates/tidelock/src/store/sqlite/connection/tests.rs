@@ -169,3 +169,34 @@ fn a_record_that_was_removed_is_written_again() {
     let mut newcomer = Database::new(SharedConnectionState::of_one(paths, false));
     newcomer.connected().unwrap();
 }
+
+/// Otherwise a process that writes again and again could keep it from writing until its leases have ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_writer_that_waits_is_the_next_one() {
+    use crate::store::sqlite::write_turn::WriteTurn;
+
+    /// Far longer than a machine that is busy needs for a write.
+    const LONG: Duration = Duration::from_secs(60);
+
+    let (_folder, mut database) = opened();
+    let other = other(&database);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let paths = Arc::clone(&database.setting.paths);
+    let mut turn = WriteTurn::beside(&paths.lock);
+    let waiter = std::thread::spawn(move || {
+        busy::be_patient_for(LONG);
+        let mut waiter = Database::new(SharedConnectionState::of_one(paths, false));
+        let raise = "UPDATE counter SET token = token + 7";
+        waiter.write(Durable::No, |view| view.connection.execute(raise, []))
+    });
+    busy::be_patient_for(Duration::ZERO);
+    while turn.take().is_some() {
+        std::thread::yield_now();
+    }
+    other.execute_batch("COMMIT").unwrap();
+    busy::be_patient_for(LONG);
+    let seen = database.write(Durable::No, |view| view.counter());
+    assert_eq!(seen.unwrap(), Ok(7), "the waiter has written");
+    waiter.join().unwrap().unwrap();
+}
