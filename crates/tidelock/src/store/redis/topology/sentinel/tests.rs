@@ -1,10 +1,15 @@
 //! Which primary is believed, and what is told if there is none. Servers on loopback play the sentinels.
 
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+
 use super::*;
 use crate::store::redis::topology::tests::endpoint_at;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::tests::replies::{text, texts};
-use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, loopback, nowhere, simulated, tcp};
+use crate::store::redis::wire::tests::{
+    LIMIT, SILENCE, ScriptedServer, loopback, nowhere, simulated, skip, tcp,
+};
 
 fn sentinel_of(addresses: Vec<HostAddress>) -> Sentinel {
     let (background, timers) = simulated();
@@ -160,14 +165,20 @@ async fn sentinels_that_others_name_are_asked_as_long_as_they_are_the_same() {
     assert!(!in_time(sentinel.learn()).await, "none has answered");
 }
 
-#[tokio::test]
-async fn sentinels_are_asked_until_the_client_is_closed() {
-    let server = sentinel_that_tells("1", "3").await;
+/// The sentinels of a client, the endpoint of its primary, and the task that asks them.
+fn followed(server: &ScriptedServer) -> (Arc<Sentinel>, Arc<Endpoint>, JoinHandle<()>) {
     let sentinel = Arc::new(sentinel_of(vec![server.address()]));
     let finder = ServerFinder::Primary(Arc::clone(&sentinel) as _);
     let endpoint = endpoint_at(finder, EndpointLogin::default());
     let (one, two) = (Arc::downgrade(&sentinel), Arc::downgrade(&endpoint));
     let following = tokio::spawn(follow(one, two, sentinel.timers.clone()));
+    (sentinel, endpoint, following)
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_until_the_client_is_closed() {
+    let server = sentinel_that_tells("1", "3").await;
+    let (sentinel, endpoint, following) = followed(&server);
     server.hears("SENTINEL GET-MASTER", 1).await;
     tells(&server, "2", "2", "4");
     for count in 2..=3 {
@@ -177,4 +188,60 @@ async fn sentinels_are_asked_until_the_client_is_closed() {
     assert_eq!(endpoint.times_left(), 1, "the primary is another one");
     sentinel.close();
     in_time(following).await.unwrap();
+}
+
+/// Those of the URL may be gone soon, and each question costs a request to all of them.
+#[tokio::test]
+async fn the_first_query_asks_for_the_other_sentinels_and_the_next_ones_do_not() {
+    let server = sentinel_that_tells("1", "3").await;
+    let (sentinel, _endpoint, _following) = followed(&server);
+    for count in 1..=3 {
+        server.hears("SENTINEL GET-MASTER", count).await;
+        sentinel.doubt();
+    }
+    let requests = server.requests();
+    let asked = requests.iter().filter_map(|words| match &words[..] {
+        [_, what, ..] if what == "GET-MASTER-ADDR-BY-NAME" => Some("primary"),
+        [_, what, ..] if what == "SENTINELS" => Some("others"),
+        _ => None,
+    });
+    let asked: Vec<&str> = asked.collect();
+    assert_eq!(asked, ["primary", "others", "primary", "primary"]);
+}
+
+#[tokio::test]
+async fn a_doubt_ends_the_pause_between_two_queries() {
+    let sentinel = sentinel_of(vec![loopback(1)]);
+    let is_told = || sentinel.refresh.notified().now_or_never().is_some();
+    assert!(!is_told());
+    sentinel.doubt();
+    assert!(is_told());
+}
+
+/// The caller has to connect to the primary in the rest of the time.
+#[tokio::test]
+async fn silent_sentinels_use_up_only_a_part_of_the_time() {
+    for (request, finds, part) in [
+        ("SENTINEL GET-MASTER-ADDR-BY-NAME", true, LIMIT / 2),
+        ("SENTINEL SENTINELS", false, LIMIT / 4),
+    ] {
+        let server = sentinel_that_tells("1", "3").await;
+        server.answers(request, &[SILENCE]);
+        let sentinel = sentinel_of(vec![server.address()]);
+        let begun = sentinel.timers.now();
+        let asked = async {
+            if finds {
+                sentinel.find().await.is_ok()
+            } else {
+                sentinel.learn().await
+            }
+        };
+        let silence = async {
+            server.hears(request, 1).await;
+            skip(part).await;
+        };
+        let (is_answered, ()) = in_time(async { tokio::join!(asked, silence) }).await;
+        let waited = sentinel.timers.now().since(begun);
+        assert!(!is_answered && waited < LIMIT, "{request}: {waited:?}");
+    }
 }
