@@ -12,7 +12,7 @@ use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::live_connection::peer::{GREETED, HANDSHAKE, request_of};
 use crate::store::redis::wire::tests::replies::texts;
 use crate::store::redis::wire::tests::{
-    HANG_UP, LIMIT, ScriptedServer, loopback, simulated, skip, tcp,
+    HANG_UP, LIMIT, SILENCE, ScriptedServer, loopback, simulated, skip, tcp,
 };
 use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
 use crate::store::{Background, Clock};
@@ -166,6 +166,26 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
             assert_eq!(is_same, stays, "{reply}, group: {is_group}");
         }
     }
+}
+
+/// It may be half-open, and TCP would need minutes to notice.
+#[tokio::test]
+async fn a_connection_on_which_no_reply_came_in_time_is_left() {
+    let server = ScriptedServer::start().await;
+    server.answers("ONE", &[SILENCE]);
+    let connection = connection_to(server.address());
+    let one = request_of("ONE");
+    let asked = connection.ask(&one, connection.deadline());
+    let silence = async {
+        server.hears("ONE", 1).await;
+        skip(LIMIT).await;
+    };
+    let (told, ()) = in_time(async { tokio::join!(asked, silence) }).await;
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    let next = request_of("NEXT");
+    let asked = connection.ask(&next, connection.deadline());
+    in_time(asked).await.unwrap();
+    assert_ne!(server.connections("ONE"), server.connections("NEXT"));
 }
 
 /// A script catches the error of a command, and returns it as a text.
