@@ -7,7 +7,7 @@ use crate::store::redis::topology::tests::connection_to;
 use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::script::sha1;
 use crate::store::redis::wire::tests::replies::{text, texts};
-use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer, skip};
+use crate::store::redis::wire::tests::{HANG_UP, LIMIT, SILENCE, ScriptedServer, skip};
 
 static SCRIPT: Script = Script::new("return 1", || sha1("return 1"));
 
@@ -147,6 +147,17 @@ async fn replicas_that_have_come_meanwhile_are_waited_for_too() {
     assert_eq!(server.heard("INFO replication").len(), 4);
 }
 
+/// The second one would take another round trip, and say the same.
+#[tokio::test]
+async fn a_first_wait_that_counts_enough_is_followed_by_no_second_one() {
+    let server = server(1, &[":2\r\n"]).await;
+    let (one, two) = (info(1), info(2));
+    server.answers("INFO replication", &[&one, &one, &two]);
+    let (_, told) = serve_first(&server, &[ReplicaAck::All]).await;
+    assert_eq!(told, [granted("2 of 2")]);
+    assert_eq!(server.heard("WAIT"), ["WAIT 0 0", "WAIT 1 1000"]);
+}
+
 #[tokio::test]
 async fn a_script_that_the_server_does_not_know_is_sent_as_text_with_another_wait() {
     let server = server(1, &[":1\r\n"]).await;
@@ -180,8 +191,13 @@ async fn where_replicas_may_not_be_asked_only_a_strict_policy_is_refused() {
     // Where there are none, none need be asked.
     let server = server(0, &[":1\r\n"]).await;
     server.answers("WAIT 0", &[forbidden]);
-    let (_, told) = serve_first(&server, &[ReplicaAck::All]).await;
-    assert_eq!(told, [granted("0 of 0")]);
+    let mut opened = WaitConnection::new(connection_to(server.address()));
+    for _ in 0..2 {
+        let (next, told) = serve(opened, &[ReplicaAck::All]).await;
+        assert_eq!(told, [granted("0 of 0")]);
+        opened = next;
+    }
+    assert_eq!(server.heard("WAIT"), ["WAIT 0 0"], "only the first look");
 }
 
 /// There may be more replicas than at the last look.
@@ -239,6 +255,23 @@ async fn a_connection_is_used_until_a_reply_shows_that_it_is_of_no_use() {
         let used = server.connections("EVALSHA");
         assert_eq!(used[0] == used[1], stays, "{reply}");
     }
+}
+
+/// It may be half-open, and TCP would need minutes to notice.
+#[tokio::test]
+async fn a_connection_on_which_no_reply_came_in_time_is_left() {
+    let server = server(1, &[":1\r\n"]).await;
+    server.answers("EVALSHA", &[SILENCE, ":1\r\n"]);
+    let silence = async {
+        server.hears("EVALSHA", 1).await;
+        skip(LIMIT).await;
+    };
+    let policies = [ReplicaAck::Any];
+    let ((opened, told), ()) = tokio::join!(serve_first(&server, &policies), silence);
+    let unknown: Told = (Err(ErrorKind::OutcomeUnknown), "nothing".to_owned());
+    assert_eq!(told, [unknown]);
+    let (_, told) = serve(opened, &policies).await;
+    assert_eq!(told, [granted("1 of 1")]);
 }
 
 #[test]
