@@ -110,8 +110,11 @@ async fn a_grant_stands_once_as_many_replicas_have_it_as_the_policy_wants() {
             Ok(Attempt::Acquired(grant)) => Ok(grant.acknowledged.map(count)),
             Ok(Attempt::Held(wait)) => panic!("{wait:?}"),
             Err(error) => {
-                let is_kept = error.to_string().contains("could not be given back");
+                let text = error.to_string();
+                let is_kept = text.contains("could not be given back");
                 assert_eq!(is_kept, in_doubt, "{error}");
+                // Its reader learns why.
+                assert_eq!(text.contains("OOM full"), in_doubt, "{error}");
                 Err((error.kind(), in_doubt))
             }
         };
