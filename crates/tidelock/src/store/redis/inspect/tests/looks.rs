@@ -128,6 +128,20 @@ async fn a_number_is_shown_as_what_it_may_be() {
     }
 }
 
+/// Only another type of key may be a semaphore. The error of a look at one would hide what the server has said.
+#[tokio::test]
+async fn a_refused_look_at_a_lock_is_no_look_at_a_semaphore() {
+    let server = ScriptedServer::start().await;
+    server.on_script(&scripts::INSPECT, "-NOPERM no");
+    let store = server.store().await;
+    let error = store.front.inspect(&stock()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.lock_name()),
+        (ErrorKind::Refused, Some("stock"))
+    );
+    assert_eq!(server.calls(&scripts::INSPECT_PERMITS), [""; 0]);
+}
+
 #[tokio::test]
 async fn permits_end_with_the_last_of_their_leases() {
     let server = ScriptedServer::start().await;
