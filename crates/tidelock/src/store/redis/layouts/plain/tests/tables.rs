@@ -96,6 +96,16 @@ fn a_lock_is_taken_only_if_it_is_free_and_its_token_is_sure() {
     );
 }
 
+/// Otherwise it would take a lock without a look at its tombstone.
+#[test]
+fn a_read_that_fails_ends_an_attempt_with_its_error() {
+    for seen in ["NOPERM -2 0 nil", "nil NOPERM 0 nil", "nil -2 NOPERM nil"] {
+        let refused = TableRun::new(&ACQUIRE, WORDS).decide(&replies(seen));
+        let kind = refused.err().map(|error| error.kind());
+        assert_eq!(kind, Some(ErrorKind::Refused), "{seen}");
+    }
+}
+
 /// It has its token already, and its lease must not become shorter.
 #[test]
 fn a_repeated_request_of_the_holder_keeps_its_lock_and_its_token() {
