@@ -252,9 +252,11 @@ fn merged(each: Vec<NodeFindings>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::store::redis::topology::endpoint::EndpointLogin;
     use crate::store::redis::topology::tests::connection_to;
-    use crate::store::redis::wire::tests::ScriptedServer;
+    use crate::store::redis::wire::live_connection::peer::in_time;
     use crate::store::redis::wire::tests::replies::all_slots;
+    use crate::store::redis::wire::tests::{LIMIT, ScriptedServer, nowhere, simulated};
 
     #[test]
     fn equal_findings_are_reported_once_and_others_with_their_server() {
@@ -313,6 +315,18 @@ mod tests {
         );
         assert_eq!(some.severity, Severity::Danger);
         assert_eq!(some.found, "3 nodes have slots, 17 slots have none");
+    }
+
+    /// The checks of the node itself tell of it, and once is enough.
+    #[tokio::test]
+    async fn a_primary_that_is_away_is_not_told_as_a_replica_that_is() {
+        let (away, (background, timers)) = (nowhere().await, simulated());
+        let (seeds, entry) = (vec![away.clone()], EndpointLogin::default());
+        let cluster = Cluster::new(seeds, entry, background, timers, LIMIT, LIMIT);
+        cluster.give_all_slots(&away);
+        let found = in_time(proofs(&cluster, ConnectionFace::Front)).await;
+        let nothing: NodeFindings = (away.to_string(), Vec::new());
+        assert_eq!(found, [nothing]);
     }
 
     #[tokio::test]
