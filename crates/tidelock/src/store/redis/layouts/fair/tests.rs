@@ -12,7 +12,7 @@ use crate::store::redis::keys;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::tests::{ask, patient, ticket};
+use crate::store::redis::tests::{LEASE, ask, patient, ticket};
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::topology::tests::endpoint_to;
@@ -96,6 +96,23 @@ async fn a_waiter_hears_of_its_turns_or_gets_an_error() {
         "{error}"
     );
     assert_eq!(refuses.calls(&scripts::FAIR_ACQUIRE), [""; 0]);
+}
+
+/// Its user may lack the right to listen. A lease that has 2 ms left is not the sign of another waiter's turn, -2.
+#[tokio::test]
+async fn a_caller_that_does_not_wait_for_a_fair_lock_subscribes_to_nothing() {
+    let server = ScriptedServer::start().await;
+    let store = server.store().await;
+    for (left, recheck) in [(2, Duration::from_millis(3)), (-2, LEASE)] {
+        server.on_script(&scripts::FAIR_ACQUIRE, &format!("[ 0 {left} ]"));
+        let outcome = store.front.attempt(&ask(LockKind::Fair)).await.outcome;
+        let Ok(Attempt::Held(wait)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(wait.wake.is_none());
+        assert_eq!(wait.recheck, Some(recheck), "{left}");
+    }
+    assert_eq!(server.heard("SUBSCRIBE"), [""; 0]);
 }
 
 #[tokio::test]
