@@ -1,11 +1,14 @@
 //! Tests of what all layouts share, beside a scripted server.
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::redis::keys;
 use crate::store::redis::tests::{LEASE, ONE_REPLICA, ask, patient, ticket};
+use crate::store::redis::wire::live_connection::peer::in_time;
 use crate::store::redis::wire::script::Script;
-use crate::store::redis::wire::tests::ScriptedServer;
+use crate::store::redis::wire::tests::{LIMIT, SILENCE, ScriptedServer, skip};
 use crate::store::{Acknowledged, Attempt, Backend, Grant, ReplicaAck, Store};
 use crate::types::FencingToken;
 
@@ -25,6 +28,34 @@ fn renewal(ticket: &Ticket, wish: ReplicaAck) -> Renewal {
         ticket: ticket.clone(),
         lease: LEASE,
         wish,
+    }
+}
+
+/// The script needs the rest of it.
+#[tokio::test]
+async fn an_attempt_waits_for_a_mute_subscription_for_a_part_of_the_time() {
+    let (mutex, fair) = (patient(LockKind::Mutex), patient(LockKind::Fair));
+    let own = keys::fair_channel(&fair.ticket.name, fair.ticket.owner.text());
+    let own = format!("SUBSCRIBE {own}");
+    for (ask, mute, part) in [
+        (&mutex, "SUBSCRIBE", LIMIT / 2),
+        (&fair, "SUBSCRIBE", LIMIT / 2),
+        (&fair, own.as_str(), LIMIT / 4),
+    ] {
+        let server = ScriptedServer::start().await;
+        server.answers(mute, &[SILENCE]);
+        server.on_script(&scripts::ACQUIRE, "[ 0 5000 ]");
+        server.on_script(&scripts::FAIR_ACQUIRE, "[ 0 -2 x ]");
+        let store = server.store().await;
+        let begun = Instant::now();
+        let silence = async {
+            server.hears(mute, 1).await;
+            skip(part).await;
+        };
+        let attempt = store.front.attempt(ask);
+        in_time(async { tokio::join!(attempt, silence) }).await;
+        let waited = begun.elapsed();
+        assert!(waited < LIMIT, "{mute}: {waited:?}");
     }
 }
 

@@ -1,8 +1,11 @@
 //! Tests of latches and counting semaphores beside a scripted server.
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::store::redis::tests::{LEASE, ask};
-use crate::store::redis::wire::tests::ScriptedServer;
+use crate::store::redis::wire::live_connection::peer::in_time;
+use crate::store::redis::wire::tests::{LIMIT, SILENCE, ScriptedServer, skip};
 use crate::store::{LockKind, Store};
 
 fn counts(store: &Store) -> &dyn Counts {
@@ -162,6 +165,25 @@ async fn a_waiter_that_may_miss_the_message_asks_every_second() {
             assert_eq!(server.heard(&subscribed), [subscribed.as_str()]);
         }
     }
+}
+
+/// The caller looks at the number then.
+#[tokio::test]
+async fn a_mute_subscription_is_waited_for_for_a_part_of_the_time() {
+    let server = ScriptedServer::start().await;
+    server.answers("SUBSCRIBE", &[SILENCE]);
+    let store = server.store().await;
+    let name = start();
+    let begun = Instant::now();
+    let silence = async {
+        server.hears("SUBSCRIBE", 1).await;
+        skip(LIMIT / 2).await;
+    };
+    let arming = counts(&store).arm(&name, CountKind::Latch);
+    let (wait, ()) = in_time(async { tokio::join!(arming, silence) }).await;
+    assert!(wait.unwrap().wake.is_none());
+    let waited = begun.elapsed();
+    assert!(waited < LIMIT, "{waited:?}");
 }
 
 /// The channel of such a latch would be in another slot than its key.
