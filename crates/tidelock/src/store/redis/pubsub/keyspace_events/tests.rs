@@ -174,6 +174,15 @@ async fn a_waiter_subscribes_only_if_the_server_tells_its_events() {
     }
 }
 
+/// Without a subscription nothing wakes a waiter, so it must not poll seldom.
+#[tokio::test]
+async fn a_server_that_tells_its_events_tells_them_only_to_those_who_listen() {
+    let on = asked(&told("AK"), LIMIT).await;
+    in_time(on.events.ask_setting(&stock(), &on.router)).await;
+    assert_eq!(on.server.heard("CONFIG").len(), 1);
+    assert!(on.events.pause(&stock()).is_none());
+}
+
 /// A server that restarts, or that another one replaces, ends the connection for commands too.
 #[tokio::test]
 async fn a_waiter_asks_for_the_setting_once_although_its_subscription_connects() {
