@@ -33,6 +33,9 @@ async fn a_store_hears_of_releases_once_somebody_waits() {
     // The server may lose an event, so its waiters look all the same.
     plain.front.attempt(&ask).await.outcome.unwrap();
     assert_eq!(told(plain), (true, Some(Duration::from_secs(1))));
+    let used = server.connections("SUBSCRIBE");
+    let is_one = used.iter().all(|connection| *connection == used[0]);
+    assert!(used.len() > 1 && is_one, "{used:?}");
     let releases = plain.front.extensions().releases.unwrap();
     assert!(!releases.hears_turns(&ticket(LockKind::Fair)));
 }
