@@ -249,6 +249,18 @@ mod tests {
         assert!(policy.judge_grant(&later).is_ok());
     }
 
+    /// `Any` takes those that are there. Otherwise a lock could not be had for a while after the only replica has left.
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_by_any_stands_without_replicas_also_just_after_the_last_one_has_left() {
+        let policy = policy();
+        for (wish, stands) in [(ReplicaAck::Any, true), (ReplicaAck::All, false)] {
+            let wish = (Purpose::Acquire, wish);
+            report(&policy, wish, &["b"], 1).await;
+            let alone = report(&policy, wish, &[], 0).await;
+            assert_eq!(policy.judge_grant(&alone).is_ok(), stands, "{wish:?}");
+        }
+    }
+
     /// The replica may be the primary now, and grant the lock to somebody else.
     #[tokio::test(start_paused = true)]
     async fn a_renewal_by_a_server_that_has_lost_its_last_replica_does_not_count() {
