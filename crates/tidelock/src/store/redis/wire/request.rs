@@ -191,6 +191,10 @@ mod tests {
         assert_eq!(written(&call), written(&call.to_request()));
         assert!(written(&call).starts_with("*6\r\n$7\r\nEVALSHA\r\n$40\r\ne0e1"));
         assert!(written(&call).ends_with("$1\r\n2\r\n$1\r\na\r\n$1\r\nb\r\n$5\r\n30000\r\n"));
-        assert!(call.to_request().is_asking());
+        for asking in [true, false] {
+            let call = ScriptCall { asking, ..call };
+            let is_asking = (call.is_asking(), call.to_request().is_asking());
+            assert_eq!(is_asking, (asking, asking));
+        }
     }
 }
