@@ -124,6 +124,21 @@ async fn each_reply_to_a_release_says_what_became_of_a_plain_lock() {
     }
 }
 
+/// The next process to release learns in this way when the other client has had its turn.
+#[tokio::test]
+async fn a_release_beside_a_client_that_polls_listens_to_the_events_of_the_lock() {
+    let server = ScriptedServer::start().await;
+    server.on("CONFIG GET", "[ notify-keyspace-events Kgx ]");
+    server.on_script(&scripts::PLAIN_ACQUIRE, "[ 0 5000 redsync ]");
+    server.on_script(&scripts::PLAIN_RELEASE, "1");
+    let store = server.store().await;
+    let ask = ask(LockKind::Mutex);
+    plain(&store).attempt(&ask).await.outcome.unwrap();
+    assert_eq!(server.heard("SUBSCRIBE"), [""; 0]);
+    plain(&store).release(&ask.ticket).await.unwrap();
+    server.hears(&format!("SUBSCRIBE {EVENTS}"), 1).await;
+}
+
 /// A plain lock has one holder. What was seen without one is not as it was seen, whatever there is now.
 #[tokio::test]
 async fn a_forced_release_asks_only_for_a_lock_that_was_seen_with_one_holder() {
