@@ -58,3 +58,30 @@ impl ServerJob for LockJob<'_> {
         Ok((reply, Some(pending)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::layouts::scripts;
+    use crate::store::redis::wire::tests::{LIMIT, simulated};
+
+    #[tokio::test]
+    async fn a_script_that_changes_a_lock_is_for_the_server_of_its_first_key() {
+        let (background, timers) = simulated();
+        let deadline = timers.now() + LIMIT;
+        let policy = AckPolicy::new(LIMIT, timers, background);
+        let job = LockJob {
+            script: ScriptJob {
+                script: &scripts::ACQUIRE,
+                keys: &["stock", "tombstone"],
+                args: &[],
+                deadline,
+            },
+            purpose: Purpose::Acquire,
+            replicas: ReplicaAck::Off,
+            lease: LIMIT,
+            policy: &policy,
+        };
+        assert_eq!((job.key(), job.deadline()), ("stock", deadline));
+    }
+}
