@@ -139,6 +139,43 @@ async fn the_probe_declares_its_tombstone_once_the_server_asks_for_it() {
     assert!(is_declared(&server.calls(&scripts::RELEASE)[0]));
 }
 
+#[tokio::test]
+async fn another_refusal_of_the_probe_is_no_reason_to_declare_more() {
+    let server = healthy().await;
+    server.on_script(&scripts::ACQUIRE, REFUSED);
+    finding(&server.store().await, "rights: scripts").await;
+    let acquired = server.calls(&scripts::ACQUIRE);
+    let is_declared = |call: &String| call.contains(" tidelock:withdrawn:");
+    assert!(!acquired.iter().any(is_declared), "{acquired:?}");
+}
+
+/// Another name may be a lock of the user, or one that the user may not touch.
+#[tokio::test]
+async fn the_probe_goes_on_with_the_lock_that_it_has_taken() {
+    let server = healthy().await;
+    finding(&server.store().await, "rights: scripts").await;
+    let locks = |script: &Script| {
+        let calls = server.calls(script).into_iter();
+        let locks = calls.map(|call| call.split(' ').next().unwrap().to_owned());
+        locks.collect::<Vec<_>>()
+    };
+    let acquired = locks(&scripts::ACQUIRE);
+    let [first, second] = &acquired[..] else {
+        panic!("two probes: {acquired:?}");
+    };
+    assert!(first.starts_with("tidelock:probe:{") && first != second);
+    for (script, lock) in [
+        (&scripts::RENEW, first),
+        (&scripts::RELEASE, first),
+        (&scripts::INSPECT, second),
+        (&scripts::FORCE_RELEASE, second),
+    ] {
+        assert_eq!(locks(script), [lock.as_str()]);
+    }
+    let listed = server.heard(&format!("HSCAN {second} "));
+    assert_eq!(listed.len(), 1);
+}
+
 /// In a cluster there are two forms of messages, and a client that hears one of them is woken by it only.
 #[tokio::test]
 async fn a_form_of_messages_that_is_missing_in_a_cluster_is_found() {
