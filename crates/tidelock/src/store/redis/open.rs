@@ -115,6 +115,11 @@ fn acknowledged_within(env: &Env) -> Duration {
     env.acknowledge_within.min(env.response_timeout / 3)
 }
 
+/// How long a node that does not answer is asked for sharded channels again. `limit`: the response timeout.
+fn asks_again_for(limit: Duration) -> Duration {
+    RETRY_LIMIT.min(limit / 3)
+}
+
 fn endpoint(finder: ServerFinder, entry: EndpointLogin, env: &Env) -> Arc<Endpoint> {
     let endpoint = Endpoint::new(finder, entry, env.timers.clone(), env.response_timeout);
     Arc::new(endpoint)
@@ -184,7 +189,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     let router = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
     let (timers, deadline) = (&cluster.timers, router.deadline());
     let job = ShardJob { deadline };
-    let give_up = timers.now() + RETRY_LIMIT.min(cluster.limit / 3);
+    let give_up = timers.now() + asks_again_for(cluster.limit);
     let nodes = cluster.primaries();
     let each = nodes
         .iter()
