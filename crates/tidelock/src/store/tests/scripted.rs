@@ -207,7 +207,7 @@ impl ServerScript {
 }
 
 pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(60);
     tokio::time::timeout(limit, future).await.expect("in time")
 }
 

@@ -118,7 +118,7 @@ async fn unanswered<T>(server: &TestServer, request: &str, answer: impl Future<O
 }
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(60);
     tokio::time::timeout(limit, future).await.expect("in time")
 }
 

@@ -262,7 +262,10 @@ async fn a_request_in_flight_is_in_doubt_after_a_close_and_a_later_one_is_not_se
 #[tokio::test]
 async fn a_large_request_arrives_whole() {
     let server = ScriptedServer::start().await;
-    let connection = server.connection();
+    let (background, timers) = simulated();
+    let mut endpoint = endpoint(&format!("127.0.0.1:{}", server.port), timers);
+    endpoint.limit = LIMIT * 5;
+    let connection = Connection::new(Arc::new(endpoint), &background);
     let value = vec![b'x'; 1 << 23];
     let store = Command::store("a", &value, 9, StoreMode::Set);
     let stored = connection.ask_one(store, None, connection.deadline()).await;

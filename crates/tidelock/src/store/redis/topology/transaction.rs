@@ -206,9 +206,9 @@ fn not_executed(queued: &[CommandResult], failure: &ServerError) -> Error {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::redis::topology::tests::connection_to;
+    use crate::store::redis::topology::tests::endpoint_to;
     use crate::store::redis::wire::live_connection::peer::{in_time, request_of};
-    use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer, simulated};
+    use crate::store::redis::wire::tests::{HANG_UP, LIMIT, ScriptedServer, simulated};
 
     const NOTHING: &str = "*0\r\n";
     const CHANGED: &str = "*-1\r\n";
@@ -263,7 +263,9 @@ mod tests {
         let server = ScriptedServer::start().await;
         server.answers("GET", &["$-1\r\n"]);
         server.answers("EXEC", executed);
-        let connection = connection_to(server.address());
+        // Longer than all the pauses between retries on a busy machine.
+        let (endpoint, _) = endpoint_to(server.address(), LIMIT * 5);
+        let connection = Connection::new(endpoint, ConnectionRuntime::Caller);
         (server, connection)
     }
 
