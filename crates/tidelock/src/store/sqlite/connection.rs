@@ -222,9 +222,9 @@ impl Database {
         let connection = &open.connection;
         let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
         let turn = durable.and_then(|_| open.turn.take());
-        let begun = run(begin);
+        let entered = run(begin);
         drop(turn);
-        begun.map_err(before)?;
+        entered.map_err(before)?;
         let snapshot = if durable.is_some() {
             Ok(())
         } else {
