@@ -423,4 +423,4 @@ impl StdError for Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

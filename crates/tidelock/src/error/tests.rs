@@ -27,7 +27,7 @@ fn the_debug_text_of_an_error_is_readable() {
     );
 }
 
-const KINDS: [ErrorKind; 13] = [
+pub(crate) const KINDS: [ErrorKind; 13] = [
     ErrorKind::TimedOut,
     ErrorKind::Cancelled,
     ErrorKind::Lost,

@@ -24,3 +24,40 @@ impl Liveness {
         self.0.as_ref().is_some_and(|caller| caller.has_left())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A caller that waits until it leaves.
+    #[derive(Debug, Default)]
+    pub(crate) struct TestCaller(AtomicBool);
+
+    impl TestCaller {
+        pub(crate) fn leave(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    impl Caller for TestCaller {
+        fn has_left(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// That of a caller that has left.
+    pub(crate) fn gone() -> Liveness {
+        let caller = Arc::new(TestCaller::default());
+        caller.leave();
+        Liveness::new(caller)
+    }
+
+    #[test]
+    fn a_caller_waits_until_it_leaves() {
+        let waits = Liveness::new(Arc::new(TestCaller::default()));
+        assert!(!waits.has_left() && !Liveness::default().has_left());
+        assert!(gone().has_left());
+    }
+}

@@ -250,6 +250,15 @@ pub struct TlsFiles {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(any(
+        feature = "etcd",
+        feature = "memcached",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
+    pub(crate) mod clock;
     #[cfg(any(feature = "memcached", feature = "mysql", feature = "redis"))]
     pub(crate) mod scripted;
 

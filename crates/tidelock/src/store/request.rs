@@ -267,17 +267,8 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_job_outlives_a_caller_that_has_left() {
-        #[derive(Debug)]
-        struct Gone;
-
-        impl crate::store::Caller for Gone {
-            fn has_left(&self) -> bool {
-                true
-            }
-        }
-
         let left = AttemptRequest {
-            liveness: Liveness::new(std::sync::Arc::new(Gone)),
+            liveness: crate::store::liveness::tests::gone(),
             ..once()
         };
         assert!(left.liveness.has_left() && !once().liveness.has_left());

@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::etcd::tests::simulated;
+    use crate::store::tests::clock::simulated;
     use crate::store::tls::handshake::peer::{TlsServer, hung_up, in_time};
 
     const LIMIT: Duration = Duration::from_secs(10);

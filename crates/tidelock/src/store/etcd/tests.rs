@@ -19,8 +19,9 @@ use tonic::Code;
 use self::server::{ModelServer, Turn};
 use super::*;
 use crate::store::etcd::api::{KeyValue, LeaseRequest};
+use crate::store::tests::clock::simulated;
 use crate::store::tls::handshake::peer::in_time;
-use crate::store::{Attempt, Clock, ReplicaAck, Timers, Wait};
+use crate::store::{Attempt, ReplicaAck, Wait};
 use crate::types::OwnerMint;
 
 /// The response timeout. No test waits for it.
@@ -34,14 +35,6 @@ pub(crate) const FIRST: i64 = 0x1a;
 
 /// The error of a member that cannot serve. It has not executed the request.
 pub(crate) const NO_LEADER: Turn = Turn::Fails(Code::Unavailable, "etcdserver: no leader");
-
-/// The background and the timers of a client on tokio's clock.
-pub(crate) fn simulated() -> (Background, Timers) {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
-    (background, timers)
-}
 
 /// What a client at a model of etcd is given.
 pub(crate) fn env() -> Env {

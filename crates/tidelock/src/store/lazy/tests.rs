@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::store::liveness::tests::TestCaller;
 use crate::store::{
-    Background, Caller, Clock, CountChange, CountChanged, Counts, Liveness, OwnerId, ReplicaAck,
+    Background, Clock, CountChange, CountChanged, Counts, Liveness, OwnerId, ReplicaAck,
     SemaphoreChange, memory,
 };
 use crate::testing::{Twist, Twisted};
@@ -152,25 +153,18 @@ async fn a_caller_waits_a_little_longer_than_a_response_timeout() {
     assert!(took >= LIMIT * 5 / 4 && took < LIMIT * 3 / 2, "{took:?}");
 }
 
-#[derive(Debug, Default)]
-struct LeavingCaller(AtomicBool);
-
-impl Caller for LeavingCaller {
-    fn has_left(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_attempt_whose_caller_leaves_while_the_store_opens_is_not_sent() {
     for leaves in [false, true] {
-        let (lazy, caller) = (OpeningStore::new(), Arc::<LeavingCaller>::default());
+        let (lazy, caller) = (OpeningStore::new(), Arc::<TestCaller>::default());
         let ask = AttemptRequest {
             liveness: Liveness::new(Arc::clone(&caller) as _),
             ..lazy.ask()
         };
         let opens = async {
-            caller.0.store(leaves, Ordering::SeqCst);
+            if leaves {
+                caller.leave();
+            }
             lazy.open();
         };
         let (reply, ()) = future::join(lazy.store.front.attempt(&ask), opens).await;

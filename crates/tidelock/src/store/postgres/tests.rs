@@ -7,8 +7,10 @@ mod texts;
 pub(crate) mod wire;
 
 use super::*;
+use crate::store::ReplicaAck;
 use crate::store::postgres::tests::fake_server::ScriptedDatabase;
-use crate::store::{Background, Caller, Clock, ReplicaAck, Timers};
+use crate::store::tests::clock::simulated;
+pub(crate) use crate::store::tests::clock::skip;
 use crate::types::{FencingToken, OwnerMint};
 
 /// The response timeout of the stores. No test waits for it in real time.
@@ -19,20 +21,11 @@ pub(crate) const LEASE: Duration = Duration::from_secs(40);
 
 /// The environment that a client on tokio's clock gives to a store.
 pub(crate) fn env() -> Env {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
+    let (background, timers) = simulated();
     Env {
         lease: LEASE,
         ..Env::of_limits(timers, background, LIMIT)
     }
-}
-
-/// Lets this time pass at once.
-pub(crate) async fn skip(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
 }
 
 impl ScriptedDatabase {
@@ -97,17 +90,7 @@ pub(crate) fn patient(kind: LockKind) -> AttemptRequest {
     }
 }
 
-/// The caller of an attempt that waits for its reply no more.
-#[derive(Debug)]
-pub(crate) struct Gone;
-
-impl Caller for Gone {
-    fn has_left(&self) -> bool {
-        true
-    }
-}
-
-/// A reply in short: the token of a grant, when a refusal is to be checked again, or the kind of an error.
+/// The token of a grant, when a refusal is to be checked again, or the kind of an error.
 pub(crate) fn in_short(reply: &AttemptReply) -> String {
     match &reply.outcome {
         Ok(Attempt::Acquired(grant)) => match grant.token.map(FencingToken::get) {

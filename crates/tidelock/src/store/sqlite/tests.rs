@@ -103,3 +103,29 @@ fn a_row_that_cannot_be_read_fails_the_renewal_of_its_own_lock_only() {
     assert!(matches!(renewed(Ok(true)), Ok(Renewed::Kept)));
     assert!(matches!(renewed(Ok(false)), Ok(Renewed::Gone)));
 }
+
+/// Whoever has given up would hold the lock without knowing, or keep a place in its queue.
+#[tokio::test]
+async fn an_attempt_whose_caller_has_left_changes_nothing() {
+    use crate::error::ErrorKind;
+    use crate::store::ReplicaAck;
+    use crate::store::liveness::tests::gone;
+    use crate::types::OwnerMint;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (store, name) = (opened(&folder, true).await, Name::new("stock").unwrap());
+    for kind in [LockKind::Mutex, LockKind::Fair] {
+        let ticket = Ticket {
+            kind,
+            name: name.clone(),
+            owner: OwnerMint::new().fresh(),
+        };
+        let ask = AttemptRequest {
+            liveness: gone(),
+            ..AttemptRequest::once(ticket, Duration::from_secs(30), ReplicaAck::Off)
+        };
+        let refused = store.front.attempt(&ask).await.outcome.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{kind:?}");
+        assert!(!store.front.inspect(&name).await.unwrap().is_locked());
+    }
+}

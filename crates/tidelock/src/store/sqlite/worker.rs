@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::store::Background;
-    use crate::store::liveness::Caller;
+    use crate::store::liveness::tests::TestCaller;
     use crate::store::sqlite::connection::{Durable, SharedConnectionState};
     use crate::store::sqlite::files::DatabasePaths;
 
@@ -290,16 +290,6 @@ mod tests {
         assert_eq!(results.try_iter().collect::<Vec<_>>(), ["release"]);
     }
 
-    /// Somebody who has left keeps the future of an attempt that may be in flight.
-    #[derive(Debug, Default)]
-    struct TestCaller(AtomicBool);
-
-    impl Caller for TestCaller {
-        fn has_left(&self) -> bool {
-            self.0.load(Ordering::SeqCst)
-        }
-    }
-
     /// Otherwise attempts that nobody waits for would pile up on a busy machine, and the others would fail.
     #[tokio::test]
     async fn an_attempt_is_skipped_if_its_caller_has_left_when_it_would_start() {
@@ -313,7 +303,9 @@ mod tests {
             let mut attempt =
                 Box::pin(worker.call_or_undo(&liveness, |_| Ok("granted"), |_, _| {}));
             assert!(poll!(attempt.as_mut()).is_pending());
-            caller.0.store(leaves, Ordering::SeqCst);
+            if leaves {
+                caller.leave();
+            }
             drop(free);
             assert!(first.await.unwrap());
             match attempt.await {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::engine::runtime::sync::Mutex;
-use crate::store::{Background, Clock, Timers};
+pub(crate) use crate::store::tests::clock::{in_time, simulated, skip};
 
 /// The response timeout of the clients. No test waits for it in real time.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
@@ -204,24 +204,4 @@ impl ServerScript {
             .filter(|(_, text)| text.starts_with(request))
             .collect()
     }
-}
-
-pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(60);
-    tokio::time::timeout(limit, future).await.expect("in time")
-}
-
-/// The background and the timers of a client on tokio's clock.
-pub(crate) fn simulated() -> (Background, Timers) {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
-    (background, timers)
-}
-
-/// Lets this time pass at once.
-pub(crate) async fn skip(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
 }

@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::runtime::event::Event;
+use crate::store::tests::clock::{in_time, simulated, skip};
 use crate::store::zookeeper::tests::server::{ServerFault, TestServer};
 use crate::store::zookeeper::tests::tree::{ModelTree, NO_AUTH, NO_NODE, THROTTLED};
-use crate::store::{Attempt, Background, Bond, Clock, Grant, ReplicaAck, Timers, Wait};
+use crate::store::{Attempt, Bond, Grant, ReplicaAck, Wait};
 use crate::types::OwnerMint;
 
 /// The response timeout. No test waits for it in real time.
@@ -117,11 +118,6 @@ async fn unanswered<T>(server: &TestServer, request: &str, answer: impl Future<O
     answer
 }
 
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(60);
-    tokio::time::timeout(limit, future).await.expect("in time")
-}
-
 /// Waits for the end of a bond.
 async fn is_severed(bond: &Bond) {
     let event = Arc::<Event>::default();
@@ -130,18 +126,9 @@ async fn is_severed(bond: &Bond) {
     in_time(severed).await;
 }
 
-/// Lets this time pass at once.
-async fn skip(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
-}
-
 /// The environment of a store on tokio's clock.
 fn env() -> Env {
-    let (background, _) = Background::start(Clock::Simulated).unwrap();
-    let timers = Timers::new(Clock::Simulated);
-    background.spawn(timers.clone().drive());
+    let (background, timers) = simulated();
     Env {
         lease: LEASE,
         ..Env::of_limits(timers, background, LIMIT)

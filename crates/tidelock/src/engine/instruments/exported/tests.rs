@@ -1,6 +1,7 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::*;
+use crate::error::tests::KINDS;
 
 fn everything(exported: &Exported, kind: LockKind, name: &Name) {
     let took = Duration::from_millis(3);
@@ -128,22 +129,6 @@ fn numbers(scrape: &str, metric: &str) -> Vec<u64> {
     numbers.collect()
 }
 
-const ERRORS: [ErrorKind; 13] = [
-    ErrorKind::TimedOut,
-    ErrorKind::Cancelled,
-    ErrorKind::Lost,
-    ErrorKind::NotHeld,
-    ErrorKind::WrongType,
-    ErrorKind::Refused,
-    ErrorKind::Unavailable,
-    ErrorKind::OutcomeUnknown,
-    ErrorKind::Closed,
-    ErrorKind::Unsupported,
-    ErrorKind::InvalidName,
-    ErrorKind::InvalidOptions,
-    ErrorKind::Runtime,
-];
-
 /// Two combinations with one handle would be counted as one of them.
 #[test]
 fn each_combination_of_labels_is_counted_by_itself() {
@@ -151,7 +136,7 @@ fn each_combination_of_labels_is_counted_by_itself() {
     metrics::with_local_recorder(&recorder, || {
         let exported = Exported::new("redis", &[]);
         let (kind, name, took) = (LockKind::Mutex, &Name::new("a").unwrap(), SHORT);
-        for error in ERRORS {
+        for error in KINDS {
             exported.acquire_ended(kind, name, AcquireEnd::Failed, took, Some(error));
         }
         for end in AcquireEnd::ALL {
@@ -184,19 +169,19 @@ fn each_combination_of_labels_is_counted_by_itself() {
             StoreRequest::Withdraw,
         ] {
             exported.answered(request, took, None);
-            for error in ERRORS {
+            for error in KINDS {
                 exported.answered(request, took, Some(error));
             }
         }
         let scrape = recorder.handle().render();
-        let ends = AcquireEnd::ALL.len() + ERRORS.len();
+        let ends = AcquireEnd::ALL.len() + KINDS.len();
         for (metric, series) in [
             ("tidelock_acquire_duration", ends),
             ("tidelock_losses", LostReason::ALL.len()),
             ("tidelock_wakes", 4),
             ("tidelock_handovers", 1 + HandOverStop::ALL.len()),
             ("tidelock_cleanups", 3 * CleanupEnd::ALL.len()),
-            ("db_client_operation_duration", 4 * (1 + ERRORS.len())),
+            ("db_client_operation_duration", 4 * (1 + KINDS.len())),
         ] {
             assert_eq!(numbers(&scrape, metric), vec![1; series], "{metric}");
         }

@@ -3,10 +3,11 @@ use std::thread::ThreadId;
 use futures_util::FutureExt as _;
 
 use super::*;
+use crate::store::Clock;
+use crate::store::liveness::tests::gone;
 use crate::store::mysql::tests::server::ScriptedServer;
 use crate::store::mysql::tests::{LIMIT, env, pool, pool_at, row};
 use crate::store::tests::scripted::{HANG_UP, SILENCE, in_time, skip};
-use crate::store::{Caller, Clock};
 
 /// The error of a request to a server that does not answer, with these credentials, and the steward's thread.
 async fn ask_with(
@@ -101,15 +102,6 @@ async fn a_connection_that_was_idle_for_long_is_tried_before_a_request_is_sent()
     }
 }
 
-#[derive(Debug)]
-struct Gone;
-
-impl Caller for Gone {
-    fn has_left(&self) -> bool {
-        true
-    }
-}
-
 /// It could acquire a lock that nobody releases.
 #[tokio::test]
 async fn nothing_is_sent_for_a_caller_that_has_left() {
@@ -117,8 +109,7 @@ async fn nothing_is_sent_for_a_caller_that_has_left() {
     let pool = pool(&env);
     pool.break_next();
     let text = Statements::Each("SELECT 1".to_owned());
-    let gone = Liveness::new(Arc::new(Gone));
-    let asked = pool.ask_for(text, pool.deadline(), gone).await;
+    let asked = pool.ask_for(text, pool.deadline(), gone()).await;
     let error = asked.unwrap_err().error();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no longer waits"), "{error}");

@@ -5,11 +5,12 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::LockKind;
+use crate::store::liveness::tests::gone;
 use crate::store::postgres::tests::fake_server::ScriptedDatabase;
 use crate::store::postgres::tests::wire::{
     NO_RIGHT, NOTHING, ServerAnswer, big, column, int, row, text,
 };
-use crate::store::postgres::tests::{Gone, LIMIT, env, skip, ticket};
+use crate::store::postgres::tests::{LIMIT, env, skip, ticket};
 
 /// Lets the tasks go on that have something to do.
 async fn others_go_on() {
@@ -148,7 +149,7 @@ async fn once_a_name_was_forgotten_all_statements_are_sent_in_full() {
 async fn a_text_is_not_sent_for_a_caller_that_has_left_and_answers_its_last_row() {
     let server = ScriptedDatabase::start().await;
     let connection = server.connection();
-    let (somebody, nobody) = (Liveness::default(), Liveness::new(Arc::new(Gone)));
+    let (somebody, nobody) = (Liveness::default(), gone());
     let deadline = connection.deadline();
     let told = connection.ask_text(&nobody, "SELECT 1", deadline).await;
     assert_eq!(kind(told), Some(ErrorKind::Unavailable));

@@ -3,7 +3,7 @@
 use tokio_postgres::{Config, NoTls};
 
 use super::*;
-use crate::store::postgres::tests::Gone;
+use crate::store::liveness::tests::gone;
 use crate::store::postgres::tests::fake_server::{ScriptedDatabase, refusing};
 use crate::store::postgres::tests::wire::{NO_RIGHT, NOTHING, ServerAnswer, big, column, row};
 
@@ -29,8 +29,8 @@ async fn asked_of(code: &str, liveness: &Liveness) -> (NamedAnswer, Vec<String>)
 #[tokio::test]
 async fn a_statement_is_not_sent_again_for_a_caller_that_has_left() {
     for code in ["26000", "0A000"] {
-        let gone = Liveness::new(Arc::new(Gone));
-        let (answer, asked) = asked_of(code, &gone).await;
+        let liveness = gone();
+        let (answer, asked) = asked_of(code, &liveness).await;
         assert!(answer.has_left, "{code}");
         assert_eq!(asked[..2], ["PREPARE", "EXECUTE"], "{code}");
         assert_eq!(asked[2..], ["X"], "{code}: nothing but the end");

@@ -5,11 +5,12 @@ mod operators;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::store::liveness::tests::gone;
 use crate::store::postgres::session::life::{GIVE, SIGN, TAKE};
 use crate::store::postgres::tests::fake_server::ScriptedDatabase;
 use crate::store::postgres::tests::wire::{Cell, ServerAnswer, big, flag, int, row, text};
-use crate::store::postgres::tests::{Gone, LEASE, in_short, once, ticket};
-use crate::store::{Attempt, Bond, Liveness};
+use crate::store::postgres::tests::{LEASE, in_short, once, ticket};
+use crate::store::{Attempt, Bond};
 
 /// A part of the statement that asks for the key of a name.
 const KEY: &str = "hashtextextended";
@@ -151,7 +152,7 @@ async fn nothing_is_sent_for_a_caller_that_has_left() {
     let server = sessions().await;
     let store = server.session_store().await;
     let ask = AttemptRequest {
-        liveness: Liveness::new(Arc::new(Gone)),
+        liveness: gone(),
         ..once(LockKind::Mutex)
     };
     let reply = store.front.attempt(&ask).await;

@@ -324,7 +324,7 @@ fn is_notification(text: &str) -> bool {
     text.starts_with("SELECT pg_notify(")
 }
 
-/// The answers of a server in which all tables are there and nothing is to be swept.
+/// The answers of a server that has all tables, and nothing to sweep.
 fn usual(text: &str) -> Option<ServerAnswer> {
     use crate::store::postgres::tests::wire::{NOTHING, big, flag, row, text as word};
 

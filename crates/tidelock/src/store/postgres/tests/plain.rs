@@ -4,7 +4,7 @@ use futures_util::FutureExt as _;
 use tokio_postgres::types::Type;
 
 use super::*;
-use crate::store::Liveness;
+use crate::store::liveness::tests::gone;
 use crate::store::postgres::schema::SWEPT;
 use crate::store::postgres::tests::wire::{
     NO_TABLE, NOTHING, ROW_TAKEN, ServerAnswer, big, flag, int, null, row, text,
@@ -183,7 +183,7 @@ async fn nothing_is_sent_for_a_caller_that_has_left() {
         LockKind::Permits(1),
     ] {
         let ask = AttemptRequest {
-            liveness: Liveness::new(Arc::new(Gone)),
+            liveness: gone(),
             ..once(kind)
         };
         let reply = store.front.attempt(&ask).await;

@@ -17,6 +17,15 @@ fn ended(was_held: bool, has_queue: bool) -> ServerAnswer {
     row([flag(was_held), null(Type::TEXT), flag(has_queue)])
 }
 
+/// Each text that was sent ends with one of these, in this order.
+fn assert_asked(server: &ScriptedDatabase, asked: &[String], answers: &[ServerAnswer]) {
+    let sent = texts(server);
+    assert_eq!(sent.len(), asked.len(), "{answers:?}");
+    for (sent, asked) in sent.iter().zip(asked) {
+        assert!(sent.ends_with(asked), "{answers:?}: {sent}");
+    }
+}
+
 /// A store whose last release has seen the tables of the queue.
 async fn store_with_queue(server: &ScriptedDatabase) -> Store {
     let store = server.store().await;
@@ -108,11 +117,7 @@ async fn a_release_hands_over_where_somebody_may_wait_in_a_queue() {
         server.answers(answers.clone());
         let released = store.front.release(&ticket).await;
         assert_eq!(told(&released), expected, "{answers:?}");
-        let sent = texts(&server);
-        assert_eq!(sent.len(), asked.len(), "{answers:?}");
-        for (sent, asked) in sent.iter().zip(asked) {
-            assert!(sent.ends_with(&asked), "{answers:?}: {sent}");
-        }
+        assert_asked(&server, &asked, &answers);
     }
 }
 
@@ -180,11 +185,7 @@ async fn a_withdrawal_of_a_lock_without_a_queue_hands_over_where_somebody_may_wa
         server.answers(answers.clone());
         let withdrawn = store.front.withdraw(&ticket).await;
         assert_eq!(told(&withdrawn), expected, "{answers:?}");
-        let sent = texts(&server);
-        assert_eq!(sent.len(), asked.len(), "{answers:?}");
-        for (sent, asked) in sent.iter().zip(asked) {
-            assert!(sent.ends_with(&asked), "{answers:?}: {sent}");
-        }
+        assert_asked(&server, &asked, &answers);
     }
 }
 
