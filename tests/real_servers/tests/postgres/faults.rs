@@ -419,14 +419,15 @@ async fn a_row_that_is_locked_again_and_again_is_renewed_in_between() {
         held.push(semaphore.acquire().await.unwrap().into());
     }
     let mut busy = tokio::task::JoinSet::new();
-    // One of them always waits for the rows, so they are never free.
+    // One of them always waits for the rows, so they are never free. All lock them in one order: otherwise two block each
+    // other until the server finds the deadlock, and until then nobody can renew.
     for _ in 0..4 {
         let mut session = session(&server.url()).await;
         busy.spawn(async move {
-            let row = "SELECT 1 FROM tidelock_locks FOR NO KEY UPDATE";
+            let rows = "SELECT 1 FROM tidelock_locks ORDER BY name FOR NO KEY UPDATE";
             while !session.is_closed() {
                 let transaction = session.transaction().await.unwrap();
-                transaction.batch_execute(row).await.unwrap();
+                transaction.batch_execute(rows).await.unwrap();
                 tokio::time::sleep(lease() / 300).await;
                 transaction.commit().await.unwrap();
             }
