@@ -63,8 +63,9 @@ impl Bad {
         }
         let claim = world.bench.claim(kind, number, Mode::Alone, 1);
         claim.enter_for(now(), world.lease)?;
-        // So long that another process enters meanwhile on a slow machine too.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The claim stands for its whole lease. With a shorter one, a run on a slow machine could end before another
+        // process had entered while a claim stood.
+        tokio::time::sleep(world.lease).await;
         claim.say(What::Leaves)
     }
 
