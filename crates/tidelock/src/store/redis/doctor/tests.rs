@@ -230,3 +230,27 @@ async fn a_replica_without_a_right_is_named_and_one_that_is_away_hides_nothing()
         assert_eq!(finding(&store, subject).await.severity, Good, "{subject}");
     }
 }
+
+/// The names that the doctor tries may belong to slots without a node, and the user needs the other findings most then.
+#[tokio::test]
+async fn an_error_of_a_check_of_rights_is_a_finding_only_while_slots_have_no_node() {
+    let server = healthy().await;
+    server.on("INFO", &GOOD_INFO.replace("standalone", "cluster"));
+    server.on("WAIT", "-ERR strange");
+    let port = server.port;
+    for (last, is_whole) in [(16383, true), (16382, false)] {
+        let nodes = format!("[ [ 0 {last} [ 127.0.0.1 {port} 'id ] ] ]");
+        server.on("CLUSTER SLOTS", &nodes);
+        let store = server.cluster().await;
+        match (store.front.diagnose().await, is_whole) {
+            (Err(error), true) => assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}"),
+            (Ok(findings), false) => {
+                let rights = findings.iter().find(|one| one.subject == "rights").unwrap();
+                assert_eq!(rights.severity, Advice);
+                let found = &rights.found;
+                assert!(found.starts_with("not checked: "), "{found}");
+            }
+            (told, _) => panic!("{last}: {told:?}"),
+        }
+    }
+}
