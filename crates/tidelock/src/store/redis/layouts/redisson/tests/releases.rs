@@ -38,6 +38,26 @@ async fn a_release_says_no_more_than_its_script_needs() {
     assert_eq!(server.calls(&scripts::RELEASE), sent);
 }
 
+/// It has declared all that it ever declares, so the server would refuse it again and again.
+#[tokio::test]
+async fn a_release_with_nothing_more_to_declare_is_sent_once() {
+    for (kind, withdraws) in [(LockKind::Mutex, false), (LockKind::Fenced, true)] {
+        let server = ScriptedServer::start().await;
+        let call = format!("EVALSHA {}", scripts::RELEASE.sha());
+        let undeclared = "-ERR script tried accessing undeclared key";
+        server.in_turn(&call, &[undeclared, "1"]);
+        let store = server.store().await;
+        let ticket = ticket(kind);
+        let ended = if withdraws {
+            store.front.withdraw(&ticket)
+        } else {
+            store.front.release(&ticket)
+        };
+        assert!(ended.await.is_err(), "{kind:?}");
+        assert_eq!(server.calls(&scripts::RELEASE).len(), 1, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_reply_to_a_release_says_what_became_of_the_lock() {
     let awaited = |others, foreign| {
