@@ -37,15 +37,18 @@ async fn an_attempt_waits_for_a_mute_subscription_for_a_part_of_the_time() {
     let (mutex, fair) = (patient(LockKind::Mutex), patient(LockKind::Fair));
     let own = keys::fair_channel(&fair.ticket.name, fair.ticket.owner.text());
     let own = format!("SUBSCRIBE {own}");
-    for (ask, mute, part) in [
-        (&mutex, "SUBSCRIBE", LIMIT / 2),
-        (&fair, "SUBSCRIBE", LIMIT / 2),
-        (&fair, own.as_str(), LIMIT / 4),
+    let head = "SUBSCRIBE redisson_lock__channel:{stock}:u:7";
+    for (ask, mute, part, refusal) in [
+        (&mutex, "SUBSCRIBE", LIMIT / 2, "[ 0 5000 ]"),
+        // The head of a queue of Redisson.
+        (&mutex, head, LIMIT / 4, "[ 0 5000 u:7 ]"),
+        (&fair, "SUBSCRIBE", LIMIT / 2, "[ 0 -2 x ]"),
+        (&fair, own.as_str(), LIMIT / 4, "[ 0 -2 x ]"),
     ] {
         let server = ScriptedServer::start().await;
         server.answers(mute, &[SILENCE]);
-        server.on_script(&scripts::ACQUIRE, "[ 0 5000 ]");
-        server.on_script(&scripts::FAIR_ACQUIRE, "[ 0 -2 x ]");
+        server.on_script(&scripts::ACQUIRE, refusal);
+        server.on_script(&scripts::FAIR_ACQUIRE, refusal);
         let store = server.store().await;
         let begun = Instant::now();
         let silence = async {
