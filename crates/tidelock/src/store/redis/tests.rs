@@ -1,5 +1,6 @@
 //! Stores at scripted servers, and what tests ask of them.
 
+mod lanes;
 mod listening;
 
 use std::time::Duration;
