@@ -209,6 +209,20 @@ async fn the_first_query_asks_for_the_other_sentinels_and_the_next_ones_do_not()
     assert_eq!(asked, ["primary", "others", "primary", "primary"]);
 }
 
+/// A user may lack the right to ask for them, and each question costs a request to all of them.
+#[tokio::test]
+async fn other_sentinels_that_nobody_names_are_asked_for_a_few_times_in_a_row() {
+    let server = sentinel_that_tells("1", "3").await;
+    server.answers("SENTINEL SENTINELS", &["-NOPERM no permissions\r\n"]);
+    let (sentinel, _endpoint, _following) = followed(&server);
+    let tries = usize::try_from(LEARN_TRIES).unwrap();
+    for count in 1..=tries + 2 {
+        server.hears("SENTINEL GET-MASTER", count).await;
+        sentinel.doubt();
+    }
+    assert_eq!(server.heard("SENTINEL SENTINELS").len(), tries);
+}
+
 #[tokio::test]
 async fn a_doubt_ends_the_pause_between_two_queries() {
     let sentinel = sentinel_of(vec![loopback(1)]);
