@@ -1,5 +1,7 @@
 //! The refresh of the slot map: which replies are believed, and when another cluster is.
 
+mod limits;
+
 use std::collections::HashSet;
 
 use super::*;
