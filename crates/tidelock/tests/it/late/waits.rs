@@ -28,6 +28,17 @@ impl Twist for Silent {
     }
 }
 
+/// A client of this store, which answers nothing while `mute` is set.
+async fn silent_client(name: &'static str, mute: &Arc<AtomicBool>) -> Client {
+    let hand = Arc::clone(mute);
+    let builder = Client::builder().simulated_time();
+    let client = builder.connect_to(async move |env| {
+        let store = tidelock::testing::open(name, env).await?;
+        Ok(Twisted::wrap(store, Silent(hand)))
+    });
+    client.await.unwrap()
+}
+
 async fn kinds_of_waits(lock: &tidelock::Lock, count: usize, limit: Duration) -> Vec<ErrorKind> {
     let waits = (0..count).map(|_| lock.acquire_timeout(limit));
     let answers = join_all(waits).await;
@@ -42,16 +53,8 @@ async fn kinds_of_waits(lock: &tidelock::Lock, count: usize, limit: Duration) ->
 #[tokio::test(start_paused = true)]
 async fn a_wait_blames_another_owner_only_if_the_store_does() {
     let mute = Arc::new(AtomicBool::new(false));
-    let hand = Arc::clone(&mute);
     let second = Duration::from_secs(1);
-    let client = tidelock::Client::builder()
-        .simulated_time()
-        .connect_to(async move |env| {
-            let store = tidelock::testing::open("memory:", env).await?;
-            Ok(Twisted::wrap(store, Silent(hand)))
-        })
-        .await
-        .unwrap();
+    let client = silent_client("memory:", &mute).await;
     let lock = client.lock("a");
     mute.store(true, Ordering::SeqCst);
     let kinds = kinds_of_waits(&lock, 3, second).await;
@@ -88,18 +91,10 @@ async fn a_wait_blames_another_owner_only_if_the_store_does() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_the_turn_of_an_owner_blames_another_one_only_if_the_store_does() {
     let mute = Arc::new(AtomicBool::new(false));
-    let hand = Arc::clone(&mute);
     let second = Duration::from_secs(1);
     let name = "memory:turns-of-an-owner";
-    let builder = || Client::builder().simulated_time();
-    let other = builder().connect(name).await.unwrap();
-    let client = builder()
-        .connect_to(async move |env| {
-            let store = tidelock::testing::open(name, env).await?;
-            Ok(Twisted::wrap(store, Silent(hand)))
-        })
-        .await
-        .unwrap();
+    let other = Client::builder().simulated_time().connect(name);
+    let (other, client) = (other.await.unwrap(), silent_client(name, &mute).await);
     let (lock, me) = (client.lock("a"), Owner::new());
     let mine = |limit| AcquireOptions::new().owner(&me).wait(limit);
     let kind = |limit| {
@@ -126,4 +121,36 @@ async fn a_wait_for_the_turn_of_an_owner_blames_another_one_only_if_the_store_do
     assert_eq!(kinds, [ErrorKind::TimedOut; 3]);
     mute.store(false, Ordering::SeqCst);
     held.release().await.unwrap();
+}
+
+/// The store has answered the attempt whose caller has left. Another acquisition of the owner has the turn since, and waits for
+/// a lock that is held.
+#[tokio::test(start_paused = true)]
+async fn a_try_behind_another_wait_of_its_owner_blames_no_store() {
+    let mute = Arc::new(AtomicBool::new(false));
+    let second = Duration::from_secs(1);
+    let name = "memory:tries-of-an-owner";
+    let other = Client::builder().simulated_time().connect(name);
+    let (other, client) = (other.await.unwrap(), silent_client(name, &mute).await);
+    let (lock, me) = (client.lock("a"), Owner::new());
+    let mine = |limit| AcquireOptions::new().owner(&me).wait(limit);
+    let held = other.lock("a").acquire().await.unwrap();
+    mute.store(true, Ordering::SeqCst);
+    let error = lock.acquire_with(mine(second / 10)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    let mut waits = Box::pin(lock.acquire_with(mine(second * 60)));
+    assert!(futures_util::poll!(waits.as_mut()).is_pending());
+    let asks_once = async {
+        let options = AcquireOptions::new().owner(&me);
+        let tried = lock.try_acquire_with(options).await;
+        held.release().await.unwrap();
+        tried
+    };
+    let answers = async {
+        tokio::time::sleep(second).await;
+        mute.store(false, Ordering::SeqCst);
+    };
+    let (waited, tried, ()) = tokio::join!(waits, asks_once, answers);
+    assert!(tried.unwrap().is_none());
+    waited.unwrap().release().await.unwrap();
 }
