@@ -156,6 +156,40 @@ fn a_grant_needs_no_room_inside_the_file_while_the_disk_has_some() {
     database.grow(Durable::No, |_| Ok(())).unwrap();
 }
 
+/// A grant that only the log has would be lost.
+#[test]
+fn an_abandoned_log_is_left_when_the_file_has_all_of_it_or_it_cannot_be_read() {
+    let (folder, mut database) = opened();
+    let reader = other(&database);
+    let open = database.open.as_ref().unwrap();
+    busy::be_patient_for(Duration::ZERO);
+    assert!(open.empty_log());
+
+    reader.execute_batch("BEGIN").unwrap();
+    let token = "SELECT token FROM counter";
+    let token = reader.query_row(token, [], |row| row.get::<_, i64>(0));
+    assert_eq!(token.unwrap(), 0);
+    let set = "UPDATE counter SET token = 7";
+    let changed = database.write(Durable::No, |view| view.connection.execute(set, []));
+    assert_eq!(changed.unwrap(), 1);
+    let open = database.open.as_mut().unwrap();
+    // Less than the sum of the pauses, however short the random share makes them.
+    busy::be_patient_for(Duration::from_millis(5));
+    assert!(!open.empty_log(), "a tool reads what was there before");
+    assert_eq!(busy::left(), None, "the tool was waited for");
+    reader.execute_batch("COMMIT").unwrap();
+
+    open.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(!open.empty_log(), "a transaction keeps it from moving");
+    open.connection.execute_batch("COMMIT").unwrap();
+    assert!(open.empty_log());
+
+    let text = folder.path().join("text");
+    std::fs::write(&text, "text".repeat(1000)).unwrap();
+    open.connection = Connection::open(&text).unwrap();
+    assert!(open.empty_log(), "it cannot be read");
+}
+
 /// Otherwise no other process could open the file for as long as this one has it open.
 #[cfg(target_os = "linux")]
 #[test]

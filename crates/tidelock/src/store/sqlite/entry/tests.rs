@@ -1,6 +1,8 @@
 //! Which files are opened, which are waited for, and what stays beside a file that is refused.
 #![cfg(target_os = "linux")]
 
+use std::path::Path;
+
 use tempfile::TempDir;
 
 use super::*;
@@ -65,6 +67,37 @@ fn beside_a_file_of_another_program_nothing_is_left() {
     }
 }
 
+/// It may have been removed since it was looked for.
+#[test]
+fn to_open_a_missing_file_does_not_make_it() {
+    let (folder, paths) = missing_file();
+    make_sure_to_be_alone(&paths, false).unwrap_err();
+    connect(&paths, false, Log::Known).unwrap_err();
+    assert!(names(&folder).is_empty());
+}
+
+#[test]
+fn a_companion_that_cannot_be_opened_or_created_is_told_as_such() {
+    // Nobody may write to these files or make new ones beside them, not even root.
+    let folder = Path::new("/proc/sys/kernel");
+    for (name, told) in [
+        ("ostype", "cannot be opened by this user"),
+        ("locks.db-lock", "may not create files in its folder"),
+    ] {
+        let (_main_folder, paths) = lock_file();
+        let lock = folder.join(name);
+        let paths = DatabasePaths { lock, ..paths };
+        match EntryLock::lock(&paths) {
+            Err(Unfit::Other(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+                assert!(error.to_string().contains(told), "{error}");
+            }
+            Err(other) => panic!("{name}: {other:?}"),
+            Ok(_) => panic!("{name} was opened"),
+        }
+    }
+}
+
 /// A newcomer without time is refused, and one that has some opens the file when the obstacle has gone.
 fn is_waited_for(paths: &DatabasePaths, obstacle: impl Send + 'static) {
     be_patient_for(Duration::ZERO);
@@ -87,16 +120,47 @@ fn a_process_that_opens_the_file_is_waited_for() {
     is_waited_for(&paths, gate);
 }
 
-/// It may have read a log that was removed since.
-#[test]
-fn a_tool_that_has_the_file_open_is_waited_for_when_the_record_is_gone() {
-    let (_folder, paths) = lock_file();
+/// A tool that has read the file and keeps it open.
+fn tool(paths: &DatabasePaths) -> Connection {
     let tool = Connection::open(&paths.main).unwrap();
     let count = "SELECT count(*) FROM locks";
     let count = tool.query_row(count, [], |row| row.get::<_, i64>(0));
     assert_eq!(count.unwrap(), 0);
+    tool
+}
+
+/// It may have read a log that was removed since.
+#[test]
+fn a_tool_that_has_the_file_open_is_waited_for_when_the_record_is_gone() {
+    let (_folder, paths) = lock_file();
+    let tool = tool(&paths);
     std::fs::remove_file(&paths.lock).unwrap();
     is_waited_for(&paths, tool);
+}
+
+/// Others may have opened it meanwhile.
+#[test]
+fn a_newcomer_that_has_to_wait_leaves_the_companion_that_it_has_made() {
+    let (_folder, paths) = lock_file();
+    let _tool = tool(&paths);
+    std::fs::remove_file(&paths.lock).unwrap();
+    be_patient_for(Duration::ZERO);
+    let error = enter(&paths, false).unwrap_err();
+    assert!(errors::is_busy(&error), "{error}");
+    assert!(paths.lock.exists());
+}
+
+/// A tool may have removed it. The next process would make another one, and would not see the locks of this one.
+#[test]
+fn a_log_without_its_index_is_not_recorded_as_the_one_in_use() {
+    let (folder, paths) = missing_file();
+    // SQLite makes its index beside the file, where this process does not look.
+    let shm = folder.path().join("missing/locks.db-shm");
+    let paths = DatabasePaths { shm, ..paths };
+    be_patient_for(Duration::ZERO);
+    let error = enter(&paths, true).unwrap_err();
+    assert!(errors::is_busy(&error), "{error}");
+    assert_eq!(std::fs::read_to_string(&paths.lock).unwrap(), "");
 }
 
 /// Otherwise SQLite would write the pages of that log over those of the file.
@@ -128,6 +192,7 @@ fn a_copy_that_replaced_the_file_does_not_get_the_log_of_its_predecessor() {
             Err(error) => {
                 assert!(!fits, "its index is {index}: {error}");
                 assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+                assert!(error.to_string().contains("cannot be removed"), "{error}");
             }
         }
     }
