@@ -58,6 +58,36 @@ async fn a_held_lock_is_shown_until_its_release_which_counts_the_processes_that_
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_path_below_the_home_folder_leads_there() {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let below = home.map(|home| std::path::Path::new(&home).join("locks.db"));
+    assert_eq!(address::path_of("~/locks.db").ok(), below);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_doctor_looks_at_everything_that_weakens_a_lock_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder, true).await;
+    let findings = store.front.diagnose().await.unwrap();
+    let subjects = findings.iter().map(|finding| finding.subject.as_str());
+    let mut subjects: Vec<&str> = subjects.collect();
+    subjects.sort_unstable();
+    let all = [
+        "durability",
+        "file system",
+        "free space",
+        "journal mode",
+        "log",
+        "reach",
+        "rights",
+        "version",
+    ];
+    assert_eq!(subjects, all);
+}
+
 /// Each process of a service may ask so at its start, and most change nothing.
 #[tokio::test]
 async fn a_number_that_is_set_already_is_found_without_waiting_for_a_writer() {
