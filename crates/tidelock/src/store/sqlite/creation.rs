@@ -325,6 +325,39 @@ mod tests {
         assert_eq!(error.kind(), std::io::ErrorKind::TooManyLinks, "{error}");
     }
 
+    /// To close one that can read or write would drop the locks that SQLite has on a file of that name.
+    #[test]
+    fn a_file_that_is_created_under_its_own_name_is_not_opened_to_read_or_write() {
+        use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let watch = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        add_watch(&watch, folder.path(), WatchFlags::OPEN).unwrap();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+        let mut opened = Reader::new(&watch, &mut buffer);
+        prepare_in_place(&path, 0o600, None).unwrap();
+        let none = opened.next().unwrap_err();
+        assert_eq!(none, rustix::io::Errno::AGAIN);
+        drop(File::open(&path).unwrap());
+        opened.next().unwrap();
+    }
+
+    /// As on a system without `/proc`.
+    #[test]
+    fn a_companion_that_is_opened_by_its_path_is_neither_created_nor_a_link() {
+        use std::io::ErrorKind::{NotFound, TooManyLinks};
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("lock"), "").unwrap();
+        std::os::unix::fs::symlink(path("lock"), path("link")).unwrap();
+        open_by_path(&path("lock")).unwrap();
+        for (name, kind) in [("link", TooManyLinks), ("missing", NotFound)] {
+            let error = open_by_path(&path(name)).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        assert!(!path("missing").exists());
+    }
+
     /// Another user may have put something else there, to be given it by root.
     #[test]
     fn only_an_own_empty_file_with_one_name_counts_as_the_new_one() {
