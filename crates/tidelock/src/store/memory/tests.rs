@@ -274,6 +274,26 @@ async fn a_change_that_finds_ended_permits_wakes_the_waiters() {
     }
 }
 
+/// Each wake costs its waiter a request.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_adds_no_permits_wakes_no_waiter() {
+    use SemaphoreChange::{Add, GiveBack, SetIfNew};
+    let ([store], name, mint) = (clients(), name(), OwnerMint::new());
+    let armed = store.arm(&name, CountKind::Semaphore).now_or_never();
+    let mut wake = armed.unwrap().unwrap().wake.unwrap();
+    for (change, wakes) in [
+        (SetIfNew(0), false),
+        (Add(0), false),
+        (GiveBack(0), false),
+        (GiveBack(1), true),
+    ] {
+        let (asked, id) = (CountChange::Semaphore(change), mint.fresh());
+        let answer = store.change(&name, asked, &id, &[]).now_or_never();
+        assert!(answer.unwrap().unwrap().changed, "{change:?}");
+        assert_eq!(is_woken(&mut wake), wakes, "{change:?}");
+    }
+}
+
 /// A client repeats a change for a shorter time, so a later one with the same id is another change.
 #[tokio::test(start_paused = true)]
 async fn the_answer_to_a_change_is_kept_for_its_time() {
@@ -296,6 +316,20 @@ async fn the_answer_to_a_change_is_kept_for_its_time() {
         let count = store.count(&name, CountKind::Semaphore).now_or_never();
         assert_eq!(count.unwrap().unwrap(), left, "after {passed:?} more");
     }
+}
+
+/// They are looked through only when there are many.
+#[tokio::test(start_paused = true)]
+async fn withdrawals_are_forgotten_at_the_instant_at_which_their_time_ends() {
+    let ([store], mint) = (clients(), OwnerMint::new());
+    let (now, kept) = (store.timers.now(), mint.fresh());
+    let mut records = store.world.lock();
+    let ended = (0..2000).map(|_| (mint.fresh(), now));
+    records.withdrawn.extend(ended);
+    records.withdrawn.insert(kept.clone(), now + MOMENT);
+    records.make_room(now);
+    assert_eq!(records.withdrawn.len(), 1);
+    assert!(records.withdrawn.contains_key(&kept));
 }
 
 #[tokio::test(start_paused = true)]
