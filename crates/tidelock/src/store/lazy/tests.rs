@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::engine::runtime::sync::Mutex;
 use crate::store::liveness::tests::TestCaller;
 use crate::store::{
     Background, Clock, CountChange, CountChanged, Counts, Liveness, OwnerId, ReplicaAck,
@@ -140,6 +141,44 @@ async fn lanes_and_queues_are_those_of_the_store_once_it_is_open() {
     front.inspect(&lazy.till).await.unwrap();
     assert_eq!((front.lane(&lazy.till), counter.queues()), (LANE, true));
     assert!(lazy.settled.is_set());
+}
+
+/// Otherwise it would open another store, and drop it.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_another_thread_overtakes_finds_the_store_that_was_opened_there() {
+    let (background, _) = Background::start(Clock::Simulated).unwrap();
+    let env = Env::of_limits(Timers::new(Clock::Simulated), background, LIMIT);
+    let (attempts, permits) = (Arc::default(), Arc::new(Semaphore::new(2)));
+    let opens = opens(&attempts, &permits, &QueueingTwist::default(), &env);
+    let faster = Arc::new(Mutex::new(None::<Arc<dyn Backend>>));
+    let place = Arc::clone(&faster);
+    let open: OpenStore = Box::new(move || {
+        // This caller has seen that the store is not open, and has not joined an attempt.
+        let faster = place.lock().take();
+        if let Some(front) = faster {
+            let thread = std::thread::spawn(move || inspects(&*front));
+            thread.join().unwrap();
+        }
+        opens()
+    });
+    let outline = StoreOutline {
+        label: "double",
+        can: memory::CAPABILITIES,
+        plain: None,
+    };
+    let (store, _) = LazyStore::of(&outline, open, &env);
+    *faster.lock() = Some(Arc::clone(&store.front));
+    let till = Name::new("till").unwrap();
+    store.front.inspect(&till).await.unwrap();
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
+}
+
+/// A request on a runtime of its own.
+fn inspects(front: &dyn Backend) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let till = Name::new("till").unwrap();
+    runtime.block_on(front.inspect(&till)).unwrap();
 }
 
 /// The connect itself ends after a response timeout, and its error says more. A wait of one and a half is no outage.
