@@ -226,3 +226,28 @@ async fn a_check_without_the_name_accepts_any_name_and_no_other_authority() {
         }
     }
 }
+
+/// A driver may use the connection below TLS in each of these ways.
+#[cfg(any(feature = "redis", feature = "etcd"))]
+#[tokio::test]
+async fn the_connection_below_tls_writes_and_ends_as_a_plain_one() {
+    use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::handshake::peer::{TlsServer, in_time};
+
+    let (host, server) = ("127.0.0.1", TlsServer::start().await);
+    let tcp = TcpStream::connect((host, server.port())).await.unwrap();
+    let files = server.files();
+    let shakes_hands = handshake::run(tcp, &"a://", host, &files, &[], "write b://");
+    let both = async { tokio::join!(shakes_hands, server.serves()) };
+    let (stream, peer) = in_time(both).await;
+    let mut stream = stream.unwrap();
+    let (below, _) = stream.get_mut();
+    assert!(below.is_write_vectored());
+    assert_eq!(below.write(b"text").await.unwrap(), 4);
+    below.shutdown().await.unwrap();
+    let ((mut peer, _), mut heard) = (peer.into_inner(), Vec::new());
+    in_time(peer.read_to_end(&mut heard)).await.unwrap();
+    assert_eq!(heard, b"text");
+}
