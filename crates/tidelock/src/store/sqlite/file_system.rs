@@ -170,7 +170,13 @@ pub(crate) fn of(folder: &Path) -> FileSystem {
         .and_then(|mounts| listed(&mounts, folder, device.as_deref()));
     let kind = listed.unwrap_or_else(|| {
         let magic = rustix::fs::statfs(folder).map_or(0, |found| found.f_type);
-        by_number(u64::try_from(magic).unwrap_or(0) & 0xffff_ffff).to_owned()
+        #[allow(
+            clippy::unnecessary_fallible_conversions,
+            clippy::useless_conversion,
+            reason = "unsigned or of 32 bits on some systems"
+        )]
+        let magic = i64::try_from(magic).unwrap_or(0);
+        by_number(magic).to_owned()
     });
     FileSystem { kind }
 }
@@ -184,7 +190,9 @@ pub(crate) fn of(_folder: &Path) -> FileSystem {
 }
 
 #[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
-fn by_number(magic: u64) -> &'static str {
+fn by_number(magic: i64) -> &'static str {
+    // Where the kernel's word has 32 bits, a number above 0x7fff_ffff arrives as a negative one.
+    let magic = magic.cast_unsigned() & 0xffff_ffff;
     MAGIC
         .iter()
         .find(|(number, _)| *number == magic)
@@ -319,6 +327,7 @@ mod tests {
         for (magic, kind) in [
             (0x6969, "nfs"),
             (0xff53_4d42, "cifs"),
+            (i64::from(0xff53_4d42_u32.cast_signed()), "cifs"),
             (0x6573_5546, "fuse"),
             (0xef53, ""),
         ] {
