@@ -303,3 +303,39 @@ fn a_forced_release_ends_a_lock_and_permits_of_one_name() {
     assert!(file.at(0).force_release(&held.name).unwrap());
     assert_eq!((file.owner(), state(&file.at(0)).0), (None, 1));
 }
+
+/// It gets an error at its attempt, and would wait for nothing.
+#[test]
+fn a_ticket_that_is_withdrawn_or_names_a_lock_waits_for_no_permits() {
+    let file = numbered(1);
+    let now = file.at(0);
+    gets(&now, &ticket(&file, 1));
+    let told = |ticket: &Ticket| {
+        let last = FairPosition::Last;
+        let kept_out = now.permits_are_kept_out(ticket, 1, last).unwrap();
+        (
+            kept_out,
+            now.wait_for_permits(ticket, 1, LEASE, last).unwrap(),
+        )
+    };
+    let waiter = ticket(&file, 1);
+    assert_eq!(told(&waiter), (Some((LEASE, false)), Some(LEASE)));
+    assert_eq!(state(&now), (0, owners([&waiter])));
+    now.withdraw(&waiter).unwrap();
+    assert_eq!(told(&waiter), (None, None));
+    // An older tidelock knows no semaphores, and may hold a lock of that name.
+    let put = "INSERT INTO locks VALUES ('n', 'old:1', 1, 9000000000, 9000000000, 'here', 1, 0)";
+    assert_eq!(file.connection.execute(put, []).unwrap(), 1);
+    assert_eq!(told(&ticket(&file, 1)), (None, None));
+    assert_eq!(state(&now), (0, Vec::new()));
+}
+
+#[test]
+fn a_ticket_for_which_there_are_permits_takes_no_place_behind_others() {
+    let file = numbered(2);
+    let now = file.at(0);
+    gets(&now, &ticket(&file, 1));
+    let waits = now.wait_for_permits(&ticket(&file, 1), 1, LEASE, FairPosition::Last);
+    assert_eq!(waits.unwrap(), None);
+    assert_eq!(state(&now), (1, Vec::new()));
+}

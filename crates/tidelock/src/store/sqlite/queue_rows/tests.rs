@@ -295,3 +295,41 @@ fn a_grant_by_another_clock_is_renewed_by_the_clock_of_its_holder() {
     let row = file.at(1).row("n").unwrap().unwrap();
     assert_eq!((row.domain.as_str(), row.ends), ("here", 31 * SECOND));
 }
+
+#[test]
+fn a_ticket_takes_a_place_behind_a_holder_and_none_while_the_lock_is_free() {
+    let file = File::new();
+    let now = file.at(0);
+    let (holder, waiter) = (ticket(&file), ticket(&file));
+    let waits = |ticket: &Ticket| {
+        let left = now.wait_behind_holder(ticket, LEASE, FairPosition::Last);
+        left.unwrap()
+    };
+    assert_eq!(waits(&holder), None);
+    assert!(!now.has_place(holder.owner.text()).unwrap());
+    now.attempt_fair(&holder, LEASE, FairPosition::None)
+        .unwrap();
+    assert_eq!(waits(&waiter), Some(LEASE));
+    assert_eq!(now.queue("n").unwrap(), owners([&waiter]));
+}
+
+/// Otherwise it would hold the lock for a short time only, and would be told that another one holds it.
+#[test]
+fn the_first_waiter_that_finds_the_lock_free_gets_it_for_its_whole_lease() {
+    let file = File::new();
+    let [_, first, second] = held(&file);
+    file.at(29).show_alive("n", first.owner.client()).unwrap();
+    // The lease of the holder has ended.
+    let now = file.at(30);
+    let enters = now.attempt_fair(&first, LEASE, FairPosition::Last).unwrap();
+    assert!(
+        matches!(enters, Decision::Granted(Some(2), 0)),
+        "{enters:?}"
+    );
+    let row = now.row("n").unwrap().unwrap();
+    assert_eq!(
+        (row.owner.as_str(), row.ends),
+        (first.owner.text(), 60 * SECOND)
+    );
+    assert_eq!(now.queue("n").unwrap(), owners([&second]));
+}

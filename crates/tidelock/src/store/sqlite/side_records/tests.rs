@@ -4,6 +4,7 @@ use super::*;
 use crate::store::sqlite::test_file::{File, SECOND};
 
 mod leases;
+mod places;
 mod upgrades;
 
 const LEASE: Duration = Duration::from_secs(30);
