@@ -3,6 +3,7 @@ use futures_util::FutureExt;
 use crate::store::Wake;
 use crate::store::sqlite::wake::*;
 
+mod alone;
 #[cfg(target_os = "linux")]
 mod ranks;
 
@@ -78,6 +79,19 @@ fn a_client_that_has_left_is_woken_no_longer_and_the_others_are() {
     drop(left);
     let (mut woken, mut asleep) = (stays.arm("a"), leaves.arm("a"));
     watch.wake("a");
+    assert!(is_woken(&mut woken) && !is_woken(&mut asleep));
+}
+
+/// Otherwise it would get the lock only after the next look at the rows.
+#[test]
+fn a_release_that_calls_this_process_wakes_its_waiter_for_that_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+    let watch = FileWatch::of(&paths);
+    let signals = watch.signals(Timers::new(Clock::Boot));
+    let _listening = watch.listen(signals.clone());
+    let (mut woken, mut asleep) = (signals.arm("a"), signals.arm("b"));
+    QueueListener::called(&*watch, "a");
     assert!(is_woken(&mut woken) && !is_woken(&mut asleep));
 }
 

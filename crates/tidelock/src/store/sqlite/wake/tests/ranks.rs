@@ -1,9 +1,11 @@
 //! Processes that stand one behind the other: who looks at the rows, who asks when, and who leaves.
 
+use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use super::*;
 use crate::store::sqlite::connection::Durable;
+use crate::store::sqlite::queue_place::NameBytes;
 use crate::store::{LockKind, Name, Ticket};
 use crate::types::OwnerMint;
 
@@ -185,4 +187,45 @@ fn a_process_behind_others_keeps_no_connection_open() {
     assert_eq!(queue.watch.next_check(&mut database, 0), Some(true));
     assert!(!database.is_open());
     asks.join().unwrap();
+}
+
+/// All versions of this program must use the same bytes, because they share the file.
+#[test]
+fn the_processes_at_the_head_stand_on_the_two_bytes_after_that_of_the_holder() {
+    let queue = Queue::behind(2);
+    let bytes = ByteLocks::on(&queue.paths.lock).unwrap();
+    let held = NameBytes::of("a").held;
+    let taken = [1, 2, 3].map(|after| bytes.is_taken(held + after));
+    assert_eq!(taken, [true, true, false]);
+}
+
+/// Tells of each look.
+struct ToldOfLooks(Sender<()>);
+
+impl QueueListener for ToldOfLooks {
+    fn called(&self, _: &str) {}
+
+    fn look(&self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Otherwise it would keep a core busy for as long as the lock is held by a process that does not show it.
+#[test]
+fn the_first_process_of_the_queue_pauses_between_two_looks() {
+    const PAUSES: u32 = 20;
+    const SHORTEST: Duration = Duration::from_millis(4);
+
+    let queue = Queue::behind(0);
+    let bytes = ByteLocks::on(&queue.paths.lock).unwrap();
+    let first = Arc::new(ProcessQueue::on(bytes));
+    let (told, looks) = channel();
+    let begun = Instant::now();
+    first.stand("a", &Arc::new(ToldOfLooks(told)));
+    // It looks when it becomes the second, when it becomes the first, and before the first pause.
+    for _ in 0..3 + PAUSES {
+        looks.recv_timeout(SOON).unwrap();
+    }
+    assert!(begun.elapsed() >= SHORTEST * PAUSES);
+    first.leave("a", || false);
 }
