@@ -7,6 +7,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::store::{Background, PermitChange, Timers};
 
+mod connections;
+mod waiters;
+
 /// A client of the file in this folder, of which nothing runs in the background.
 async fn opened(folder: &TempDir, create: bool) -> Store {
     let (background, _stop) = Background::start(Clock::Boot).unwrap();
