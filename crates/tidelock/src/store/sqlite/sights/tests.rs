@@ -259,6 +259,21 @@ fn is_stored_a_second_later(database: &mut Database) {
     }
 }
 
+/// Otherwise each refused attempt would read the file once more, although most files have rows of one clock only.
+#[test]
+fn a_process_that_has_seen_no_row_of_another_clock_stores_nothing() {
+    let Some((_folder, mut database, _other)) = has_seen_a_row() else {
+        return;
+    };
+    database.setting.seen.forget("n");
+    remember_at(&mut database, Some("n"), 0);
+    assert!(!is_stored(&mut database));
+    let left = database.read(|view| view.held_by_other("n", "b:1"));
+    assert!(left.unwrap().is_some());
+    remember_at(&mut database, Some("n"), 0);
+    assert!(is_stored(&mut database));
+}
+
 /// Otherwise each refused attempt would wait for the other program.
 #[test]
 fn after_a_failure_nothing_is_stored_for_a_second() {
