@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Clock;
 use crate::store::sqlite::alarm::IdleAlarm;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::entry;
@@ -19,6 +18,7 @@ use crate::store::sqlite::rows::ForeignRows;
 use crate::store::sqlite::schema;
 use crate::store::sqlite::timebase::Timebase;
 use crate::store::sqlite::write_turn::WriteTurn;
+use crate::store::{Clock, Ticket};
 use crate::types::Escaped;
 
 /// Bounds the retries when a connection leaves a removed log, to a few milliseconds in total. The connections of all
@@ -159,13 +159,17 @@ impl Database {
         })
     }
 
-    /// Shows the other processes that this client holds the lock.
-    pub(crate) fn show(&self, name: &str) {
-        self.setting.shown.iter().for_each(|shown| shown.show(name));
+    /// Shows the other processes that this ticket holds its lock.
+    pub(crate) fn show(&self, ticket: &Ticket) {
+        if let Some(shown) = &self.setting.shown {
+            shown.show(ticket.name.as_str(), &ticket.owner);
+        }
     }
 
-    pub(crate) fn hide(&self, name: &str) {
-        self.setting.shown.iter().for_each(|shown| shown.hide(name));
+    pub(crate) fn hide(&self, ticket: &Ticket) {
+        if let Some(shown) = &self.setting.shown {
+            shown.hide(ticket.name.as_str(), &ticket.owner);
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {

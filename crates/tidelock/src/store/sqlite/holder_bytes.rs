@@ -1,12 +1,13 @@
 //! Shows the other processes which locks this client holds, so that a release wakes the first waiting process: see
 //! [`queue`](crate::store::sqlite::queue).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::store::sqlite::byte_locks::ByteLocks;
 use crate::store::sqlite::queue_place::NameBytes;
+use crate::types::OwnerId;
 
 /// Bounds the shown locks, because the kernel keeps them in a linear list. The first waiter of a lock that is not shown
 /// checks the file every few milliseconds instead.
@@ -24,7 +25,8 @@ pub(crate) struct HolderBytes {
 #[derive(Debug, Default)]
 struct HolderBytesInner {
     ranges: Option<ByteLocks>,
-    held: HashSet<i64>,
+    /// The owner of each shown lock.
+    held: HashMap<i64, OwnerId>,
 }
 
 impl HolderBytes {
@@ -35,8 +37,8 @@ impl HolderBytes {
         }
     }
 
-    /// Shows that this client holds the lock.
-    pub(crate) fn show(&self, name: &str) {
+    /// Shows that this owner of this client holds the lock.
+    pub(crate) fn show(&self, name: &str, owner: &OwnerId) {
         let mut inner = self.lock();
         let HolderBytesInner { ranges, held } = &mut *inner;
         // We open `-lock` on first use, because it may not exist when the client starts.
@@ -44,25 +46,31 @@ impl HolderBytes {
             *ranges = ByteLocks::on(&self.lock).ok();
         }
         let byte = NameBytes::of(name).held;
-        let Some(ranges) = ranges.as_ref().filter(|_| held.len() < MAX_NAMES) else {
+        // The byte may still be that of an owner whose lease has ended. Then it must become that of this one, also if
+        // there is no room for another: otherwise nothing would unlock it.
+        let has_room = held.len() < MAX_NAMES || held.contains_key(&byte);
+        let Some(ranges) = ranges.as_ref().filter(|_| has_room) else {
             return;
         };
         for _ in 0..MAX_BYTE_TRIES {
             if ranges.try_lock(byte).unwrap_or(false) {
-                held.insert(byte);
+                held.insert(byte, owner.clone());
                 return;
             }
             std::thread::yield_now();
         }
     }
 
-    /// Shows that this client no longer holds the lock.
-    pub(crate) fn hide(&self, name: &str) {
+    /// Shows that this owner no longer holds the lock. Another owner of this client may hold it: a waiter that gives up
+    /// is withdrawn, and must not wake the first waiting process for nothing.
+    pub(crate) fn hide(&self, name: &str, owner: &OwnerId) {
         let mut inner = self.lock();
         let byte = NameBytes::of(name).held;
-        if inner.held.remove(&byte)
-            && let Some(ranges) = &inner.ranges
-        {
+        if inner.held.get(&byte) != Some(owner) {
+            return;
+        }
+        inner.held.remove(&byte);
+        if let Some(ranges) = &inner.ranges {
             ranges.unlock(byte);
         }
     }
@@ -75,6 +83,7 @@ impl HolderBytes {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use crate::types::OwnerMint;
 
     #[test]
     fn so_many_locks_are_shown_and_no_more() {
@@ -86,14 +95,18 @@ mod tests {
             let byte = NameBytes::of(&number.to_string()).held;
             others.is_taken(byte)
         };
+        let (owner, later) = (OwnerMint::new().fresh(), OwnerMint::new().fresh());
         for number in 0..=MAX_NAMES {
-            own.show(&number.to_string());
+            own.show(&number.to_string(), &owner);
         }
         assert!(is_shown(0) && is_shown(MAX_NAMES - 1));
         assert!(!is_shown(MAX_NAMES));
-        own.hide("0");
+        own.show("0", &later);
+        own.hide("0", &owner);
+        assert!(is_shown(0), "it is that of the later owner");
+        own.hide("0", &later);
         assert!(!is_shown(0));
-        own.show(&MAX_NAMES.to_string());
+        own.show(&MAX_NAMES.to_string(), &owner);
         assert!(is_shown(MAX_NAMES), "there is room again");
     }
 }

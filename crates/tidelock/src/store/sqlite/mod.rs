@@ -271,27 +271,24 @@ impl Sqlite {
     /// Releases or withdraws a ticket, and wakes the waiters of the lock.
     async fn end(
         &self,
-        name: &Name,
-        change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<Released> + Send + 'static,
+        ticket: &Ticket,
+        change: impl Fn(&LockTransaction<'_>, &Ticket) -> rusqlite::Result<Released> + Send + 'static,
     ) -> Result<Released> {
-        let (watch, which) = (Arc::clone(&self.watch), name.clone());
+        let (watch, ended) = (Arc::clone(&self.watch), ticket.clone());
         let (released, next, others) = self
             .worker
             .call(move |database| {
-                let (released, next) = queued::free(database, which.as_str(), change)?;
+                let name = ended.name.as_str();
+                let (released, next) = queued::free(database, name, |view| change(view, &ended))?;
                 // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
                 // waiter.
                 let shows = database.setting.shown.is_some();
-                let others = if shows {
-                    watch.others(which.as_str())
-                } else {
-                    0
-                };
-                database.hide(which.as_str());
+                let others = if shows { watch.others(name) } else { 0 };
+                database.hide(&ended);
                 Ok((released, next, others))
             })
             .await?;
-        self.wake(name, &next, released == Released::Freed);
+        self.wake(&ticket.name, &next, released == Released::Freed);
         Ok(match (released, others) {
             (Released::Freed, 1..) => Released::Awaited(Awaited {
                 others,
@@ -315,7 +312,7 @@ fn attempt(
         None => database.grow(Durable::Yes, |view| view.attempt(ticket, lease, spare))?,
     };
     match decision {
-        Decision::Granted(..) => database.show(name),
+        Decision::Granted(..) => database.show(ticket),
         Decision::Held(_) => sights::remember(database, Some(name)),
         _ => {}
     }
@@ -374,15 +371,13 @@ impl Backend for Sqlite {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        let mine = ticket.clone();
-        Box::pin(self.end(&ticket.name, move |view| view.release(&mine)))
+        Box::pin(self.end(ticket, |view, ended| view.release(ended)))
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         // A waiter that leaves must not be woken by a look that misses its place.
         self.waiters.leave(&ticket.name, &ticket.owner);
-        let mine = ticket.clone();
-        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine)))
+        Box::pin(self.end(ticket, |view, ended| view.withdraw(ended)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -147,12 +147,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a helper that fails ends the test")]
 
     use std::path::Path;
+    use std::sync::LazyLock;
     use std::sync::mpsc::{Receiver, Sender, channel};
-
-    use crate::store::sqlite::holder_bytes::HolderBytes;
     use std::time::Duration;
 
     use super::*;
+    use crate::store::sqlite::holder_bytes::HolderBytes;
+    use crate::types::{OwnerId, OwnerMint};
 
     const SOON: Duration = Duration::from_secs(10);
 
@@ -191,12 +192,18 @@ mod tests {
         }
     }
 
+    /// The one holder of all tests.
+    fn owner() -> OwnerId {
+        static OWNER: LazyLock<OwnerId> = LazyLock::new(|| OwnerMint::new().fresh());
+        OWNER.clone()
+    }
+
     /// Three processes that joined one after the other, while another one holds the lock.
     fn three(folder: &Path) -> (HolderBytes, [Stands; 3]) {
         let file = folder.join("x-lock");
         std::fs::write(&file, "").unwrap();
         let holder = HolderBytes::beside(&file);
-        holder.show("a");
+        holder.show("a", &owner());
         let all = [QueueRank::First, QueueRank::Second, QueueRank::Behind].map(|rank| {
             let (queue, hears) = stand(&file);
             await_rank(&queue, rank);
@@ -209,7 +216,7 @@ mod tests {
     fn a_release_calls_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let (holder, [first, second, third]) = three(folder.path());
-        holder.hide("a");
+        holder.hide("a", &owner());
         let hears = |(_, hears): &(_, Receiver<_>)| hears.recv_timeout(SOON).unwrap();
         // One look on reaching the second position, one on reaching the first.
         assert_eq!([hears(&first), hears(&first)], ["look"; 2]);
@@ -217,7 +224,7 @@ mod tests {
         assert!(third.1.try_recv().is_err(), "it was not called");
         assert_eq!(hears(&first), "look", "the lock is still free");
         // The first is granted the lock and makes room for the next.
-        holder.show("a");
+        holder.show("a", &owner());
         first.0.was_served("a");
         await_rank(&second.0, QueueRank::First);
         assert_ne!(first.0.rank("a"), QueueRank::First);
@@ -295,7 +302,7 @@ mod tests {
         let now = Instant::now();
         let is_overdue = |stands: &Stands| stands.0.is_overdue("a", now);
         assert!(!is_overdue(&third), "it is held");
-        holder.hide("a");
+        holder.hide("a", &owner());
         assert!(!is_overdue(&third), "only just");
         assert!(is_overdue(&third));
         assert!(!is_overdue(&third), "not again at once");

@@ -156,7 +156,7 @@ pub(crate) fn give_back(database: &mut Database, ticket: &Ticket, decision: &Dec
     if let Err(error) = free(database, name, |view| view.release(ticket)) {
         tracing::warn!(lock = %ticket.name, %error, "cannot release a lock whose caller has left; it stays held until its lease ends");
     }
-    database.hide(name);
+    database.hide(ticket);
 }
 
 #[cfg(test)]

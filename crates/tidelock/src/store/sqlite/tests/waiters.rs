@@ -105,3 +105,31 @@ async fn a_release_of_a_ticket_that_holds_nothing_wakes_no_waiter() {
         assert_eq!(woken, is_woken, "{released:?}");
     }
 }
+
+/// Otherwise the first waiting process would be woken for nothing, and would look into the file every few milliseconds.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_held_lock_is_shown_while_a_waiter_of_the_same_client_gives_up() {
+    use crate::store::sqlite::byte_locks::ByteLocks;
+    use crate::store::sqlite::queue_place::NameBytes;
+
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder, true).await;
+    let other = ByteLocks::on(&folder.path().join("locks.db-lock")).unwrap();
+    let is_shown = || other.is_taken(NameBytes::of("stock").held);
+    let [holder, waiter] = [(); 2].map(|()| ask(LockKind::Mutex, Duration::ZERO));
+    let granted = store.front.attempt(&holder).await.outcome;
+    assert!(matches!(granted, Ok(Attempt::Acquired(_))), "{granted:?}");
+    let refused = store.front.attempt(&waiter).await.outcome;
+    assert!(matches!(refused, Ok(Attempt::Held(_))), "{refused:?}");
+    for ended in [
+        store.front.release(&waiter.ticket).await,
+        store.front.withdraw(&waiter.ticket).await,
+    ] {
+        assert_eq!(ended.unwrap(), Released::NotHeld);
+        assert!(is_shown());
+    }
+    let released = store.front.release(&holder.ticket).await.unwrap();
+    assert_eq!(released, Released::Freed);
+    assert!(!is_shown());
+}
