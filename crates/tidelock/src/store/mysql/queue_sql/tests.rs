@@ -285,3 +285,38 @@ fn sides_are_renewed_for_their_own_leases_in_one_order_of_the_locks() {
         "{last}"
     );
 }
+
+/// Nobody renews or ends what they have, so all those behind them would wait for them.
+#[test]
+fn the_dead_are_removed_before_anybody_is_let_in() {
+    let name = ticket(LockKind::Write).name;
+    let text = serve(&name);
+    let (before, _) = text.split_once("SET @tidelock_inside").unwrap();
+    let [waiters, sides] = [(WAITERS, "w"), (SIDES, "s")].map(|(table, row)| {
+        let id = id(&name);
+        format!("DELETE {row} FROM {table} AS {row} FORCE INDEX (PRIMARY) WHERE {row}.id = {id}")
+    });
+    for statement in [
+        format!("{waiters} AND w.alive <= {NOW}; "),
+        format!("{sides} AND (s.ends <= {NOW} OR s.held_as <> @tidelock_row); "),
+    ] {
+        assert!(before.contains(&statement), "{statement}: {text}");
+    }
+}
+
+/// Its reader is inside, so until it has entered nobody else can. Without that reader it could never enter.
+#[test]
+fn the_writer_that_the_reader_inside_becomes_enters_first_and_any_other_such_writer_leaves() {
+    let text = serve(&ticket(LockKind::Write).name);
+    let client = "SUBSTRING_INDEX(s.owner, ':', 1)";
+    let number = "SUBSTRING_INDEX(s.owner, ':', -1)";
+    let becomes = format!("s.owner LIKE '%{UPGRADES}%'");
+    let reader = format!("CONCAT({client}, ':', {number}, '{UPGRADEABLE}') = @tidelock_reader");
+    let upgrades = format!("({becomes} AND {reader})");
+    let leaves = format!("AND s.held_as IS NULL AND {becomes} AND NOT {upgrades}; ");
+    assert!(text.contains(&leaves), "{text}");
+    let enters = format!("AND s.held_as IS NULL AND {upgrades}), ");
+    let (_, first) = text.split_once("@tidelock_upgrade = (").unwrap();
+    let (first, _) = first.split_once("@tidelock_free = (").unwrap();
+    assert!(first.contains(&enters), "{text}");
+}

@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::mysql::tests::row;
-use crate::store::mysql::tests::server::ScriptedServer;
-use crate::store::tests::scripted::HANG_UP;
+use crate::store::mysql::tests::server::{ScriptedServer, UNENDED};
+use crate::store::tests::scripted::{HANG_UP, in_time};
 
 /// A server that shuts down, for example, refuses the settings of a session.
 #[test]
@@ -330,4 +330,30 @@ async fn a_server_without_tls_is_refused_if_the_url_wants_tls() {
         "{error}"
     );
     assert!(server.requests().is_empty());
+}
+
+/// Left to itself, the driver would wait for the rest as long as a frozen server does not close the connection.
+#[tokio::test]
+async fn a_connection_that_is_dropped_in_the_middle_of_an_answer_is_closed_at_once() {
+    let server = ScriptedServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
+    server.answers("SELECT", &[&format!("1\n{UNENDED}")]);
+    let reads_a_row = async {
+        server.hears("SELECT", 1).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = connection.ask("SELECT 1") => panic!("it has no end: {answer:?}"),
+        () = reads_a_row => {}
+    }
+    drop(connection);
+    in_time(async {
+        while server.open_connections() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

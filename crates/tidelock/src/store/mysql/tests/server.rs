@@ -2,7 +2,7 @@
 //!
 //! A reply is a text: the results of the statements, with `; ` between them. A result is `OK`, or `ERR` with a code and a
 //! text, or rows of words, each row on a line of its own. `NULL` is no value, and `EMPTY` are no rows. After a `; ` at its
-//! end the client waits for one more result.
+//! end the client waits for one more result, and after rows with [`UNENDED`] as the last one for more rows.
 
 use std::io;
 
@@ -27,6 +27,9 @@ pub(crate) const SERVES: &str = "START TRANSACTION; INSERT INTO tidelock_locks";
 pub(crate) const ENDS: &str = "START TRANSACTION; SELECT id FROM tidelock_locks";
 /// How a look at a queue begins.
 pub(crate) const LOOK: &str = "SELECT IF(l.owner";
+
+/// In place of the last row: the end of the result never comes.
+pub(crate) const UNENDED: &str = "UNENDED";
 
 /// The codes of the commands.
 const QUERY: u8 = 3;
@@ -172,13 +175,16 @@ fn packets_of(result: &str, more: u8) -> Vec<Vec<u8>> {
         packet.extend(text.as_bytes());
         return vec![packet];
     }
-    let rows = result.split('\n').filter(|line| *line != "EMPTY").map(row);
-    let rows: Vec<TextRow> = rows.collect();
+    let lines = result.split('\n');
+    let lines = lines.filter(|line| *line != "EMPTY" && *line != UNENDED);
+    let rows: Vec<TextRow> = lines.map(row).collect();
     let columns = rows.first().map_or(1, Vec::len);
     let mut packets = vec![vec![u8::try_from(columns).unwrap()]];
     packets.extend(vec![column(); columns]);
     packets.extend(rows.iter().map(packet_of_row));
-    packets.push(end(0xfe, more));
+    if !result.ends_with(UNENDED) {
+        packets.push(end(0xfe, more));
+    }
     packets
 }
 
