@@ -6,6 +6,7 @@ mod delays;
 mod diagnoses;
 mod downgrades;
 mod jute;
+mod log;
 mod marks;
 mod numbers;
 mod operators;

@@ -1,9 +1,14 @@
-//! Tests of connect attempts: they ask for the credentials on another thread, each of them ends, and the session timeout that
-//! they request fits the protocol.
+//! Tests of connect attempts: they ask for the credentials on another thread, each of them ends, the session timeout that
+//! they request fits the protocol, and their caller hears why they fail.
 
 use std::thread::{self, ThreadId};
 
+#[cfg(target_os = "linux")]
+use tokio::net::{TcpSocket, TcpStream};
+
 use super::*;
+#[cfg(target_os = "linux")]
+use crate::store::tests::clock::simulated;
 use crate::store::{Background, Clock};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -81,4 +86,36 @@ fn a_lease_of_weeks_requests_the_longest_session_that_the_protocol_knows() {
         assert!(timeout >= (lease * 4 / 3).min(day * 24), "{timeout:?}");
     }
     drop(stop);
+}
+
+/// The driver has used a part of the time for which the caller waits.
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_named_before_the_caller_has_left() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Nobody accepts these, so Linux answers no further one.
+    let mut peers = Vec::new();
+    let (_background, timers) = simulated();
+    while let Some(peer) = timers
+        .limit(LIMIT, TcpStream::connect(("127.0.0.1", port)))
+        .await
+    {
+        peers.push(peer.unwrap());
+    }
+    let url = format!("zookeeper://127.0.0.1:{port}/locks");
+    let attempt = ConnectAttempt {
+        address: Address::parse(&url).unwrap(),
+        credentials: None,
+        timeout: LIMIT,
+        patience: LIMIT,
+        timers: timers.clone(),
+        old: None,
+    };
+    let asked = timers.now();
+    let error = attempt.unopened(zk::Error::NoHosts).await;
+    assert!(error.to_string().contains("it does not answer"), "{error}");
+    assert!(timers.now() < asked + LIMIT);
 }

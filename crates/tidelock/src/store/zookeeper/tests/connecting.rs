@@ -160,6 +160,26 @@ async fn a_store_that_is_dropped_ends_its_session() {
     assert!(server.children(STOCK).is_empty());
 }
 
+/// It would sleep until the next node ends, and without a node for ever.
+#[tokio::test]
+async fn a_store_that_is_dropped_ends_its_lease_task() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let notify = Arc::clone(&store.0.registry.notify);
+    // The registry has one reference, this test another, and the task that sleeps the third.
+    in_time(async {
+        while Arc::strong_count(&notify) < 3 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(store);
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(Arc::strong_count(&notify), 1);
+}
+
 /// This process believes that its session has ended, and the server does not know it yet: the nodes still stand, and requests
 /// that were sent could still take effect.
 #[tokio::test]
@@ -178,6 +198,47 @@ async fn a_session_that_was_given_up_is_closed_before_the_next_one_opens() {
     assert_eq!(server.heard("connect"), [FRESH, &resumed, FRESH]);
     assert_eq!(server.heard("close").len(), 1);
     assert_eq!(server.children(STOCK).len(), 1);
+}
+
+/// Its nodes still stand, and requests that were sent in it could still take effect.
+#[tokio::test]
+async fn no_session_opens_while_the_one_that_was_given_up_may_still_be_there() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let bond = granted(&store, &ask(LockKind::Mutex)).await.bond.unwrap();
+    let resumed = format!("connect 40000 {}", server.sessions()[0]);
+    server.on("sync", ServerFault::Refuses(AUTH_FAILED));
+    failed(&store, &ask(LockKind::Mutex)).await;
+    is_severed(&bond).await;
+    server.on("close", ServerFault::Ignores);
+    let waits = ask(LockKind::Mutex);
+    let meanwhile = async {
+        server.hears("close", 1).await;
+        // Another client does more than this one would need to do for a new session.
+        let other = server.store().await;
+        refused(&other, &ask(LockKind::Mutex)).await;
+        assert_eq!(server.heard("connect"), [FRESH, &resumed, FRESH]);
+        skip(LIMIT).await;
+    };
+    let (error, ()) = tokio::join!(failed(&store, &waits), meanwhile);
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// The driver would keep the request, and send it when its caller has left.
+#[tokio::test]
+async fn nothing_is_sent_in_a_session_without_a_connection() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let held = ask(LockKind::Mutex);
+    granted(&store, &held).await;
+    server.on("sync", ServerFault::HangsUp);
+    server.on("connect", ServerFault::Ignores);
+    assert!(store.renew(&[renewal(&held)]).await.is_err());
+    server.hears("connect", 2).await;
+    let (released, ()) = tokio::join!(store.release(&held.ticket), skip(LIMIT));
+    let error = released.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no session"), "{error}");
 }
 
 #[tokio::test]

@@ -178,6 +178,20 @@ async fn a_new_mark_looks_at_no_more_than_there_are() {
     assert_eq!(server.heard("get /tidelock/%marks/stock/x").len(), 1);
 }
 
+/// The place where it begins depends on the time. To count the milliseconds since 1970 one by one would take hours.
+#[tokio::test]
+async fn a_new_mark_deletes_at_once_however_late_it_is() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    server.tree(|tree| {
+        tree.clock = 1_800_000_000_000;
+        tree.make(&format!("{JOB}/x"), b"1 old");
+        tree.clock += 9;
+    });
+    assert!(replaced(&store, None, "a").await.unwrap());
+    assert_eq!(server.children(JOB), ["noon"]);
+}
+
 #[tokio::test]
 async fn the_history_has_the_last_changes_first() {
     let server = TestServer::start().await;

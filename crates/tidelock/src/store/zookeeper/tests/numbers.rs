@@ -1,6 +1,8 @@
 //! How many permits a semaphore has.
 
 use super::*;
+use crate::store::zookeeper::entry::QueueNode;
+use crate::store::zookeeper::permit_view::{ClaimStep, ClaimView, SemaphoreNumber};
 use crate::store::{PermitChange, PermitCounter};
 
 /// The transaction that makes the number.
@@ -134,4 +136,23 @@ async fn a_maker_whose_caller_leaves_is_withdrawn() {
     assert_eq!(server.children(STOCK).len(), 1);
     server.hears("delete /tidelock/stock/_c_", 1).await;
     assert!(server.children(STOCK).is_empty());
+}
+
+/// Those that came after the last change of the number have left room for it.
+#[test]
+fn a_claim_reads_those_behind_it_only_if_the_number_has_changed_since_it_came() {
+    let number = SemaphoreNumber {
+        total: 3,
+        epoch: "1f".to_owned(),
+        version: 1,
+        changed: 9,
+    };
+    let claims = ["_c_a-1-permits-0000000000", "_c_b-1-permits-0000000001"];
+    let view = ClaimView::new(Some(number), claims.map(str::to_owned).into());
+    let reads = ClaimStep::Read(vec![claims[1].to_owned()]);
+    for (zxid, step) in [(8, reads), (9, ClaimStep::Gets), (10, ClaimStep::Gets)] {
+        let name = claims[0].to_owned();
+        let own = QueueNode { name, zxid };
+        assert_eq!(view.step(Some(&own), 1), step, "{zxid}");
+    }
 }

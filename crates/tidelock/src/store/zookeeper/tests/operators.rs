@@ -206,6 +206,23 @@ async fn a_forced_release_frees_the_holder_and_no_waiter() {
     granted(&store, &second).await;
 }
 
+/// Its holder could release it in between, and the delay would be that of the next hold.
+#[tokio::test]
+async fn a_forced_release_ends_a_hold_and_its_delay_in_one_transaction() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let held = AttemptRequest {
+        delay: LIMIT,
+        ..ask(LockKind::Mutex)
+    };
+    granted(&store, &held).await;
+    let path = server.path_of(&held.ticket);
+    assert!(store.force_release(&stock(), None).await.unwrap());
+    let both = format!("multi delete {path}; delete {MARK}");
+    assert_eq!(server.heard("multi"), [both]);
+    assert!(server.heard(&format!("delete {MARK}")).is_empty());
+}
+
 #[tokio::test]
 async fn a_forced_release_of_the_holders_that_were_seen_touches_no_other() {
     let server = TestServer::start().await;

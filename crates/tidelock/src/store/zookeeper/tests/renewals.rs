@@ -3,6 +3,7 @@
 use super::*;
 use crate::store::BootInstant;
 use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::tests::log::ThreadLog;
 use crate::types::Drift;
 
 /// The read of a node in the queue of `stock`.
@@ -217,4 +218,44 @@ async fn a_hold_longer_than_its_session_is_kept_by_requests_to_the_leader() {
         assert_eq!(heard, syncs + round, "one for both");
     }
     assert!(bond.is_connected() && !bond.is_severed());
+}
+
+/// The server writes requests to its disk that it refuses, too. Somebody must hear that the lock stays taken.
+#[tokio::test]
+async fn a_delete_that_is_refused_for_good_is_told_of_once_and_repeated_ever_more_seldom() {
+    const REFUSALS: usize = 8;
+
+    for is_known in [true, false] {
+        let log = ThreadLog::start();
+        let server = TestServer::start().await;
+        let store = server.store().await;
+        server.tree(|tree| tree.make(STOCK, b""));
+        let late = patient(LockKind::Mutex);
+        if is_known {
+            granted(&store, &late).await;
+        } else {
+            server.on(CREATE, ServerFault::LosesReply);
+            unanswered(&server, CREATE, failed(&store, &late)).await;
+        }
+        for _ in 0..REFUSALS {
+            server.on("delete", ServerFault::Refuses(NO_AUTH));
+        }
+        let session = store.0.connection.current().unwrap();
+        let (over, second) = (LEASE * 2 + LIMIT, Duration::from_secs(1));
+        let start = store.0.timers.now();
+        skip(over).await;
+        in_time(async {
+            while server.heard("delete").len() <= REFUSALS {
+                skip(Duration::from_millis(50)).await;
+                // Deletes that were due are sent before it.
+                session.client.sync("/tidelock").await.unwrap();
+            }
+        })
+        .await;
+        // The last two of the eight pauses alone take four seconds.
+        let lasted = store.0.timers.now().since(start);
+        assert!(lasted > over + second * 3, "{lasted:?}");
+        assert!(server.children(STOCK).is_empty());
+        assert_eq!(log.count("could not be deleted"), 1, "{is_known}");
+    }
 }
