@@ -216,3 +216,16 @@ fn a_url_that_contradicts_itself_or_names_no_host_says_so() {
     let address = Address::read(usual).unwrap();
     assert!(!address.session_locks && !address.unnamed);
 }
+
+#[test]
+fn the_name_of_a_table_has_fifty_bytes_at_most() {
+    let longest = "a".repeat(MAX_TABLE_BYTES);
+    assert!(check(&longest).is_ok());
+    assert!(check(&(longest + "a")).is_err());
+}
+
+#[test]
+fn all_hosts_of_a_url_are_shown() {
+    let address = Address::read("postgres://a,b:7,c/d").unwrap();
+    assert_eq!(address.to_string(), "postgres://a:5432,b:7,c:5432/d");
+}

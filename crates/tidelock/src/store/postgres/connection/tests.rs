@@ -219,3 +219,24 @@ async fn a_connection_is_given_up_if_a_caller_has_left_and_nothing_is_answered()
     }
     assert!(live.upgrade().is_none_or(|live| live.in_flight.is_closed()));
 }
+
+/// Only one whose caller has left is followed by another request, whose answer shows that its slot is free.
+#[tokio::test]
+async fn a_statement_that_was_answered_costs_one_request() {
+    let server = ScriptedDatabase::start().await;
+    let connection = server.connection();
+    let statement = NamedStatement::new("text, text", "SELECT $1, $2".to_owned());
+    let (ticket, somebody) = (ticket(LockKind::Mutex), Liveness::default());
+    server.answers([NOTHING, row([int(1)]), row([int(2)]), NOTHING]);
+    connection.ask("SELECT 1", &[]).await.unwrap();
+    let named = connection.ask_named_for_ticket(&ticket, &statement);
+    named.await.unwrap();
+    let deadline = connection.deadline();
+    let text = connection.ask_text(&somebody, "SELECT 1", deadline);
+    assert!(text.await.is_ok());
+    others_go_on().await;
+    // The answer to this one comes behind those to all that was sent before.
+    connection.ask("SELECT 1", &[]).await.unwrap();
+    let mut requests = server.heard("").into_iter();
+    assert!(requests.all(|request| !request.text.is_empty()));
+}

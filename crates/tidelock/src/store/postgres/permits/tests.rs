@@ -191,6 +191,19 @@ async fn a_force_release_of_permits_that_were_seen_names_their_owners() {
     }
 }
 
+/// Without the owners that were seen, nobody knows whose permits they are.
+#[tokio::test]
+async fn a_force_release_takes_nothing_back_if_the_holders_cannot_be_read() {
+    let server = ScriptedDatabase::start().await;
+    let store = server.store().await;
+    let mut seen = Snapshot::free("stock");
+    seen.holders = vec![Holder::new(OwnerMint::new().fresh().permit_id(0), 1)];
+    server.answers([is_semaphore(), NO_RIGHT]);
+    let forced = store.front.force_release(&stock(), Some(&seen)).await;
+    assert_eq!(forced.unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(server.texts().len(), 2);
+}
+
 #[tokio::test]
 async fn a_snapshot_of_a_semaphore_shows_its_permits_and_not_its_row() {
     let server = ScriptedDatabase::start().await;

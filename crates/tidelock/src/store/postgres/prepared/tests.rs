@@ -183,3 +183,33 @@ async fn of_several_rows_the_last_one_is_the_answer() {
     run(&live, START).await.unwrap_err();
     assert!(live.has_ended());
 }
+
+/// The caller that sent `PREPARE` may have left before the answer.
+#[tokio::test]
+async fn a_name_that_was_on_its_way_counts_as_given_once_its_statement_has_run() {
+    let server = ScriptedDatabase::start().await;
+    let live = live(&server).await;
+    server.answers([row([big(6)])]);
+    run(&live, START).await.unwrap();
+    for (answer, has_run) in [(NO_RIGHT, false), (row([big(7)]), true)] {
+        live.names.set(&selects().name, false, START);
+        server.answers([answer]);
+        assert_eq!(run(&live, START).await.is_ok(), has_run);
+        assert_eq!(known(&live), Some((has_run, START)));
+    }
+}
+
+/// A connection sends all statements in full once a session has refused a name that it was given.
+#[tokio::test]
+async fn a_name_that_may_not_have_arrived_was_not_refused() {
+    let server = ScriptedDatabase::start().await;
+    let live = live(&server).await;
+    server.answers([row([big(6)])]);
+    run(&live, START).await.unwrap();
+    live.names.set(&selects().name, false, START);
+    server.answers([ServerAnswer::Fails("26000"), row([big(7)])]);
+    let answer = run(&live, START).await.unwrap();
+    assert!(!answer.was_refused);
+    assert_eq!(answer.row.unwrap().bigint(0), Some(7));
+    assert_eq!(known(&live), None);
+}

@@ -169,6 +169,24 @@ fn a_look_shows_life_only_with_a_beat() {
 }
 
 #[test]
+fn a_look_sees_all_that_wait_and_the_rest_of_the_lease() {
+    let (texts, name) = (Texts::new(), stock());
+    let named = literal(name.as_str());
+    let arrivals = format!(
+        "SELECT owner, place, client, lease, reads FROM tidelock_locks_sides WHERE name = {named} AND held_as IS NULL \
+         UNION ALL SELECT owner, place, client, lease, NULL FROM tidelock_locks_waiters WHERE name = {named}"
+    );
+    let seen = format!("WITH arrivals AS ({arrivals}) ");
+    let entering = format!("FROM ({arrivals}) AS a, ");
+    let left = "greatest(0, (extract(epoch FROM l.expires - clock_timestamp()) * 1000000)::bigint)";
+    let look = texts.queue.look(&name, "c", false, true);
+    assert_parts(&look, &[&seen, &entering, left], &[]);
+    let (ticket, place) = (sharp(), FairPosition::Last);
+    let attempt = texts.queue.attempt_fair(&ticket, LEASE, place, false);
+    assert_parts(&attempt, &[left], &[]);
+}
+
+#[test]
 fn a_renewal_passes_over_rows_unless_it_waits_for_one() {
     let (texts, ticket) = (Texts::new(), sharp());
     let patience = Duration::from_secs(5);

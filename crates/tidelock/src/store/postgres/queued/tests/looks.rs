@@ -6,7 +6,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::snapshot::{Holder, Mode};
 use crate::store::postgres::tests::wire::{Cell, NO_TABLE, flag};
-use crate::store::postgres::tests::{env, sql, stock};
+use crate::store::postgres::tests::{LIMIT, env, sql, stock};
 
 /// The answer to the question whether a user may look at the queue.
 fn can_look(is_there: bool) -> ServerAnswer {
@@ -61,6 +61,8 @@ async fn a_look_shows_the_waiters_of_this_process_and_those_ahead() {
         assert_eq!(look.left, left, "{owners}");
     }
     assert!(!queue.is_told(), "nobody listens");
+    queue.listener.hears(LIMIT).await;
+    assert!(queue.is_told());
 }
 
 /// Otherwise all waiters would be dead once the fence was open for long, and their order would be lost.
