@@ -1,6 +1,11 @@
 //! The store at a scripted server, and what the tests of all its files share.
 
+mod diagnosis;
+mod encrypted;
 pub(crate) mod fake_server;
+pub(crate) mod frozen;
+mod logs;
+mod pace;
 mod plain;
 mod statements;
 mod texts;

@@ -151,6 +151,11 @@ impl ScriptedDatabase {
         self.script.delivers_nothing.store(true, Ordering::SeqCst);
     }
 
+    /// From now on notifications are heard again.
+    pub(crate) fn delivers_again(&self) {
+        self.script.delivers_nothing.store(false, Ordering::SeqCst);
+    }
+
     /// The requests since the last call, without the usual ones.
     pub(crate) fn asked(&self) -> Vec<ServerRequest> {
         let mut seen = self.script.seen.lock();
