@@ -5,10 +5,12 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
+use crate::engine::runtime::sync::Mutex;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::tests::fake_server::ScriptedDatabase;
+use crate::store::postgres::tests::frozen::{frozen, settle};
 use crate::store::postgres::tests::wire::{NO_RIGHT, ServerAnswer, big, flag, int, row};
-use crate::store::postgres::tests::{LIMIT, in_short, once, patient, skip, sql, wake_of};
+use crate::store::postgres::tests::{LIMIT, env, in_short, once, patient, skip, sql, wake_of};
 use crate::store::{AttemptReply, Background, Clock, LockKind, Store, Timers};
 
 /// How long a test waits at most.
@@ -172,4 +174,63 @@ async fn behind_a_pooler_the_listener_tries_again_after_a_minute() {
     assert_eq!(server.heard(LISTEN).len(), 1);
     skip(Duration::from_secs(1)).await;
     server.hears(LISTEN, 2).await;
+}
+
+/// Somebody may wait for it in a queue that this process has to look at.
+#[tokio::test]
+async fn the_name_of_each_lock_that_was_left_free_is_told() {
+    let server = ScriptedDatabase::start().await;
+    let (ear, mouth) = (server.connection(), server.connection());
+    let listener = NotifyListener::new(ear, mouth, &sql(), &env());
+    let names = Arc::<Mutex<Vec<String>>>::default();
+    let told = Arc::clone(&names);
+    listener.on_release(move |name| told.lock().push(name.to_owned()));
+    let mut wake = listener.arm("till", LIMIT).await.unwrap();
+    // In this order.
+    for said in ["fstock", "stock", "ftill"] {
+        server.tell(said).await;
+    }
+    wake.woken().await;
+    assert_eq!(*names.lock(), ["stock", "till"]);
+}
+
+/// The log has it, and nothing else tells why waiters poll.
+#[tokio::test]
+async fn the_reason_for_which_nobody_listens_names_the_server() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (at, env) = (free.local_addr().unwrap(), env());
+    drop(free);
+    let url = format!("postgres://me@{at}/d?sslmode=disable");
+    let address = Arc::new(Address::parse(&url, &env).unwrap());
+    let connection = Connection::new(address, &env);
+    let listener = NotifyListener::new(connection.clone(), connection, &sql(), &env);
+    let (test, ended) = (TestNotification::default(), Arc::default());
+    let failure = hear(&listener, &test, &ended).await.err().unwrap();
+    let why = failure.to_string();
+    assert!(why.contains(&at.to_string()), "{why}");
+}
+
+/// Each try is a connection, and a server that is overloaded or restarts would get a hundred of them a second from each
+/// client.
+#[tokio::test]
+async fn a_listener_that_fails_again_and_again_pauses_longer_before_each_try() {
+    let (server, store) = held().await;
+    server.on(LISTEN, [NO_RIGHT]);
+    tokio::time::pause();
+    let reply = frozen(refused(&store)).await;
+    assert!(wake_of(reply).is_none());
+    // The longest pause is this, and half of it is random.
+    let longest = Duration::from_millis(640);
+    for _ in 0..1000 {
+        settle().await;
+        if server.heard(LISTEN).len() >= 8 {
+            break;
+        }
+        tokio::time::advance(longest).await;
+    }
+    let tries = server.heard(LISTEN).len();
+    assert!(tries >= 8, "{tries}");
+    tokio::time::advance(longest / 4).await;
+    settle().await;
+    assert_eq!(server.heard(LISTEN).len(), tries);
 }
