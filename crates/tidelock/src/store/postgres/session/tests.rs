@@ -1,7 +1,10 @@
 //! Session locks at a scripted server.
 
+mod callers;
 mod lives;
 mod operators;
+mod pauses;
+mod withdrawals;
 
 use super::*;
 use crate::error::ErrorKind;

@@ -1,0 +1,52 @@
+//! The owners whose late requests take no effect.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::*;
+use crate::store::postgres::target;
+use crate::store::postgres::tests::{LIMIT, env};
+use crate::types::OwnerMint;
+
+/// How long a withdrawn owner is remembered at least.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// The state of a store that has no session, and room for the notes of some withdrawals.
+fn with_room() -> Shared {
+    let env = env();
+    let address = target("postgres://h/d?sslmode=disable", &env).unwrap();
+    Shared {
+        connection: Connection::new(Arc::new(address), &env),
+        timers: env.timers,
+        background: env.background,
+        span: LEASE,
+        limit: LIMIT,
+        session: Mutex::default(),
+        closed: AtomicBool::new(false),
+        opening: tokio::sync::Mutex::default(),
+        withdrawn: Mutex::new(HashMap::with_capacity(10)),
+        notify: Arc::default(),
+    }
+}
+
+/// A walk through all of them at each withdrawal would make a thousand withdrawals a million steps.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_forgets_old_ones_only_when_the_list_would_grow() {
+    let (shared, mint) = (with_room(), OwnerMint::new());
+    let (old, young) = (mint.fresh(), mint.fresh());
+    shared.withdraw(&old);
+    tokio::time::advance(REMEMBERED).await;
+    shared.withdraw(&young);
+    let has_room = || {
+        let all = shared.withdrawn.lock();
+        all.len() < all.capacity()
+    };
+    while has_room() {
+        assert!(shared.is_withdrawn(&old));
+        shared.withdraw(&mint.fresh());
+    }
+    assert!(shared.is_withdrawn(&old));
+    shared.withdraw(&mint.fresh());
+    assert!(!shared.is_withdrawn(&old), "its time is over");
+    assert!(shared.is_withdrawn(&young));
+}
