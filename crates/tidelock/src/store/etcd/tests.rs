@@ -4,6 +4,7 @@ mod connecting;
 mod delays;
 mod locks;
 mod marks;
+mod members;
 pub(crate) mod model;
 mod operators;
 mod permits;
