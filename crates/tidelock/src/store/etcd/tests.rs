@@ -1,5 +1,6 @@
 //! The store at a model of etcd, and what its tests ask for.
 
+mod broken_connections;
 mod connecting;
 mod delays;
 mod locks;
