@@ -1,6 +1,7 @@
 //! The store at a model of etcd, and what its tests ask for.
 
 mod broken_connections;
+mod checks;
 mod connecting;
 mod delays;
 mod locks;

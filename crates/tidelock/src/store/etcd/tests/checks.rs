@@ -1,0 +1,25 @@
+//! Checks of the doctor that find nothing, or that fail.
+
+use super::*;
+use crate::snapshot::Severity;
+
+#[tokio::test]
+async fn a_shortest_lease_that_is_exactly_that_of_the_client_weakens_nothing() {
+    let server = ModelServer::start().await;
+    let seconds = i64::try_from(LEASE.as_secs()).unwrap();
+    server.set(|settings| settings.shortest = seconds);
+    let findings = server.client().diagnose().await.unwrap();
+    let is_good = |finding: &Finding| finding.severity == Severity::Good;
+    assert!(findings.iter().all(is_good), "{findings:?}");
+}
+
+/// Otherwise a cluster that cannot serve would be said to lack permissions.
+#[tokio::test]
+async fn a_check_that_cannot_be_made_is_an_error_and_no_finding() {
+    for method in ["MemberList", "Txn"] {
+        let server = ModelServer::start().await;
+        server.in_turn(method, &[NO_LEADER]);
+        let error = server.client().diagnose().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{method}");
+    }
+}
