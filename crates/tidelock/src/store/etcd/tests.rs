@@ -4,6 +4,7 @@ mod broken_connections;
 mod checks;
 mod connecting;
 mod delays;
+mod inspections;
 mod locks;
 mod marks;
 mod members;

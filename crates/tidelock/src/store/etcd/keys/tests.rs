@@ -50,6 +50,13 @@ fn clients_are_no_locks() {
     assert_eq!(keys.name_of(keys.tokens(&name("1f")).as_bytes()), None);
 }
 
+/// The token of a downgrade must not raise those of other locks.
+#[test]
+fn the_newest_token_of_a_lock_has_a_key_of_its_own() {
+    let keys = Keys::new("shop");
+    assert_eq!(keys.tokens(&name("a/b")), "shop/%tokens/a%2Fb");
+}
+
 #[test]
 fn marks_are_no_locks_and_their_slots_come_back() {
     let keys = Keys::new("shop");
