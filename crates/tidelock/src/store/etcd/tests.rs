@@ -16,6 +16,7 @@ mod renewals;
 pub(crate) mod server;
 mod settings;
 mod sides;
+mod waiters;
 mod watches;
 
 use tonic::Code;
