@@ -10,6 +10,7 @@ mod marks;
 mod members;
 pub(crate) mod model;
 mod operators;
+mod permit_leases;
 mod permits;
 mod releases;
 mod renewals;

@@ -1,6 +1,8 @@
 //! The transactions of a semaphore on a small model of etcd, in schedules that would issue a permit twice.
 
+mod other_owners;
 mod removal;
+mod waiters_ahead;
 
 use std::time::Duration;
 
