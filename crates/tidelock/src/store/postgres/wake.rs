@@ -14,6 +14,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::event::Flag;
 use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::prepared::LiveClient;
 use crate::store::postgres::schema::{HAS_ROOM, Sql};
 use crate::store::{Env, Wake, WakeChannels};
@@ -119,7 +120,7 @@ impl NotifyListener {
         let text = format!("LISTEN {}; SELECT {HAS_ROOM}", self.channel);
         let answer = match timers.limit(limit, client.simple_query(&text)).await {
             Some(Ok(answer)) => answer,
-            Some(Err(error)) => return Err(error.to_string()),
+            Some(Err(error)) => return Err(RequestError::of(&error).error().to_string()),
             None => return Err(format!("no answer within {limit:?}")),
         };
         Ok(answer.iter().any(|message| match message {

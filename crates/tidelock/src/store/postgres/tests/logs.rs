@@ -81,6 +81,7 @@ async fn a_listener_that_cannot_listen_says_so_once() {
     server.on("LISTEN ", [NO_RIGHT, NO_RIGHT, NO_RIGHT, listens]);
     while armed(&store).await.is_none() {}
     assert_eq!(log.count("cannot listen for releases"), 1);
+    assert_eq!(log.count("the server says no"), 1, "its reason");
 }
 
 #[tokio::test]
