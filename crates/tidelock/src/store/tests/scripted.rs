@@ -82,6 +82,8 @@ impl<P: Protocol> Scripted<P> {
                 let Ok((peer, _)) = listener.accept().await else {
                     return;
                 };
+                // Otherwise each second message waits 40 ms until the client acknowledges the first one.
+                peer.set_nodelay(true).unwrap();
                 let script = Arc::clone(&own);
                 peers.spawn(async move {
                     script.open_connections.fetch_add(1, Ordering::SeqCst);

@@ -93,6 +93,8 @@ impl TestServer {
         let task = tokio::spawn(async move {
             let mut peers = JoinSet::new();
             while let Ok((peer, _)) = listener.accept().await {
+                // Otherwise each second message waits 40 ms until the client acknowledges the first one.
+                peer.set_nodelay(true).unwrap();
                 let state = Arc::clone(&own);
                 peers.spawn(async move {
                     // An error: the client has closed the connection.
