@@ -212,12 +212,12 @@ impl Etcd {
         } else {
             Some(self.new_marker_lease(ticket, new, delay, deadline).await?)
         };
-        let own_place = keys.place.is_some() && !ticket_leases.is_followed(ticket);
+        let own_place = keys.place.is_some();
         let leases = (old, new.id, marker);
         let all = self.move_to(ticket, &keys, leases, own_place);
         let mut answer = self.send_move(ticket, all, deadline).await?;
         if !answer.succeeded && own_place && ticket_leases.is_followed(ticket) {
-            // Meanwhile a reader has taken over the place of this writer, so the place stays where it is.
+            // A reader may have taken over the place of this writer. Then the place stays where it is.
             let own = self.move_to(ticket, &keys, leases, false);
             answer = self.send_move(ticket, own, deadline).await?;
         }
