@@ -12,6 +12,7 @@ pub(crate) mod model;
 mod operators;
 mod permit_leases;
 mod permits;
+mod queue_views;
 mod releases;
 mod renewals;
 pub(crate) mod server;

@@ -1,5 +1,7 @@
 //! What operators see and do: one lock, the list of locks, forced releases, details of clients, and findings.
 
+mod forced_releases;
+
 use std::time::SystemTime;
 
 use super::*;

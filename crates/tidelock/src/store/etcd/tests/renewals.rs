@@ -1,6 +1,7 @@
 //! Renewals: what is told of a hold by its key and its lease, and a key that moves to a longer lease.
 
 mod moves;
+mod warnings;
 
 use super::*;
 use crate::store::etcd::api::TxnRequest;
