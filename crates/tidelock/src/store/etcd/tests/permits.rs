@@ -1,5 +1,7 @@
 //! Permits of a semaphore: attempts, their repetitions, and what operators do with the number.
 
+mod attempts;
+
 use super::*;
 use crate::snapshot::Mode;
 use crate::store::{PermitChange, PermitCounter};
