@@ -1,6 +1,8 @@
 //! Answers to attempts that no model of a server gives at will: about keys that came or went meanwhile, and answers that
 //! lack something.
 
+mod transactions;
+
 use std::time::Duration;
 
 use super::*;
