@@ -1,5 +1,7 @@
 //! Wakes of waiters: what happens to the key that each of them watches, and to the stream of all watches.
 
+mod streams;
+
 use super::*;
 use crate::store::Wake;
 use crate::store::etcd::api::{WatchRequest, Watching};
