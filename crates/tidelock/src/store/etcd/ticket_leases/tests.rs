@@ -1,5 +1,7 @@
 //! Tests of spare leases: which ticket gets one, and how much is left of it. And of leases that a late request may use.
 
+mod remembered;
+
 use super::*;
 use crate::engine::runtime::clock::Clock;
 use crate::store::LockKind;
