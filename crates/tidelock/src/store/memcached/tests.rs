@@ -1,5 +1,7 @@
 //! A server on loopback that answers as a test says, stores and connections at it, and how a store is opened.
 
+mod broken_connections;
+
 use std::io;
 use std::time::Duration;
 
