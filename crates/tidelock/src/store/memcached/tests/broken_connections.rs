@@ -25,7 +25,7 @@ async fn a_reset_of_a_connection_is_not_told_as_its_orderly_end() {
 
 #[tokio::test]
 async fn a_write_to_a_connection_that_has_ended_fails() {
-    let (mut live, peer) = pair().await;
+    let (live, peer) = pair().await;
     drop(peer);
     // The first bytes may be taken: the answer to them tells that nobody is there.
     let fails = async { while live.write(b"mn\r\n").await.is_ok() {} };
