@@ -272,14 +272,14 @@ impl Sqlite {
     async fn end(
         &self,
         ticket: &Ticket,
-        change: impl Fn(&LockTransaction<'_>, &Ticket) -> rusqlite::Result<Released> + Send + 'static,
+        change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<Released> + Send + 'static,
     ) -> Result<Released> {
         let (watch, ended) = (Arc::clone(&self.watch), ticket.clone());
         let (released, next, others) = self
             .worker
             .call(move |database| {
                 let name = ended.name.as_str();
-                let (released, next) = queued::free(database, name, |view| change(view, &ended))?;
+                let (released, next) = queued::free(database, name, change)?;
                 // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
                 // waiter.
                 let shows = database.setting.shown.is_some();
@@ -371,13 +371,15 @@ impl Backend for Sqlite {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(ticket, |view, ended| view.release(ended)))
+        let mine = ticket.clone();
+        Box::pin(self.end(ticket, move |view| view.release(&mine)))
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         // A waiter that leaves must not be woken by a look that misses its place.
         self.waiters.leave(&ticket.name, &ticket.owner);
-        Box::pin(self.end(ticket, |view, ended| view.withdraw(ended)))
+        let mine = ticket.clone();
+        Box::pin(self.end(ticket, move |view| view.withdraw(&mine)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

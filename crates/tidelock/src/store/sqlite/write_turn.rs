@@ -63,6 +63,8 @@ impl Drop for TakenTurn<'_> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a helper that fails ends the test")]
+
     use std::time::Duration;
 
     use super::*;
