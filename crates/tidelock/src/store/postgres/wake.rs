@@ -120,7 +120,7 @@ impl NotifyListener {
         let text = format!("LISTEN {}; SELECT {HAS_ROOM}", self.channel);
         let answer = match timers.limit(limit, client.simple_query(&text)).await {
             Some(Ok(answer)) => answer,
-            Some(Err(error)) => return Err(RequestError::of(&error).error().to_string()),
+            Some(Err(error)) => return Err(RequestError::of(&error).to_string()),
             None => return Err(format!("no answer within {limit:?}")),
         };
         Ok(answer.iter().any(|message| match message {

@@ -61,8 +61,8 @@ impl HolderBytes {
         }
     }
 
-    /// Shows that this owner no longer holds the lock. Another owner of this client may hold it: a waiter that gives up
-    /// is withdrawn, and must not wake the first waiting process for nothing.
+    /// Shows that this owner no longer holds the lock. If another owner of this client holds it, as when a waiter for the
+    /// fair lock of this name gives up, nothing changes. Otherwise the first waiting process would be woken for nothing.
     pub(crate) fn hide(&self, name: &str, owner: &OwnerId) {
         let mut inner = self.lock();
         let byte = NameBytes::of(name).held;

@@ -279,12 +279,14 @@ impl Sqlite {
             .worker
             .call(move |database| {
                 let name = ended.name.as_str();
-                let (released, next) = queued::free(database, name, change)?;
+                let freed = queued::free(database, name, change);
                 // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
                 // waiter.
                 let shows = database.setting.shown.is_some();
                 let others = if shows { watch.others(name) } else { 0 };
+                // Also after an error: if the lease ends before a release succeeds, nothing else would hide the lock.
                 database.hide(&ended);
+                let (released, next) = freed?;
                 Ok((released, next, others))
             })
             .await?;

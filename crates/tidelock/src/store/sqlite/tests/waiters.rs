@@ -109,7 +109,7 @@ async fn a_release_of_a_ticket_that_holds_nothing_wakes_no_waiter() {
 /// Otherwise the first waiting process would be woken for nothing, and would look into the file every few milliseconds.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_held_lock_is_shown_while_a_waiter_of_the_same_client_gives_up() {
+async fn a_held_lock_is_shown_until_its_own_ticket_is_released() {
     use crate::store::sqlite::byte_locks::ByteLocks;
     use crate::store::sqlite::queue_place::NameBytes;
 
@@ -132,4 +132,13 @@ async fn a_held_lock_is_shown_while_a_waiter_of_the_same_client_gives_up() {
     let released = store.front.release(&holder.ticket).await.unwrap();
     assert_eq!(released, Released::Freed);
     assert!(!is_shown());
+
+    let granted = store.front.attempt(&holder).await.outcome;
+    assert!(matches!(granted, Ok(Attempt::Acquired(_))), "{granted:?}");
+    let tool = Connection::open(folder.path().join("locks.db")).unwrap();
+    let refuses = "BEGIN SELECT RAISE(FAIL, 'no'); END";
+    let trigger = format!("CREATE TRIGGER refuses BEFORE DELETE ON locks {refuses}");
+    tool.execute_batch(&trigger).unwrap();
+    store.front.release(&holder.ticket).await.unwrap_err();
+    assert!(!is_shown(), "its lease may end before a release succeeds");
 }
