@@ -137,7 +137,7 @@ fn a_row_that_cannot_be_read_fails_the_renewal_of_its_own_lock_only() {
     assert!(matches!(renewed(Ok(false)), Ok(Renewed::Gone)));
 }
 
-/// Whoever has given up would hold the lock without knowing, or keep a place in its queue.
+/// Otherwise it could take a lock for a caller that has given up and does not know, or keep a place in its queue.
 #[tokio::test]
 async fn an_attempt_whose_caller_has_left_changes_nothing() {
     use crate::error::ErrorKind;
