@@ -177,6 +177,8 @@ pub struct Grant {
     pub acknowledged: Option<Acknowledged>,
     /// A condition that the hold depends on besides its lease. `None`: the lease only.
     pub bond: Option<Bond>,
+    /// The first renewal should be sent after a fifteenth of the lease already: it completes the grant.
+    pub renew_soon: bool,
 }
 
 /// The details of a refusal.

@@ -1,6 +1,7 @@
 //! Sets of the reference store keep every promise of a single store. More sets, also on servers, are in
 //! `tests/real_servers`.
 
+mod contested;
 mod losses;
 mod restarts;
 mod runs;

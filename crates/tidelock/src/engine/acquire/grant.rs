@@ -84,10 +84,10 @@ impl ProvedGrant {
             store: Arc::clone(&context.store),
             status: Arc::clone(&status),
             location: request.location,
-            renew_at: if request.terms.renewed {
-                self.sent + request.terms.lease / 3
-            } else {
-                BootInstant::FAR
+            renew_at: match (request.terms.renewed, self.grant.renew_soon) {
+                (true, true) => self.sent + request.terms.lease / 15,
+                (true, false) => self.sent + request.terms.lease / 3,
+                (false, _) => BootInstant::FAR,
             },
             asked: false,
             ends_at: caps.map_or(BootInstant::FAR, |cap| self.sent + cap),

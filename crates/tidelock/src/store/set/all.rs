@@ -37,7 +37,7 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
             mut wait,
             given_back,
         } = match sweep(set, ask, &start).await? {
-            Swept::All(bonds) => return Ok(set.granted(bonds)),
+            Swept::All(bonds) => return Ok(set.granted(bonds, false)),
             Swept::Refused(refusal) => refusal,
         };
         if wait.wake.is_none() && start.part == part {

@@ -36,7 +36,10 @@ pub(crate) async fn attempt(
         let round = set.timers.now();
         let mut votes = Votes::count(set, quorum, ask).await;
         if votes.for_us.len() >= set.needed() {
-            return Ok(set.granted(votes.bonds));
+            // Others that asked at the same moment have the other servers, and give them back now. The first renewal takes
+            // the lock there too. Until then, one server more that loses its memory would end the hold.
+            let is_contested = !votes.against.is_empty();
+            return Ok(set.granted(votes.bonds, is_contested));
         }
         give_back(set, &ask.ticket, &votes.taken()).await;
         if let Some(error) = votes.failure(set, quorum, ask) {

@@ -76,11 +76,12 @@ impl Shared {
     }
 
     /// The grant of the whole lock, with the bonds of its parts.
-    pub(crate) fn granted(&self, bonds: Vec<Option<Bond>>) -> Attempt {
+    pub(crate) fn granted(&self, bonds: Vec<Option<Bond>>, renew_soon: bool) -> Attempt {
         // A member that was skipped because it is the same lock as another one has no bond.
         let needed = self.needed().min(bonds.len());
         Attempt::Acquired(Grant {
             bond: Bond::of(needed, bonds),
+            renew_soon,
             ..Grant::default()
         })
     }

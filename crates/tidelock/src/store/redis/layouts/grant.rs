@@ -33,7 +33,7 @@ impl Redis {
             token,
             more,
             acknowledged,
-            bond: None,
+            ..Grant::default()
         }))
     }
 

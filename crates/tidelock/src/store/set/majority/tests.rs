@@ -197,3 +197,25 @@ async fn a_server_that_refuses_to_tell_its_run_votes() {
         }
     }
 }
+
+/// Otherwise the hold would stand at no more servers than it needs for a third of a lease.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_some_servers_refused_is_renewed_soon() {
+    for (refuses, fails, soon) in [
+        (false, false, false),
+        (true, false, true),
+        (false, true, false),
+    ] {
+        let mut servers = servers(3);
+        if refuses {
+            servers[1] = servers[1].clone().refuses(later());
+        }
+        if fails {
+            servers[2] = servers[2].clone().fails(ErrorKind::Unavailable);
+        }
+        match asks(&of(&servers), &try_once()).await {
+            Ok(Attempt::Acquired(grant)) => assert_eq!(grant.renew_soon, soon),
+            other => panic!("{other:?}"),
+        }
+    }
+}
