@@ -136,8 +136,8 @@ async fn a_held_lock_is_shown_until_its_own_ticket_is_released() {
     let granted = store.front.attempt(&holder).await.outcome;
     assert!(matches!(granted, Ok(Attempt::Acquired(_))), "{granted:?}");
     let tool = Connection::open(folder.path().join("locks.db")).unwrap();
-    let refuses = "BEGIN SELECT RAISE(FAIL, 'no'); END";
-    let trigger = format!("CREATE TRIGGER refuses BEFORE DELETE ON locks {refuses}");
+    let body = "BEGIN SELECT RAISE(FAIL, 'no'); END";
+    let trigger = format!("CREATE TRIGGER refuses BEFORE DELETE ON locks {body}");
     tool.execute_batch(&trigger).unwrap();
     store.front.release(&holder.ticket).await.unwrap_err();
     assert!(!is_shown(), "its lease may end before a release succeeds");
