@@ -256,7 +256,7 @@ pub(crate) const PAUSED_SHORTLY: Story =
     Story::keeping("paused shortly", |stage| paused(stage, stage.lease / 4));
 pub(crate) const PAUSED: Story = Story::new("paused", |stage| paused(stage, stage.lease * 2));
 
-/// For 1.2 seconds, of a lease of two.
+/// For 1.2 seconds, of a lease of two; each primary of a cluster for half of that.
 pub(crate) const ASLEEP: Story = Story::keeping("asleep", |stage| operate(stage, Deed::Sleep));
 
 /// The primary is paused for so long that another server becomes the primary.

@@ -234,6 +234,12 @@ impl World for Sharded {
                 let to = others.find(|node| node.port() != from);
                 self.0.migrate_slot(slot, to.context("no other primary")?)
             }
+            // Shorter than the node timeout of one second. Otherwise the other nodes call the sleeper failed, and it refuses
+            // its clients for one more second after it has woken, which together is longer than a lease allows.
+            Deed::Sleep => {
+                let sleep = |node: &RedisServer| node.admin(&["DEBUG", "SLEEP", "0.6"]).map(drop);
+                self.0.primaries()?.into_iter().try_for_each(sleep)
+            }
             _ => {
                 let all = self.0.primaries()?;
                 all.into_iter()
