@@ -259,6 +259,8 @@ mod tests {
         feature = "zookeeper"
     ))]
     pub(crate) mod clock;
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "zookeeper"))]
+    pub(crate) mod log;
     #[cfg(any(feature = "memcached", feature = "mysql", feature = "redis"))]
     pub(crate) mod scripted;
 

@@ -140,7 +140,7 @@ impl LiveConnection {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
@@ -148,7 +148,8 @@ mod tests {
 
     type Answer = oneshot::Receiver<Result<(Vec<Reply>, ConnectionId)>>;
 
-    async fn pair() -> (LiveConnection, TcpStream) {
+    /// A connection, and the server's side of it.
+    pub(crate) async fn pair() -> (LiveConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
         let (stream, accepted) = tokio::join!(connecting, listener.accept());

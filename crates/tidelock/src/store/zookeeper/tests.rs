@@ -6,7 +6,6 @@ mod delays;
 mod diagnoses;
 mod downgrades;
 mod jute;
-mod log;
 mod marks;
 mod numbers;
 mod operators;

@@ -1,16 +1,7 @@
 //! Connections that the server breaks off.
 
 use super::*;
-use crate::store::memcached::live_connection::{ConnectionId, LiveConnection};
-
-/// A connection, and the server's side of it.
-async fn pair() -> (LiveConnection, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let connecting = TcpStream::connect(listener.local_addr().unwrap());
-    let (stream, accepted) = tokio::join!(connecting, listener.accept());
-    let live = LiveConnection::new(stream.unwrap(), ConnectionId(1));
-    (live, accepted.unwrap().0)
-}
+use crate::store::memcached::live_connection::tests::pair;
 
 #[tokio::test]
 async fn a_reset_of_a_connection_is_not_told_as_its_orderly_end() {

@@ -117,31 +117,15 @@ impl Drop for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::postgres::session::tests::without_session;
     use crate::store::postgres::tests::fake_server::ScriptedDatabase;
-    use crate::store::postgres::tests::{LEASE, LIMIT, env, skip};
+    use crate::store::postgres::tests::skip;
     use crate::types::OwnerMint;
-
-    /// The state of a store that has no session yet.
-    fn shared(server: &ScriptedDatabase) -> Shared {
-        let env = env();
-        Shared {
-            connection: server.connection(),
-            timers: env.timers,
-            background: env.background,
-            span: LEASE,
-            limit: LIMIT,
-            session: Mutex::default(),
-            closed: AtomicBool::new(false),
-            opening: tokio::sync::Mutex::default(),
-            withdrawn: Mutex::default(),
-            notify: Arc::default(),
-        }
-    }
 
     #[tokio::test]
     async fn a_withdrawn_owner_is_remembered_while_its_requests_may_arrive() {
         let server = ScriptedDatabase::start().await;
-        let (shared, mint) = (shared(&server), OwnerMint::new());
+        let (shared, mint) = (without_session(server.connection()), OwnerMint::new());
         let early: Vec<OwnerId> = (0..100).map(|_| mint.fresh()).collect();
         assert!(!shared.is_withdrawn(&early[0]));
         for owner in &early {
@@ -167,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_ends_wakes_its_background_task() {
         let server = ScriptedDatabase::start().await;
-        let shared = shared(&server);
+        let shared = without_session(server.connection());
         assert!(shared.current().is_none());
         let notify = Arc::clone(&shared.notify);
         drop(shared);

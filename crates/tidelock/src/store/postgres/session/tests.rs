@@ -12,8 +12,25 @@ use crate::store::liveness::tests::gone;
 use crate::store::postgres::session::life::{GIVE, SIGN, TAKE};
 use crate::store::postgres::tests::fake_server::ScriptedDatabase;
 use crate::store::postgres::tests::wire::{Cell, ServerAnswer, big, flag, int, row, text};
-use crate::store::postgres::tests::{LEASE, in_short, once, ticket};
+use crate::store::postgres::tests::{LEASE, LIMIT, env, in_short, once, ticket};
 use crate::store::{Attempt, Bond};
+
+/// The state of a store that has no session yet.
+pub(super) fn without_session(connection: Connection) -> Shared {
+    let env = env();
+    Shared {
+        connection,
+        timers: env.timers,
+        background: env.background,
+        span: LEASE,
+        limit: LIMIT,
+        session: Mutex::default(),
+        closed: AtomicBool::new(false),
+        opening: tokio::sync::Mutex::default(),
+        withdrawn: Mutex::default(),
+        notify: Arc::default(),
+    }
+}
 
 /// A part of the statement that asks for the key of a name.
 const KEY: &str = "hashtextextended";

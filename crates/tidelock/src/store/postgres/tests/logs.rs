@@ -1,64 +1,12 @@
 //! What the store logs, and how often.
 
-use std::io;
-
-use tracing::subscriber::{DefaultGuard, NoSubscriber};
-use tracing::{Dispatch, Level};
-use tracing_subscriber::fmt::MakeWriter;
-
 use super::*;
-use crate::engine::runtime::sync::Mutex;
 use crate::store::postgres::prepared::NamedStatement;
 use crate::store::postgres::sweeps;
 use crate::store::postgres::tests::wire::{
     NO_RIGHT, NO_TABLE, NOTHING, ServerAnswer, big, flag, int, row,
 };
-
-/// The log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// How many lines have this text.
-    fn count(&self, said: &str) -> usize {
-        String::from_utf8_lossy(&self.0.lock())
-            .matches(said)
-            .count()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-/// Collects what this thread logs, until the others are dropped.
-fn listen() -> (Log, DefaultGuard, Dispatch) {
-    // Of a single listener only the own thread knows. Another thread that is the first at a statement would turn it off for
-    // the whole process.
-    let second = Dispatch::new(NoSubscriber::default());
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(log.clone())
-        .with_max_level(Level::DEBUG)
-        .with_ansi(false)
-        .finish();
-    (log, tracing::subscriber::set_default(subscriber), second)
-}
+use crate::store::tests::log::ThreadLog;
 
 /// A server at which all locks are held, and its store.
 async fn held() -> (ScriptedDatabase, Store) {
@@ -75,7 +23,7 @@ async fn armed(store: &Store) -> Option<crate::store::Wake> {
 
 #[tokio::test]
 async fn a_listener_that_cannot_listen_says_so_once() {
-    let (log, _scope, _second) = listen();
+    let log = ThreadLog::start();
     let (server, store) = held().await;
     let listens = row([flag(true)]);
     server.on("LISTEN ", [NO_RIGHT, NO_RIGHT, NO_RIGHT, listens]);
@@ -86,7 +34,7 @@ async fn a_listener_that_cannot_listen_says_so_once() {
 
 #[tokio::test]
 async fn a_queue_of_the_server_without_room_is_named_once() {
-    let (log, _scope, _second) = listen();
+    let log = ThreadLog::start();
     let (server, store) = held().await;
     server.on("LISTEN ", [row([flag(false)])]);
     let said = "the server's queue of notifications is almost full";
@@ -102,7 +50,7 @@ async fn a_queue_of_the_server_without_room_is_named_once() {
 /// A table that is missing has no old rows.
 #[tokio::test]
 async fn old_rows_that_cannot_be_deleted_are_named() {
-    let (log, _scope, _second) = listen();
+    let log = ThreadLog::start();
     let server = ScriptedDatabase::start().await;
     let connection = server.connection();
     for (answer, lines) in [(NO_TABLE, 0), (NOTHING, 0), (NO_RIGHT, 1)] {
@@ -114,7 +62,7 @@ async fn old_rows_that_cannot_be_deleted_are_named() {
 
 #[tokio::test]
 async fn a_session_that_forgets_its_statements_is_named_once() {
-    let (log, _scope, _second) = listen();
+    let log = ThreadLog::start();
     let server = ScriptedDatabase::start().await;
     let connection = server.connection();
     let statement = NamedStatement::new("text, text", "SELECT $1, $2".to_owned());

@@ -160,7 +160,7 @@ async fn a_store_that_is_dropped_ends_its_session() {
     assert!(server.children(STOCK).is_empty());
 }
 
-/// It would sleep until the next node ends, and without a node for ever.
+/// Otherwise the task would sleep until the next node ends, and without a node for ever.
 #[tokio::test]
 async fn a_store_that_is_dropped_ends_its_lease_task() {
     let server = TestServer::start().await;

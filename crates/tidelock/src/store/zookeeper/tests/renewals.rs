@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::store::BootInstant;
+use crate::store::tests::log::ThreadLog;
 use crate::store::zookeeper::connection::ZooKeeperSession;
-use crate::store::zookeeper::tests::log::ThreadLog;
 use crate::types::Drift;
 
 /// The read of a node in the queue of `stock`.

@@ -1,12 +1,7 @@
 //! Warnings about holds that are kept, but not with all that was promised.
 
-use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use tracing::subscriber::{NoSubscriber, set_default};
-use tracing::{Dispatch, Level};
-
 use super::*;
+use crate::store::tests::log::ThreadLog;
 
 #[tokio::test]
 async fn a_hold_whose_delay_is_lost_is_renewed_with_a_warning() {
@@ -18,23 +13,11 @@ async fn a_hold_whose_delay_is_lost_is_renewed_with_a_warning() {
     };
     etcd.grants(&delayed).await;
     let marker = server.key("shop/stock/1a.delay").unwrap().lease;
-    let warned = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&warned);
-    // As long as there is only one subscriber in the process, a thread without one decides for all threads that nobody
-    // listens to a log statement.
-    let _other = Dispatch::new(NoSubscriber::new());
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::WARN)
-        .with_writer(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-            io::sink()
-        })
-        .finish();
-    let _scope = set_default(subscriber);
+    let log = ThreadLog::start();
     for warnings in [0, 1] {
         let kept = etcd.renews(&delayed.ticket, LEASE).await;
         assert!(matches!(kept, Renewed::Kept), "{kept:?}");
-        assert_eq!(warned.load(Ordering::SeqCst), warnings);
+        assert_eq!(log.count("WARN"), warnings);
         server.etcd(|model| model.end_lease(marker));
     }
 }

@@ -1,11 +1,9 @@
 //! The owners whose late requests take no effect.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::*;
 use crate::store::postgres::target;
-use crate::store::postgres::tests::{LIMIT, env};
 use crate::types::OwnerMint;
 
 /// How long a withdrawn owner is remembered at least.
@@ -15,18 +13,9 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 fn with_room() -> Shared {
     let env = env();
     let address = target("postgres://h/d?sslmode=disable", &env).unwrap();
-    Shared {
-        connection: Connection::new(Arc::new(address), &env),
-        timers: env.timers,
-        background: env.background,
-        span: LEASE,
-        limit: LIMIT,
-        session: Mutex::default(),
-        closed: AtomicBool::new(false),
-        opening: tokio::sync::Mutex::default(),
-        withdrawn: Mutex::new(HashMap::with_capacity(10)),
-        notify: Arc::default(),
-    }
+    let state = without_session(Connection::new(Arc::new(address), &env));
+    state.withdrawn.lock().reserve(10);
+    state
 }
 
 /// A walk through all of them at each withdrawal would make a thousand withdrawals a million steps.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use tracing::Level;
 use tracing::dispatcher::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber, set_default};
 use tracing_subscriber::fmt::MakeWriter;
@@ -10,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::engine::runtime::sync::Mutex;
 
 /// The log of this thread from its start on. It ends when this is dropped.
-pub(super) struct ThreadLog {
+pub(crate) struct ThreadLog {
     text: LogText,
     _scope: DefaultGuard,
     /// As long as there is only one subscriber in the process, a thread without one decides for all threads that nobody
@@ -22,11 +23,12 @@ pub(super) struct ThreadLog {
 struct LogText(Arc<Mutex<Vec<u8>>>);
 
 impl ThreadLog {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let text = LogText::default();
         let other = Dispatch::new(NoSubscriber::new());
         let subscriber = tracing_subscriber::fmt()
             .with_writer(text.clone())
+            .with_max_level(Level::DEBUG)
             .with_ansi(false)
             .finish();
         Self {
@@ -37,7 +39,7 @@ impl ThreadLog {
     }
 
     /// How many lines have these words.
-    pub(super) fn count(&self, words: &str) -> usize {
+    pub(crate) fn count(&self, words: &str) -> usize {
         let text = String::from_utf8(self.text.0.lock().clone()).unwrap();
         text.lines().filter(|line| line.contains(words)).count()
     }
