@@ -20,6 +20,7 @@ mod prometheus;
 mod redis;
 mod replicated;
 mod sentinels;
+mod template;
 mod version;
 mod wait;
 mod zookeeper;

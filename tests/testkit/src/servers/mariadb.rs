@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::process::is_a_process;
+use super::template::Template;
 use super::{Certs, Ground, ServerProcess, Tls, port};
 
 /// The limit of one start. A start takes 0.1 to 1 s, and longer on a loaded machine; only a broken server reaches the
@@ -17,6 +18,9 @@ const USER: &str = "tide";
 const PASSWORD: &str = "pass";
 /// The database of [`MariaDb::url`].
 const DATABASE: &str = "locks";
+
+/// The data of a new server.
+static NEW: Template = Template::new();
 
 /// A MariaDB server that lives as long as this value. All methods take `&self`, so tests can share one.
 #[derive(Debug)]
@@ -68,7 +72,15 @@ impl MariaDb {
 
     fn make(ground: Ground, args: &[&str], tls: Option<Tls>) -> Result<Self> {
         let process = ServerProcess::new("MariaDB")?;
-        install(&ground, process.dir())?;
+        if ground.disk().is_ok() {
+            install(&ground, process.dir())?;
+        } else {
+            NEW.copy_to(&ground.data(process.dir()), || {
+                let process = ServerProcess::new("MariaDB")?;
+                install(&Ground::default(), process.dir())?;
+                Ok(process)
+            })?;
+        }
         let certs = tls.map(|tls| Certs::create(process.dir(), tls.cert));
         let mut server = Self {
             process,

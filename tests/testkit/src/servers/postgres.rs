@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::getuid;
 
 use super::process::is_a_process;
+use super::template::Template;
 use super::{Certs, Ground, ServerProcess, Tls, port};
 
 /// Debian's directory for the programs of each version.
@@ -17,6 +18,9 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 /// The limit of one start. A start takes a tenth of a second, and longer on a loaded machine; only a broken server
 /// reaches the limit.
 const START: Duration = Duration::from_secs(30);
+
+/// The data of a new server.
+static NEW: Template = Template::new();
 
 /// A PostgreSQL server that lives as long as this value. Every loopback client may log in as `postgres`.
 #[derive(Debug)]
@@ -72,23 +76,17 @@ impl PostgresServer {
 
     fn make(ground: Ground, tls: Option<Tls>) -> Result<Self> {
         let mut server = Self::without_data(ground, tls)?;
-        let mut init = server.command("initdb");
-        init.arg("-D").arg(server.data());
-        init.args([
-            "-A",
-            "trust",
-            "-U",
-            "postgres",
-            "--no-sync",
-            "--encoding=UTF8",
-            "--locale=C",
-        ]);
         if server.ground.disk().is_ok() {
             // The write-ahead log consists of files of this many MiB. Small files make the server need the next one
             // soon on a small disk.
-            init.arg("--wal-segsize=1");
+            server.install(&["--wal-segsize=1"])?;
+        } else {
+            NEW.copy_to(&server.data(), || {
+                let server = Self::without_data(Ground::default(), None)?;
+                server.install(&[])?;
+                Ok(server.process)
+            })?;
         }
-        run(&mut init)?;
         if let Some((tls, _)) = &server.tls {
             let shown = if tls.client_certs {
                 "clientcert=verify-ca"
@@ -101,6 +99,15 @@ impl PostgresServer {
         }
         server.take_port()?;
         Ok(server)
+    }
+
+    /// Makes its data directory, with more arguments for `initdb`.
+    fn install(&self, more: &[&str]) -> Result<()> {
+        let mut init = self.command("initdb");
+        init.arg("-D").arg(self.data());
+        init.args(["-A", "trust", "-U", "postgres", "--no-sync"]);
+        init.args(["--encoding=UTF8", "--locale=C"]).args(more);
+        run(&mut init).map(drop)
     }
 
     /// A server that has no data directory and does not run yet.
@@ -273,7 +280,13 @@ impl PostgresServer {
         command.arg("-D").arg(self.data());
         command.args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]);
         command.arg(self.dir());
-        for setting in ["fsync=off", "shared_buffers=16MB", "max_connections=200"] {
+        for setting in [
+            "fsync=off",
+            "shared_buffers=16MB",
+            "max_connections=200",
+            // In the data directory, which is removed. A server that is killed leaves segments of POSIX behind in `/dev/shm`.
+            "dynamic_shared_memory_type=mmap",
+        ] {
             command.args(["-c", setting]);
         }
         if let Some((_, certs)) = &self.tls {
