@@ -1,6 +1,8 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -9,41 +11,94 @@ use anyhow::{Context, Result, bail};
 /// server is down between `kill` and `restart`. Worse, a client that connects to such a port may be connected to
 /// itself.
 const FIRST: u16 = 10_000;
-const COUNT: u16 = 20_000;
 
 /// The distance of a cluster node's bus port; before Redis 7 it is fixed.
 const BUS: u16 = 10_000;
 
-static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
+/// The ports of a block, without their bus ports.
+const BLOCK: u16 = 100;
+const BLOCKS: u16 = BUS / BLOCK;
 
-/// A free loopback port that this process has not handed out before.
+static PORTS: LazyLock<Mutex<Ports>> = LazyLock::new(Mutex::default);
+
+/// A free loopback port that this process has not handed out before, and that no other process of tests hands out.
 pub(crate) fn free() -> Result<u16> {
-    find(COUNT, &[0])
+    find(&[0])
 }
 
 /// As `free`, but the cluster bus port that belongs to it is free as well.
 pub(crate) fn free_with_bus() -> Result<u16> {
-    find(COUNT - BUS, &[0, BUS])
+    find(&[0, BUS])
 }
 
-/// A port such that the ports at these distances are free as well.
-fn find(count: u16, distances: &[u16]) -> Result<u16> {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seeds = RandomState::new();
-    let found = (0_u64..500)
-        .filter_map(|round| u16::try_from(seeds.hash_one(round) % u64::from(count)).ok())
-        .map(|offset| FIRST + offset)
-        .find(|port| {
-            let mut all = distances.iter().map(|distance| port + distance);
-            all.all(|port| !given.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok())
-        })
-        .context("no free loopback port")?;
-    given.extend(distances.iter().map(|distance| found + distance));
-    Ok(found)
+fn find(distances: &[u16]) -> Result<u16> {
+    PORTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take(distances)
 }
 
-/// Starts a server on a free port from `find`, and on another one if another process takes the port between our check and
-/// the server's bind.
+/// The ports that a process may hand out. It claims them in blocks, and keeps each claim until it ends.
+///
+/// Two processes of tests that look for free ports at the same time may find the same one. Then both start a server on
+/// it, and the second server ends; but the first one answers when we ask whether the second is ready. Its tests run
+/// against a server that another process stops.
+#[derive(Debug, Default)]
+struct Ports {
+    left: BTreeSet<u16>,
+    claims: Vec<UnixDatagram>,
+}
+
+impl Ports {
+    /// Takes a port such that the ports at these distances are free as well.
+    fn take(&mut self, distances: &[u16]) -> Result<u16> {
+        loop {
+            // We begin at the end, with the bus ports: a port alone does not spoil a pair while others are left.
+            let found = self.left.iter().rev().copied().find(|port| {
+                let mut all = distances.iter().map(|distance| port + distance);
+                all.all(|port| self.left.contains(&port) && is_free(port))
+            });
+            if let Some(port) = found {
+                for distance in distances {
+                    self.left.remove(&(port + distance));
+                }
+                return Ok(port);
+            }
+            self.claim()?;
+        }
+    }
+
+    /// Claims a block that no process has.
+    fn claim(&mut self) -> Result<()> {
+        let start = RandomState::new().hash_one(()) % u64::from(BLOCKS);
+        let start = u16::try_from(start).context("a block")?;
+        let (block, claim) = (0..BLOCKS)
+            .map(|step| (start + step) % BLOCKS)
+            .find_map(|block| Some((block, claim(block)?)))
+            .context("no free loopback port: other processes of tests have them")?;
+        let first = FIRST + block * BLOCK;
+        let ports = first..first + BLOCK;
+        self.left.extend(ports.clone());
+        self.left.extend(ports.map(|port| port + BUS));
+        self.claims.push(claim);
+        Ok(())
+    }
+}
+
+/// The claim of a block, unless a process has it: a socket with an abstract name. The kernel frees the name when the
+/// process ends. Each network namespace has names of its own, as it has ports of its own.
+fn claim(block: u16) -> Option<UnixDatagram> {
+    let name = format!("tidelock-tests/ports/{block}");
+    let addr = SocketAddr::from_abstract_name(name).ok()?;
+    UnixDatagram::bind_addr(&addr).ok()
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// Starts a server on a free port from `find`, and on another one if a process that claims no ports takes the port between
+/// our check and the server's bind.
 pub(crate) fn start_on(
     find: impl Fn() -> Result<u16>,
     mut start: impl FnMut(u16) -> Result<()>,
@@ -61,4 +116,39 @@ pub(crate) fn start_on(
 fn is_taken(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}").to_lowercase();
     text.contains("address already in use")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, BLOCKS, BUS, Ports, claim};
+
+    use std::collections::HashSet;
+
+    use anyhow::Result;
+
+    /// More than the ports of two blocks.
+    const MANY: u16 = 5 * BLOCK;
+
+    #[test]
+    fn two_processes_never_have_the_same_ports() {
+        // No process looks for ports in this block, so nobody else claims it.
+        let outside = BLOCKS;
+        let first = claim(outside);
+        assert!(first.is_some());
+        assert!(claim(outside).is_none(), "it was claimed twice");
+        drop(first);
+        assert!(claim(outside).is_some(), "its process has ended");
+    }
+
+    #[test]
+    fn a_port_with_a_bus_port_has_both_for_itself() -> Result<()> {
+        let mut ports = Ports::default();
+        let mut taken = HashSet::new();
+        for _ in 0..MANY {
+            let port = ports.take(&[0, BUS])?;
+            assert!(taken.insert(port) && taken.insert(port + BUS));
+            assert!(taken.insert(ports.take(&[0])?));
+        }
+        Ok(())
+    }
 }
