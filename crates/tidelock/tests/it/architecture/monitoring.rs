@@ -46,12 +46,12 @@ fn metrics() -> BTreeSet<String> {
 
 /// The metrics that a text names, without the ends that Prometheus adds to those of a histogram.
 fn named(text: &str) -> BTreeSet<String> {
+    let known = metrics();
     let names =
         words(text).filter(|word| word.starts_with("tidelock_") || word.starts_with("db_client_"));
     names
         .map(|name| {
             let ends = ["_bucket", "_count", "_sum"];
-            let known = metrics();
             let without = ends.iter().filter_map(|end| name.strip_suffix(end));
             let base = without.into_iter().find(|base| known.contains(*base));
             base.unwrap_or(name).to_owned()
