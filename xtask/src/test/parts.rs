@@ -3,6 +3,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{Tally, api, consumers, manifests, packages, side_by_side, web_service};
+use crate::programs::{self, Program};
 use crate::sh::{self, cargo, root};
 use crate::{mutants, platforms, schedules, servers, tools};
 
@@ -14,7 +15,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 20] = [
+pub(crate) const PARTS: [Part; 19] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -42,13 +43,8 @@ pub(crate) const PARTS: [Part; 20] = [
     },
     Part {
         name: "tests",
-        about: "library and command without servers, and the unit tests of all packages",
+        about: "library and command without servers, the unit tests of all packages, and the protocol in every state",
         run: tests_without_servers,
-    },
-    Part {
-        name: "model",
-        about: "the protocol, in every state it can come to",
-        run: |tally| tests(tally, &["-p", "model_checking"]),
     },
     Part {
         name: "schedules",
@@ -199,14 +195,26 @@ pub(crate) fn feature_names(manifest: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The default build of the command has neither the screen nor the page, so their tests need another one.
 fn tests_without_servers(tally: &mut Tally) -> Result<()> {
-    let programs = test_programs(&OWN_PACKAGES)?;
-    let default = tests(tally, &of_all_packages(&programs, &["--lib", "--bins"]));
-    let build = ["-p", "tidelock-cli", "--features", "screen,web", "--bins"];
-    let viewers = ["--test", "cli", "--", "screen", "top", "unlock", "web"];
-    tests(tally, &[build.as_slice(), &viewers].concat())?;
+    let names = test_programs(&OWN_PACKAGES)?;
+    let mut programs = built(&of_all_packages(&names, &["--lib", "--bins"]))?;
+    programs.extend(built(&["-p", "model_checking"])?);
+    let default = side_by_side(tally, programs, &[], None);
+    // The default build of the command has neither the screen nor the page, so their tests need another one. We build it after
+    // the tests of the default one have run: its command replaces the one that they start.
+    let with = ["-p", "tidelock-cli", "--features", "screen,web"];
+    let viewers = built(&[with.as_slice(), &["--bins", "--test", "cli"]].concat())?;
+    side_by_side(tally, viewers, &["screen", "top", "unlock", "web"], None)?;
     default
+}
+
+/// Builds programs of tests with these arguments of `cargo test`.
+fn built(args: &[&str]) -> Result<Vec<Program>> {
+    let mut build = cargo(&["test", "--no-run", "--quiet"]);
+    build
+        .args(args)
+        .arg("--message-format=json-render-diagnostics");
+    programs::build(build)
 }
 
 /// Runs `cargo test` with these arguments, all of it even if some fails.
@@ -248,21 +256,17 @@ fn of_all_packages<'a>(programs: &'a [String], rest: &[&'a str]) -> Vec<&'a str>
 
 fn server_tests(tally: &mut Tally) -> Result<()> {
     let programs = test_programs(&SERVER_PACKAGES)?;
-    programs_side_by_side(tally, &programs, &[], None)
+    side_by_side(tally, built(&of_all_packages(&programs, &[]))?, &[], None)
 }
 
 /// Runs these programs, on a server of another flavour if there is one.
-fn programs_side_by_side(
+fn side_by_side(
     tally: &mut Tally,
-    programs: &[String],
+    programs: Vec<Program>,
     rest: &[&str],
     flavour: Option<&str>,
 ) -> Result<()> {
-    let mut build = cargo(&["test", "--no-run", "--quiet"]);
-    build
-        .args(of_all_packages(programs, &[]))
-        .arg("--message-format=json-render-diagnostics");
-    side_by_side::run(tally, build, rest, |program| {
+    side_by_side::run(tally, programs, rest, |program| {
         prepare(program, flavour);
         program.env("TIDELOCK_REQUIRE", "1");
     })
@@ -344,7 +348,8 @@ pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
 }
 
 fn family(tally: &mut Tally, flavour: &str, programs: &[String], rest: &[&str]) -> Result<()> {
-    programs_side_by_side(tally, programs, rest, Some(flavour))
+    let programs = built(&of_all_packages(programs, &[]))?;
+    side_by_side(tally, programs, rest, Some(flavour))
 }
 
 fn simulation(tally: &mut Tally) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Runs programs of tests on real servers, two at a time.
+//! Runs programs of tests, two at a time.
 //!
 //! Some of them keep all cores busy, others wait for leases most of the time. One after the other, they would leave cores idle.
 
@@ -12,13 +12,14 @@ use anyhow::{Result, ensure};
 
 use super::Tally;
 use crate::idle;
-use crate::programs::{self, Program};
+use crate::programs::Program;
 use crate::sh::lines_within;
 
 /// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
 /// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core. In `shares` two JVMs and two
-/// other processes want the same lock, and a JVM that waits for a core gets less than its share.
-const BUSY: [(&str, usize); 8] = [
+/// other processes want the same lock, and a JVM that waits for a core gets less than its share. `it` needs no server; most of its tests
+/// wait for leases.
+const BUSY: [(&str, usize); 9] = [
     ("interop", 4),
     ("postgres", 6),
     ("zookeeper", 6),
@@ -27,10 +28,19 @@ const BUSY: [(&str, usize); 8] = [
     ("fleet", 6),
     ("names", 6),
     ("shares", 6),
+    ("it", 16),
 ];
 
 /// The longest of the others. They start first, so that no long one is left at the end.
-const LONG: [&str; 4] = ["etcd", "redis", "partitions", "cluster"];
+const LONG: [&str; 7] = [
+    "bugs",
+    "clean",
+    "cli",
+    "etcd",
+    "redis",
+    "partitions",
+    "cluster",
+];
 
 /// How many tests of another program run at once. Together with a busy one there are about as many as in a program that runs alone; with
 /// more, a test on a slow machine would wait longer for a core than its leases last.
@@ -69,18 +79,16 @@ impl Ended {
     }
 }
 
-/// Builds the programs with these arguments of `cargo test`, and runs all of them with those of `rest`, even if some fail. `prepare` sets
-/// their environment.
+/// Runs all of these programs with these arguments, even if some fail. `prepare` sets their environment.
 pub(super) fn run(
     tally: &mut Tally,
-    cargo: Command,
+    mut programs: Vec<Program>,
     rest: &[&str],
     prepare: impl Fn(&mut Command) + Sync,
 ) -> Result<()> {
-    let mut built = programs::build(cargo)?;
-    ensure!(!built.is_empty(), "no program of tests was built");
-    built.sort_by_key(|program| place(&program.target));
-    let waiting = Mutex::new(VecDeque::from(built));
+    ensure!(!programs.is_empty(), "no program of tests was built");
+    programs.sort_by_key(|program| place(&program.target));
+    let waiting = Mutex::new(VecDeque::from(programs));
     let is_idle = idle::is_idle(ENOUGH_IDLE);
     if !is_idle {
         println!(
