@@ -11,8 +11,8 @@ use testkit::servers::MariaDb;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, Severity};
 use tokio::task::JoinHandle;
 
-use super::rights;
 use super::session::Session;
+use super::{a_statement_waits, rights};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a grant lasts that its owner has not confirmed, and how long a process counts as alive after a beat.
@@ -390,11 +390,8 @@ async fn a_release_that_a_deadlock_rolls_back_is_repeated() -> Result<()> {
         UPDATE tidelock_waiters SET lease = lease + 1; SELECT 'kept'";
     assert_eq!(session.ask(heavy).await?, "kept");
     let releasing = tokio::spawn(guard.release());
-    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    let begun = Instant::now();
-    while turns.query(waits) == "0" {
-        assert!(begun.elapsed() < LEASE && !releasing.is_finished());
-    }
+    a_statement_waits(turns.server).await?;
+    assert!(!releasing.is_finished());
     let lock = "SELECT COUNT(*) FROM tidelock_locks FOR UPDATE; COMMIT";
     assert_eq!(session.ask(lock).await?, "1", "the release was rolled back");
     releasing.await??;

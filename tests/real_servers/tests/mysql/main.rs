@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use real_servers::secs;
+use testkit::servers::MariaDb;
 use tidelock::Client;
 
 /// A short lease. It is longer on a busy machine.
@@ -52,6 +53,21 @@ async fn client(url: &str) -> tidelock::Result<Client> {
         .publish_process_info(false)
         .connect(url)
         .await
+}
+
+/// Fails unless a statement waits for a row within ten leases.
+async fn a_statement_waits(server: &MariaDb) -> anyhow::Result<()> {
+    let waiting =
+        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    let seen = async {
+        while server.query(waiting)? == "0" {
+            // The server looks at its transactions again only if nobody has asked for them for 100 ms. If we asked more
+            // often, it would repeat its first answer for ever.
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        Ok(())
+    };
+    soon("a statement waits for a row", seen).await
 }
 
 /// Fails unless the event happens within ten leases.

@@ -9,7 +9,7 @@ use tidelock::once::Slot;
 use tidelock::{ErrorKind, FencingToken, LostReason};
 
 use super::session::Session;
-use super::{client, rights, soon};
+use super::{a_statement_waits, client, rights, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_first_clients_create_the_tables_together() -> Result<()> {
@@ -353,18 +353,17 @@ async fn a_row_that_becomes_old_meanwhile_does_not_take_its_tokens_with_it() -> 
     let details = tidelock::Client::builder().lease(Duration::from_secs(60));
     let details = details.response_timeout(Duration::from_secs(15));
     let _details = details.connect(&server.url()).await?;
-    let answers = async |statement: &str, expected: &str| {
-        while server.query(statement)? != expected {
+    a_statement_waits(&server).await?;
+    tokio::time::sleep((old_in + old_in / 8).saturating_sub(begun.elapsed())).await;
+    session.ask("COMMIT; SELECT 1").await?;
+    let oldest = "SELECT COUNT(*) FROM tidelock_locks WHERE name = 'oldest'";
+    let gone = async {
+        while server.query(oldest)? != "0" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::Ok(())
     };
-    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    soon("the removal waits", answers(waits, "1")).await?;
-    tokio::time::sleep((old_in + old_in / 8).saturating_sub(begun.elapsed())).await;
-    session.ask("COMMIT; SELECT 1").await?;
-    let gone = "SELECT COUNT(*) FROM tidelock_locks WHERE name = 'oldest'";
-    soon("the removal", answers(gone, "0")).await?;
+    soon("the removal", gone).await?;
     let guard = a.lock("ledger").fenced().acquire().await?;
     let token = guard.token().get();
     assert!(token > newest, "{token} after {newest}");
