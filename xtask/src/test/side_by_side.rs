@@ -17,9 +17,9 @@ use crate::sh::lines_within;
 
 /// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
 /// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core. In `shares` two JVMs and two
-/// other processes want the same lock, and a JVM that waits for a core gets less than its share. `it` needs no server; most of its tests
-/// wait for leases.
-const BUSY: [(&str, usize); 9] = [
+/// other processes want the same lock, and a JVM that waits for a core gets less than its share. The last two need no server;
+/// most of their tests wait for leases.
+const BUSY: [(&str, usize); 10] = [
     ("interop", 4),
     ("postgres", 6),
     ("zookeeper", 6),
@@ -29,18 +29,11 @@ const BUSY: [(&str, usize); 9] = [
     ("names", 6),
     ("shares", 6),
     ("it", 16),
+    ("cli", 12),
 ];
 
 /// The longest of the others. They start first, so that no long one is left at the end.
-const LONG: [&str; 7] = [
-    "bugs",
-    "clean",
-    "cli",
-    "etcd",
-    "redis",
-    "partitions",
-    "cluster",
-];
+const LONG: [&str; 5] = ["clean", "etcd", "redis", "partitions", "cluster"];
 
 /// How many tests of another program run at once. Together with a busy one there are about as many as in a program that runs alone; with
 /// more, a test on a slow machine would wait longer for a core than its leases last.
