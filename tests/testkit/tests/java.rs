@@ -6,13 +6,13 @@
 )]
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use testkit::java::{
     HammerPlan, JavaPeer, PeerOptions, RedissonVersion, WordFile, monotonic_now_ns,
 };
+use testkit::servers::free_port;
 
 struct Redis {
     child: Child,
@@ -21,11 +21,7 @@ struct Redis {
 
 impl Redis {
     fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port().unwrap();
         let mut child = Command::new("redis-server")
             .args([
                 "--port",

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -53,12 +54,12 @@ impl Ports {
     /// Takes a port such that the ports at these distances are free as well.
     fn take(&mut self, distances: &[u16]) -> Result<u16> {
         loop {
-            // We begin at the end, with the bus ports: a port alone does not spoil a pair while others are left.
-            let found = self.left.iter().rev().copied().find(|port| {
-                let mut all = distances.iter().map(|distance| port + distance);
-                all.all(|port| self.left.contains(&port) && is_free(port))
-            });
-            if let Some(port) = found {
+            let all = |port: u16| distances.iter().map(move |distance| port + distance);
+            let fits = |port: &u16| all(*port).all(|port| self.left.contains(&port));
+            let mut fitting: Vec<u16> = self.left.iter().copied().filter(fits).collect();
+            // A port alone comes from a pair that another one has broken already, if there is one.
+            fitting.sort_by_key(|port| self.has_partner(*port));
+            if let Some(port) = fitting.into_iter().find(|port| all(*port).all(is_free)) {
                 for distance in distances {
                     self.left.remove(&(port + distance));
                 }
@@ -68,14 +69,24 @@ impl Ports {
         }
     }
 
+    /// Whether the port that belongs to this one, as its bus port or the other way round, is left.
+    fn has_partner(&self, port: u16) -> bool {
+        self.left.contains(&(port + BUS)) || self.left.contains(&(port - BUS))
+    }
+
     /// Claims a block that no process has.
     fn claim(&mut self) -> Result<()> {
         let start = RandomState::new().hash_one(()) % u64::from(BLOCKS);
         let start = u16::try_from(start).context("a block")?;
-        let (block, claim) = (0..BLOCKS)
-            .map(|step| (start + step) % BLOCKS)
-            .find_map(|block| Some((block, claim(block)?)))
-            .context("no free loopback port: other processes of tests have them")?;
+        let mut blocks = (0..BLOCKS).map(|step| (start + step) % BLOCKS);
+        let (block, claim) = loop {
+            let block = blocks
+                .next()
+                .context("no free loopback port: other processes of tests have them")?;
+            if let Some(claim) = claim(block)? {
+                break (block, claim);
+            }
+        };
         let first = FIRST + block * BLOCK;
         let ports = first..first + BLOCK;
         self.left.extend(ports.clone());
@@ -87,10 +98,14 @@ impl Ports {
 
 /// The claim of a block, unless a process has it: a socket with an abstract name. The kernel frees the name when the
 /// process ends. Each network namespace has names of its own, as it has ports of its own.
-fn claim(block: u16) -> Option<UnixDatagram> {
+fn claim(block: u16) -> Result<Option<UnixDatagram>> {
     let name = format!("tidelock-tests/ports/{block}");
-    let addr = SocketAddr::from_abstract_name(name).ok()?;
-    UnixDatagram::bind_addr(&addr).ok()
+    let addr = SocketAddr::from_abstract_name(name)?;
+    match UnixDatagram::bind_addr(&addr) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error).context("claiming ports"),
+    }
 }
 
 fn is_free(port: u16) -> bool {
@@ -120,7 +135,7 @@ fn is_taken(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK, BLOCKS, BUS, Ports, claim};
+    use super::{BLOCK, BLOCKS, BUS, FIRST, Ports, claim};
 
     use std::collections::HashSet;
 
@@ -130,14 +145,23 @@ mod tests {
     const MANY: u16 = 5 * BLOCK;
 
     #[test]
-    fn two_processes_never_have_the_same_ports() {
+    fn no_other_process_gets_the_ports_of_one_that_lives() -> Result<()> {
+        let mut ports = Ports::default();
+        let port = ports.take(&[0])?;
+        let block = (port - FIRST) % BUS / BLOCK;
+        assert!(claim(block)?.is_none(), "another process would claim them");
+        Ok(())
+    }
+
+    #[test]
+    fn the_ports_of_a_process_that_has_ended_can_be_claimed() -> Result<()> {
         // No process looks for ports in this block, so nobody else claims it.
-        let outside = BLOCKS;
-        let first = claim(outside);
-        assert!(first.is_some());
-        assert!(claim(outside).is_none(), "it was claimed twice");
+        let outside = BLOCKS + u16::try_from(std::process::id() % 10_000)?;
+        let first = claim(outside)?;
+        assert!(first.is_some() && claim(outside)?.is_none());
         drop(first);
-        assert!(claim(outside).is_some(), "its process has ended");
+        assert!(claim(outside)?.is_some());
+        Ok(())
     }
 
     #[test]
