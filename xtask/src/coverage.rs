@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::rooms::{OWN_TESTS, ROOMS, server_tests};
-use crate::sh::{command, first_line, root, run as run_command, show, tee_within};
+use crate::sh::{TESTS_AT_ONCE, command, first_line, root, run as run_command, show, tee_within};
 use crate::test::Tally;
 use crate::{page, tools};
 
@@ -86,6 +86,7 @@ fn measure(args: &Args) -> Result<Tally> {
         test.args(tests.flat_map(|name| ["--test", name]));
     }
     test.env("TIDELOCK_REQUIRE", "1")
+        .env("RUST_TEST_THREADS", TESTS_AT_ONCE)
         .env("TIDELOCK_BIN", home.join("debug/tidelock"));
     let shown = show(&test);
     let mut tally = Tally::default();

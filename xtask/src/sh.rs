@@ -11,6 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 /// Bounds a test run, including its build.
 const LONGEST: Duration = Duration::from_secs(40 * 60);
 
+/// How many tests of a program run at once if nothing else is said. Among them may be tests on real servers, and those need more
+/// of the processors than those for which `.cargo/config.toml` sets its number.
+pub(crate) const TESTS_AT_ONCE: &str = "12";
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -38,6 +42,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
         args,
     );
     cargo.env("TIDELOCK_REQUIRE", "1");
+    cargo.env("RUST_TEST_THREADS", TESTS_AT_ONCE);
     // `cargo xtask` is `cargo run`, which tells this program its package. Build scripts that read such a variable, as the one of
     // `ring` does, would run again, and all that depends on them would be built again, whenever a `cargo test` follows.
     for (name, _) in std::env::vars_os() {

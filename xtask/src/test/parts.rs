@@ -198,14 +198,16 @@ pub(crate) fn feature_names(manifest: &str) -> Vec<&str> {
 fn tests_without_servers(tally: &mut Tally) -> Result<()> {
     let names = test_programs(&OWN_PACKAGES)?;
     let mut programs = built(&of_all_packages(&names, &["--lib", "--bins"]))?;
-    programs.extend(built(&["-p", "model_checking"])?);
+    let model = built(&["-p", "model_checking"]).map(|built| programs.extend(built));
     let default = side_by_side(tally, programs, &[], None);
     // The default build of the command has neither the screen nor the page, so their tests need another one. We build it after
     // the tests of the default one have run: its command replaces the one that they start.
     let with = ["-p", "tidelock-cli", "--features", "screen,web"];
-    let viewers = built(&[with.as_slice(), &["--bins", "--test", "cli"]].concat())?;
-    side_by_side(tally, viewers, &["screen", "top", "unlock", "web"], None)?;
-    default
+    let viewers = built(&[with.as_slice(), &["--bins", "--test", "cli"]].concat());
+    let viewers = viewers.and_then(|programs| {
+        side_by_side(tally, programs, &["screen", "top", "unlock", "web"], None)
+    });
+    default.and(viewers).and(model)
 }
 
 /// Builds programs of tests with these arguments of `cargo test`.

@@ -15,10 +15,10 @@ use crate::idle;
 use crate::programs::Program;
 use crate::sh::lines_within;
 
-/// Programs that keep all cores busy, the longest first, and how many of their tests run at once. Two of these never run at the same time,
-/// unless nothing else is left. `interop` starts a JVM for most tests, so four of them find no idle core. In `shares` two JVMs and two
-/// other processes want the same lock, and a JVM that waits for a core gets less than its share. The last two need no server;
-/// most of their tests wait for leases.
+/// Programs of which two never run at the same time, unless nothing else is left, and how many of their tests run at once. Those that
+/// need servers keep all cores busy; the longest are first. `interop` starts a JVM for most tests, so four of them find no idle core. In
+/// `shares` two JVMs and two other processes want the same lock, and a JVM that waits for a core gets less than its share. The last
+/// two run in a part without servers: most of their tests wait for leases, so they need many at once, and together they would be too many.
 const BUSY: [(&str, usize); 10] = [
     ("interop", 4),
     ("postgres", 6),
@@ -34,6 +34,10 @@ const BUSY: [(&str, usize); 10] = [
 
 /// The longest of the others. They start first, so that no long one is left at the end.
 const LONG: [&str; 5] = ["clean", "etcd", "redis", "partitions", "cluster"];
+
+/// Programs that only compute. Their tests run one after the other; otherwise they would take all cores from the program beside them,
+/// whose tests then wait for a core until their leases end.
+const COMPUTE: [&str; 3] = ["clean", "bugs", "hand_over"];
 
 /// How many tests of another program run at once. Together with a busy one there are about as many as in a program that runs alone; with
 /// more, a test on a slow machine would wait longer for a core than its leases last.
@@ -98,7 +102,7 @@ pub(super) fn run(
             let (at_once, factor) = if is_idle {
                 (at_once, 1)
             } else {
-                (at_once * 3 / 4, 2)
+                ((at_once * 3 / 4).max(1), 2)
             };
             command.env("RUST_TEST_THREADS", at_once.to_string());
             command.env("TIDELOCK_LEASE_FACTOR", factor.to_string());
@@ -131,6 +135,9 @@ fn busy(target: &str) -> Option<usize> {
 }
 
 fn at_once(target: &str) -> usize {
+    if COMPUTE.contains(&target) {
+        return 1;
+    }
     busy(target).map_or(AT_ONCE, |place| BUSY[place].1)
 }
 
@@ -204,6 +211,14 @@ mod tests {
         assert_eq!(taken(true).as_deref(), Some("mysql"));
         assert_eq!(taken(true).as_deref(), Some("sets"));
         assert_eq!(taken(false), None);
+    }
+
+    #[test]
+    fn a_program_that_only_computes_leaves_a_core_to_the_tests_of_the_library() {
+        let mut names = ["left_out", "cli", "clean", "it"];
+        names.sort_by_key(|name| place(name));
+        assert_eq!(names, ["it", "cli", "left_out", "clean"]);
+        assert_eq!(names.map(at_once), [16, 12, 8, 1]);
     }
 
     #[test]
