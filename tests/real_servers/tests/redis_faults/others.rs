@@ -321,20 +321,25 @@ async fn t73_a_waiter_hears_what_the_head_of_a_fair_queue_is_told() -> Result<()
         })
         .await?;
         // The first one may be the attempt after the subscription.
-        let polls = more_scripts(&shop.proxy, scripts(&shop.proxy), 2);
+        let subscribed = scripts(&shop.proxy);
+        let polls = more_scripts(&shop.proxy, subscribed, 2);
         within(SOON, "a poll", polls).await?;
         let freed: [&[&str]; 3] = [&["DEL", "till"], &FAIR_KEYS, &["PUBLISH", &channel, "0"]];
         shop.server.admin_each(&freed)?;
         let guard = within(SOON, "the message", waiting).await???;
-        let (last, before) = last_pauses(&shop.proxy)?;
-        woken.push(last);
-        polled.push(before);
+        // On a busy machine the poll that we have seen may reach the server after the lock is free, and get it. Such a
+        // round tells nothing of the message.
+        if scripts(&shop.proxy) - subscribed > 2 {
+            let (last, before) = last_pauses(&shop.proxy)?;
+            woken.push(last);
+            polled.push(before);
+        }
         guard.release().await?;
     }
     // One of them is on time, also on a busy machine. By polling alone each would take a whole pause, and the shortest
     // time between two polls is a whole pause too. A busy machine makes the others longer: their median would say less.
-    let fastest = woken.iter().min().context("five")?;
-    let shortest = polled.iter().min().context("five")?;
+    let fastest = woken.iter().min().context("a round with a message")?;
+    let shortest = polled.iter().min().context("a poll")?;
     ensure!(
         *fastest < *shortest / 2,
         "{woken:?} beside polls after {polled:?}"
