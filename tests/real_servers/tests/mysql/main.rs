@@ -61,8 +61,8 @@ async fn a_statement_waits(server: &MariaDb) -> anyhow::Result<()> {
         "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     let seen = async {
         while server.query(waiting)? == "0" {
-            // The server looks at its transactions again only if nobody has asked for them for 100 ms. If we asked more
-            // often, it would repeat its first answer for ever.
+            // The server refreshes this table only if nobody has read it for 100 ms. If we read it more often, we would never
+            // see a statement that began to wait after our first read.
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
         Ok(())
