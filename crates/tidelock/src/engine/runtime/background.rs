@@ -440,4 +440,15 @@ mod tests {
         caller.abort();
         assert!(dropped.await.is_err());
     }
+
+    /// The driver of the timers starts it again after an early return, and would keep a core busy for up to a second.
+    #[tokio::test]
+    async fn an_alarm_sleeps_until_its_instant() {
+        let (clock, mut alarm) = (Clock::Boot, Alarm::new(Clock::Boot));
+        for _ in 0..3 {
+            let at = clock.now() + Duration::from_millis(50);
+            alarm.until(at).await;
+            assert!(clock.now() >= at);
+        }
+    }
 }

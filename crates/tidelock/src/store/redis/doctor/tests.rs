@@ -254,3 +254,26 @@ async fn an_error_of_a_check_of_rights_is_a_finding_only_while_slots_have_no_nod
         }
     }
 }
+
+/// The names that the doctor tries may belong to a node that does not answer, too.
+#[tokio::test]
+async fn an_error_of_a_check_of_rights_is_a_finding_while_a_node_is_away() {
+    let (server, away) = (healthy().await, ScriptedServer::start().await);
+    server.on("INFO", &GOOD_INFO.replace("standalone", "cluster"));
+    let here = format!("[ 0 0 [ 127.0.0.1 {} 'a ] ]", server.port);
+    // The slots of the names that the doctor tries.
+    let there = format!("[ 1 16383 [ 127.0.0.1 {} 'b ] ]", away.port);
+    for node in [&server, &away] {
+        node.on("CLUSTER SLOTS", &format!("[ {here} {there} ]"));
+    }
+    let store = server.cluster().await;
+    let node = format!("node of {}", away.address());
+    drop(away);
+    let findings = store.front.diagnose().await.unwrap();
+    for (subject, severity) in [("mode", Good), (&*node, Danger), ("rights", Advice)] {
+        let seen = findings.iter().find(|one| one.subject == subject).unwrap();
+        assert_eq!(seen.severity, severity, "{subject}");
+        let is_untold = seen.found.starts_with("not checked: ");
+        assert_eq!(is_untold, severity != Good, "{subject}");
+    }
+}

@@ -78,15 +78,21 @@ fn the_thread_that_looks_counts_its_looks_and_makes_longer_pauses_later() {
     alone.database(true).connected().unwrap();
     // The thread writes it again when it opens the file, but asks for no queue after that.
     std::fs::remove_file(&alone.watch.paths.lock).unwrap();
-    let begun = Instant::now();
+    let looks = || alone.watch.checks.load(Ordering::Relaxed);
+    let await_looks = |count: u64| {
+        let begun = Instant::now();
+        while looks() < count {
+            assert!(begun.elapsed() < SOON, "it looks no longer");
+            std::thread::yield_now();
+        }
+    };
     alone.watch.begin("a", Clock::Boot);
     // The first look is made without a pause.
-    let looks = u64::from(1 + SHORT_CHECKS + LATER);
-    while alone.watch.checks.load(Ordering::Relaxed) < looks {
-        assert!(begun.elapsed() < SOON, "it looks no longer");
-        std::thread::yield_now();
-    }
-    assert!(begun.elapsed() >= SHORT_PAUSE * SHORT_CHECKS + LONG_PAUSE * LATER);
+    await_looks(u64::from(1 + SHORT_CHECKS));
+    let (begun, before) = (Instant::now(), looks());
+    await_looks(before + u64::from(LATER));
+    // The pause before the first of these looks had begun already.
+    assert!(begun.elapsed() >= LONG_PAUSE * (LATER - 1));
 }
 
 /// Each of their attempts would fail too, until the file can be read again.
