@@ -86,7 +86,11 @@ impl FileWatch {
         let id = Id::of(&paths.main).filter(|_| cfg!(unix));
         let key = id.map_or_else(|| Key::Path(paths.main.clone()), Key::File);
         let mut watches = WATCHES.lock();
-        if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
+        // The file of that watch may have been deleted or renamed: then a file at another path can have its identity, and the
+        // watch would look into the wrong one.
+        if let Some(watch) = watches.get(&key).and_then(Weak::upgrade)
+            && (id.is_none() || Id::of(&watch.paths.main) == id)
+        {
             return watch;
         }
         // Without this, the map would keep an entry for every file that was ever opened.

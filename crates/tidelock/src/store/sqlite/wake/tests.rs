@@ -110,3 +110,20 @@ fn two_ways_to_one_file_are_one_watch() {
     std::fs::hard_link(&file.main, &other.main).unwrap();
     assert!(Arc::ptr_eq(&FileWatch::of(&file), &FileWatch::of(&other)));
 }
+
+/// It looks into the file at its own path, and the inode of a file that was deleted is given to a new one.
+#[cfg(unix)]
+#[test]
+fn a_file_that_has_the_identity_of_an_earlier_one_has_a_watch_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = |name: &str| Arc::new(DatabasePaths::of(folder.path().join(name)));
+    let (earlier, file) = (paths("earlier.db"), paths("locks.db"));
+    std::fs::write(&earlier.main, "").unwrap();
+    let before = FileWatch::of(&earlier);
+    std::fs::rename(&earlier.main, &file.main).unwrap();
+    let watch = FileWatch::of(&file);
+    assert_eq!(watch.paths.main, file.main);
+    std::fs::write(&earlier.main, "").unwrap();
+    assert_eq!(FileWatch::of(&earlier).paths.main, before.paths.main);
+    assert!(Arc::ptr_eq(&FileWatch::of(&file), &watch), "it stays");
+}
