@@ -124,7 +124,7 @@ pub(crate) struct Connection {
 
 impl MayEnd for LiveConnection {
     fn has_ended(&self) -> bool {
-        !self.alive()
+        !self.alive() || self.is_given_up()
     }
 }
 
@@ -210,7 +210,13 @@ impl Connection {
         loop {
             let conn = self.get(deadline).await.map_err(RequestError::Classified)?;
             let talking = std::pin::pin!(talk(Arc::clone(&conn)));
+            let mut caller = CheckOnDrop {
+                endpoint: &self.endpoint,
+                conn: &conn,
+                is_done: false,
+            };
             let answer = self.endpoint.timers.until(deadline, talking).await;
+            caller.is_done = true;
             let answer = answer.unwrap_or_else(|| {
                 let why = format!("{}: no answer in time", conn.address());
                 Err(RequestError::Broken(why))
@@ -233,6 +239,32 @@ impl Connection {
                 answer => return answer,
             }
         }
+    }
+}
+
+/// A caller that waits for its answer. If it leaves before, the connection is checked: it may be half-open, and nobody else
+/// might wait long enough to notice.
+struct CheckOnDrop<'a> {
+    endpoint: &'a Arc<Endpoint>,
+    conn: &'a Arc<LiveConnection>,
+    /// It has an answer, or its deadline has passed.
+    is_done: bool,
+}
+
+impl Drop for CheckOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.is_done || !self.conn.begin_check() {
+            return;
+        }
+        let (endpoint, conn) = (Arc::clone(self.endpoint), Arc::clone(self.conn));
+        self.endpoint.background.spawn(async move {
+            let checked = endpoint.timers.limit(endpoint.limit, conn.check()).await;
+            conn.end_check();
+            if checked.is_none_or(|answer| answer.is_err_and(|e| e.ends_connection())) {
+                endpoint.doubt(conn.address());
+                conn.give_up();
+            }
+        });
     }
 }
 

@@ -27,7 +27,7 @@ use crate::engine::runtime::event::Flag;
 use crate::error::Result;
 use crate::store::connect_once::ConnectionRuntime;
 use crate::store::etcd::address::MemberAddress;
-use crate::store::etcd::api::{AuthenticateRequest, AuthenticateResponse};
+use crate::store::etcd::api::{AuthenticateRequest, AuthenticateResponse, Nothing};
 use crate::store::etcd::errors::{RequestError, TransportFailure};
 use crate::store::etcd::stream;
 
@@ -51,6 +51,8 @@ pub(crate) struct LiveConnection {
     stop: AbortHandle,
     /// Set when requests no longer use the connection.
     given_up: Flag,
+    /// A check is in progress.
+    is_checked: AtomicBool,
 }
 
 /// Marks the connection dead when it is dropped. So the mark is set however the driver's task ends, even if its runtime
@@ -98,6 +100,7 @@ impl LiveConnection {
             over,
             stop,
             given_up: Flag::default(),
+            is_checked: AtomicBool::new(false),
         };
         if let Some((name, password)) = login {
             conn.token = conn
@@ -144,6 +147,25 @@ impl LiveConnection {
     /// Ends the streams of the connection. Requests in flight go on.
     pub(crate) fn give_up(&self) {
         self.given_up.set();
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.is_set()
+    }
+
+    /// False: a check is in progress, and another one would tell no more.
+    pub(crate) fn begin_check(&self) -> bool {
+        !self.is_checked.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn end_check(&self) {
+        self.is_checked.store(false, Ordering::SeqCst);
+    }
+
+    /// Asks the member for what it knows without the other members. The caller sets the timeout.
+    pub(crate) async fn check(&self) -> Result<Nothing, RequestError> {
+        self.ask("/etcdserverpb.Maintenance/Status", Nothing {})
+            .await
     }
 
     /// Resolves when requests no longer use the connection.

@@ -25,6 +25,7 @@ use crate::store::{Background, BootInstant, Timers, tcp};
 pub(crate) struct Connection {
     orders: mpsc::UnboundedSender<ConnectionMessage>,
     pub(crate) endpoint: Arc<Endpoint>,
+    background: Background,
     /// The number of the next request.
     numbers: Arc<AtomicU64>,
 }
@@ -63,6 +64,50 @@ const WAITING: u8 = 0;
 const SENT: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
+/// A caller that waits for its answer. If it leaves before its deadline, its request is not sent any more, or the answer is
+/// still expected until the deadline: the connection may be half-open, and nobody else might wait long enough to notice.
+struct OverdueOnDrop<'a> {
+    connection: &'a Connection,
+    number: u64,
+    stage: Arc<AtomicU8>,
+    deadline: BootInstant,
+    /// It has an answer, or its deadline has passed.
+    is_done: bool,
+}
+
+impl OverdueOnDrop<'_> {
+    /// Either we give the request up before the task sends it, or it counts as sent: never both.
+    fn gives_up(&self) -> bool {
+        self.stage
+            .compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+impl Drop for OverdueOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.is_done || self.gives_up() {
+            return;
+        }
+        let Connection {
+            orders,
+            endpoint,
+            background,
+            ..
+        } = self.connection;
+        // Weak: the task of the connection ends when the last user of the connection is gone.
+        let (orders, number) = (orders.downgrade(), self.number);
+        let deadline = endpoint.timers.at(self.deadline);
+        background.spawn(async move {
+            deadline.await;
+            if let Some(orders) = orders.upgrade() {
+                // An error means that the connection was closed.
+                let _ = orders.send(ConnectionMessage::Overdue(number));
+            }
+        });
+    }
+}
+
 impl Connection {
     pub(crate) fn new(endpoint: Arc<Endpoint>, background: &Background) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -70,6 +115,7 @@ impl Connection {
         Self {
             orders,
             endpoint,
+            background: background.clone(),
             numbers: Arc::default(),
         }
     }
@@ -107,7 +153,16 @@ impl Connection {
                 self.endpoint.address
             )));
         }
-        match self.endpoint.timers.until(deadline, answered).await {
+        let mut caller = OverdueOnDrop {
+            connection: self,
+            number,
+            stage,
+            deadline,
+            is_done: false,
+        };
+        let answer = self.endpoint.timers.until(deadline, answered).await;
+        caller.is_done = true;
+        match answer {
             Some(Ok(answer)) => answer,
             // The background task has ended, so nobody knows whether the request was sent.
             Some(Err(_)) => Err(unanswered("the client is closing")),
@@ -116,11 +171,7 @@ impl Connection {
                     "{}: no answer within {:?}",
                     self.endpoint.address, self.endpoint.limit
                 );
-                // Either we give the request up before the task sends it, or it counts as sent: never both.
-                let withdrawn = stage
-                    .compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst)
-                    .is_ok();
-                if withdrawn {
+                if caller.gives_up() {
                     return Err(unsent(why));
                 }
                 // An error means that the background task has ended already.

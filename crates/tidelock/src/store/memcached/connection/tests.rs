@@ -166,6 +166,37 @@ async fn a_request_without_a_reply_ends_its_connection_and_all_behind_it_are_in_
     assert_eq!(server.connections("mg c"), [1]);
 }
 
+/// As a probe does that waits for a second only: no caller is there at the deadline.
+#[tokio::test]
+async fn a_connection_on_which_no_reply_came_is_left_although_its_caller_left_earlier() {
+    let server = ScriptedServer::start().await;
+    server.answers("mg a", &[SILENCE]);
+    let connection = server.connection();
+    tokio::select! {
+        reply = connection.get("a") => panic!("{reply:?}"),
+        () = server.hears("mg a", 1) => {}
+    }
+    skip(LIMIT).await;
+    in_time(connection.get("c")).await.unwrap();
+    assert_eq!(server.connections("mg c"), [1]);
+}
+
+/// The reply came after its caller had left.
+#[tokio::test]
+async fn a_caller_that_leaves_before_its_reply_costs_no_connection() {
+    let server = ScriptedServer::start().await;
+    let connection = server.connection();
+    tokio::select! {
+        biased;
+        reply = connection.get("a") => panic!("{reply:?}"),
+        () = server.hears("mg a", 1) => {}
+    }
+    connection.get("b").await.unwrap();
+    skip(LIMIT).await;
+    connection.get("c").await.unwrap();
+    assert_eq!(server.connections("mg"), [0, 0, 0]);
+}
+
 #[tokio::test]
 async fn a_connection_that_ends_leaves_its_requests_in_doubt() {
     let server = ScriptedServer::start().await;

@@ -46,9 +46,19 @@ impl Connection {
     /// The open connection, or a new one if it can be opened before the deadline.
     pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
         match self.0.once.live() {
-            Some(conn) => Ok(conn),
-            None => Box::pin(self.connect(deadline)).await,
+            Some(conn) if !self.retires_overdue(&conn) => Ok(conn),
+            _ => Box::pin(self.connect(deadline)).await,
         }
+    }
+
+    /// The connection may be half-open, and every caller so far has left before its deadline, as a probe does that waits for
+    /// a second only. We retire it here; otherwise it would be used until TCP gives it up, which takes minutes.
+    fn retires_overdue(&self, conn: &Arc<LiveConnection>) -> bool {
+        let is_overdue = conn.pipeline.is_overdue(|| self.timers().now());
+        if is_overdue {
+            self.retire(conn);
+        }
+        is_overdue
     }
 
     async fn connect(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
@@ -142,7 +152,7 @@ impl Connection {
     ) -> Result<Reply, RequestError> {
         let timers = &self.0.endpoint.timers;
         // Pinned here: passed by value, it would take its space in the caller's future twice, and be copied with it.
-        let asking = std::pin::pin!(conn.ask(request));
+        let asking = std::pin::pin!(conn.ask_until(deadline, request));
         let result = timers.until(deadline, asking).await;
         let result = result.unwrap_or_else(|| Err(self.mute()));
         self.judge(conn, &result);
@@ -156,7 +166,7 @@ impl Connection {
         requests: &[Request],
         deadline: BootInstant,
     ) -> Result<Vec<CommandResult>, RequestError> {
-        let asking = conn.ask_all(requests);
+        let asking = conn.ask_all_until(deadline, requests);
         let answers = self.0.endpoint.timers.until(deadline, asking).await;
         let answers = answers.unwrap_or_else(|| Err(self.mute()));
         match answers {

@@ -26,7 +26,8 @@
 //! 2. The requests of one `ask_all` are adjacent on the wire. `ASKING` and its command are adjacent too.
 //! 3. A queued request is sent even if its caller leaves, unless the connection ends first.
 //! 4. An ended connection stays ended. Every caller without a reply gets an error at once; a new request fails unsent.
-//! 5. This layer has no retries and no timeouts: the reconnecting connection above it has both.
+//! 5. This layer has no retries and no timeouts: the reconnecting connection above it has both. For a caller that leaves
+//!    before its deadline, this layer remembers the deadline until the reply has come.
 //! 6. The connection ends as soon as its stream does, also without a request in flight.
 //!
 //! Lock order: one mutex per connection, in the pipeline, and it is the last one to take. No waker is called or dropped
@@ -41,6 +42,7 @@ use std::sync::Arc;
 
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::AbortOnDrop;
+use crate::store::BootInstant;
 use crate::store::redis::wire::driver::{ConnectionDriver, PushHandler};
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::handshake::{HandshakeError, HandshakeLogin, ServerMode, greet};
@@ -94,12 +96,23 @@ impl<S> LiveConnection<S> {
         self.pipeline.send(request)?.await
     }
 
-    /// Sends several requests, adjacent on the wire. The caller sets the timeout.
-    pub(crate) async fn ask_all(
+    /// As [`ask`](Self::ask), for a caller that waits until the deadline.
+    pub(crate) async fn ask_until(
         &self,
+        deadline: BootInstant,
+        request: &impl Encode,
+    ) -> Result<Reply, RequestError> {
+        self.pipeline.send(request)?.until(deadline).await
+    }
+
+    /// Sends several requests, adjacent on the wire. The caller waits until the deadline.
+    pub(crate) async fn ask_all_until(
+        &self,
+        deadline: BootInstant,
         requests: &[Request],
     ) -> Result<Vec<Result<Reply, ServerError>>, RequestError> {
-        let asked = self.pipeline.send_all(requests)?;
+        let asked = self.pipeline.send_all(requests)?.into_iter();
+        let asked: Vec<_> = asked.map(|asked| asked.until(deadline)).collect();
         let mut answers = Vec::with_capacity(asked.len());
         for asked in asked {
             answers.push(match asked.await {
@@ -261,7 +274,13 @@ mod tests {
             peer.says("+OK\r\n-ERR no\r\n*1\r\n-ERR no\r\n-ERR not asked\r\n$1\r\nb\r\n")
                 .await;
         };
-        let all = async { tokio::join!(conn.ask_all(&group), conn.ask(&asking), talk) };
+        let all = async {
+            tokio::join!(
+                conn.ask_all_until(BootInstant::FAR, &group),
+                conn.ask(&asking),
+                talk
+            )
+        };
         let (answers, asked, ()) = in_time(all).await;
         let answers = answers.unwrap();
         assert_eq!(answers[0], Ok(Reply::Text(b"OK".to_vec())));

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::engine::runtime::sync::{Mutex, MutexGuard};
 use crate::engine::runtime::wakers::wake;
+use crate::store::BootInstant;
 use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
 
@@ -29,6 +30,8 @@ pub(crate) struct Pipeline {
     state: Mutex<PipelineState>,
     /// Mirrors `state.ended`, for checks without the lock.
     over: AtomicBool,
+    /// Mirrors `state.left.is_some()`, for the same.
+    has_left: AtomicBool,
     /// Notified when the connection has ended.
     pub(crate) end: Notify,
 }
@@ -45,8 +48,19 @@ struct PipelineState {
     free: Vec<usize>,
     /// The I/O task, while it sleeps.
     driver: Option<Waker>,
+    /// The oldest request whose caller has left. `None`: there is none, or it has been answered.
+    left: Option<OverdueRequest>,
     /// Why the connection has ended. `Some`: nothing is queued any more.
     ended: Option<Arc<str>>,
+}
+
+/// A request whose caller has left: no caller notices if its reply is overdue.
+#[derive(Debug)]
+struct OverdueRequest {
+    /// The caller would have waited until then.
+    deadline: BootInstant,
+    /// The number of replies, until this one has certainly come.
+    replies: usize,
 }
 
 /// A reply we expect.
@@ -142,6 +156,36 @@ impl Pipeline {
         PendingRequest {
             pipeline: self,
             slot,
+            deadline: None,
+        }
+    }
+
+    /// The caller of a request without a reply leaves.
+    fn leave(&self, state: &mut PipelineState, deadline: Option<BootInstant>) {
+        let replies = state.order.len();
+        if let (Some(deadline), None, 1..) = (deadline, &state.left, replies) {
+            state.left = Some(OverdueRequest { deadline, replies });
+            self.has_left.store(true, Ordering::Release);
+        }
+    }
+
+    fn count_reply(&self, state: &mut PipelineState) {
+        if let Some(left) = &mut state.left {
+            left.replies -= 1;
+            if left.replies == 0 {
+                state.left = None;
+                self.has_left.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// A request whose caller has left has had no reply, and the caller would not have waited until now.
+    pub(crate) fn is_overdue(&self, now: impl FnOnce() -> BootInstant) -> bool {
+        // Nearly always false, and then the lock and the clock are not needed.
+        self.has_left.load(Ordering::Acquire) && {
+            let now = now();
+            let state = self.lock();
+            state.left.as_ref().is_some_and(|left| left.deadline <= now)
         }
     }
 
@@ -157,6 +201,7 @@ impl Pipeline {
             let Some(address) = state.turn(&received)? else {
                 continue;
             };
+            self.count_reply(&mut state);
             let answer = match received {
                 ReceivedReply::Answer(answer) => answer,
                 ReceivedReply::Confirmed(_) => Ok(Reply::Nil),
@@ -299,6 +344,16 @@ impl PipelineState {
 pub(crate) struct PendingRequest<'a> {
     pipeline: &'a Pipeline,
     slot: usize,
+    /// The caller waits until then.
+    deadline: Option<BootInstant>,
+}
+
+impl PendingRequest<'_> {
+    /// The caller waits until then, and no longer. If it leaves earlier, the pipeline watches over the deadline.
+    pub(crate) fn until(mut self, deadline: BootInstant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
 }
 
 impl Future for PendingRequest<'_> {
@@ -332,7 +387,10 @@ impl Drop for PendingRequest<'_> {
         let mut state = self.pipeline.lock();
         let left = match std::mem::replace(&mut state.slots[self.slot], ReplySlot::Left) {
             // The reply is still to come, so the slot stays reserved until then.
-            waits @ ReplySlot::Waits(_) => waits,
+            waits @ ReplySlot::Waits(_) => {
+                self.pipeline.leave(&mut state, self.deadline);
+                waits
+            }
             other => {
                 state.release(self.slot);
                 other

@@ -188,6 +188,56 @@ async fn a_connection_on_which_no_reply_came_in_time_is_left() {
     assert_ne!(server.connections("ONE"), server.connections("NEXT"));
 }
 
+/// As a probe does that waits for a second only: no caller is there at the deadline.
+#[tokio::test]
+async fn a_connection_on_which_no_reply_came_is_left_although_its_callers_left_earlier() {
+    for is_group in [false, true] {
+        let server = ScriptedServer::start().await;
+        server.answers("ONE", &[SILENCE]);
+        let connection = connection_to(server.address());
+        let deadline = connection.deadline();
+        let conn = connection.get(deadline).await.unwrap();
+        let one = request_of("ONE");
+        let group = [one.clone(), request_of("TWO")];
+        let asked = async {
+            if is_group {
+                drop(connection.settle_all(&conn, &group, deadline).await);
+            } else {
+                drop(connection.settle(&conn, &one, deadline).await);
+            }
+        };
+        tokio::select! {
+            () = asked => panic!("it is not answered"),
+            () = server.hears("ONE", 1) => {}
+        }
+        let again = connection.get(deadline).await.unwrap();
+        assert!(Arc::ptr_eq(&again, &conn), "the reply may still come");
+        skip(LIMIT).await;
+        let next = request_of("NEXT");
+        in_time(connection.ask(&next, connection.deadline()))
+            .await
+            .unwrap();
+        assert_ne!(server.connections("ONE"), server.connections("NEXT"));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_before_its_reply_costs_no_connection() {
+    let server = ScriptedServer::start().await;
+    let connection = connection_to(server.address());
+    let conn = connection.get(connection.deadline()).await.unwrap();
+    let one = request_of("ONE");
+    let asked = connection.settle(&conn, &one, connection.deadline());
+    assert!(asked.now_or_never().is_none());
+    for next in ["TWO", "THREE"] {
+        let next = request_of(next);
+        let asked = connection.ask(&next, connection.deadline());
+        in_time(asked).await.unwrap();
+        skip(LIMIT).await;
+    }
+    assert_eq!(server.connections("ONE"), server.connections("THREE"));
+}
+
 /// A script catches the error of a command, and returns it as a text.
 #[tokio::test]
 async fn a_script_whose_command_met_a_replica_ends_its_connection() {

@@ -48,3 +48,38 @@ fn the_first_reason_for_the_end_of_a_connection_is_the_one_that_is_told() {
         other => panic!("{other:?}"),
     }
 }
+
+/// Otherwise a connection on which every caller leaves early would be used for as long as TCP keeps it.
+#[test]
+fn a_request_whose_caller_has_left_is_overdue_from_its_deadline_until_it_is_answered() {
+    let (pipeline, request) = (Pipeline::default(), Request::new("PING"));
+    let (early, late) = (BootInstant(7), BootInstant(9));
+    let overdue_at = |at| pipeline.is_overdue(|| BootInstant(at));
+    let answers = |count: usize| {
+        let mut received = Vec::new();
+        received.resize_with(count, || ReceivedReply::Answer(Ok(Reply::Nil)));
+        pipeline
+            .deliver(&mut received, &mut VecDeque::new())
+            .unwrap();
+    };
+    let stays = pipeline.send(&request).unwrap().until(early);
+    assert!(!overdue_at(8), "its caller is there");
+    drop(pipeline.send(&request).unwrap());
+    assert!(!overdue_at(8), "its caller has no deadline");
+    drop(pipeline.send(&request).unwrap().until(early));
+    drop(pipeline.send(&request).unwrap().until(late));
+    assert!(!overdue_at(6));
+    assert!(overdue_at(7) && overdue_at(8), "the oldest one counts");
+    answers(2);
+    assert!(overdue_at(8));
+    answers(1);
+    assert!(!overdue_at(8), "that one is answered");
+    drop(stays);
+    answers(1);
+    let answered = pipeline.send(&request).unwrap().until(early);
+    answers(1);
+    drop(answered);
+    assert!(!overdue_at(8), "it had its reply when its caller left");
+    drop(pipeline.send(&request).unwrap().until(late));
+    assert!(!overdue_at(8) && overdue_at(9));
+}
