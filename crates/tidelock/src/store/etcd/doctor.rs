@@ -41,8 +41,9 @@ impl Etcd {
 
     /// Checks the version of the member that we are connected to, that the cluster has a leader, and that we may read.
     async fn greet_member(&self, deadline: BootInstant) -> Result<()> {
-        let status = self.status(deadline).await?;
-        if version(&status.version) < OLDEST_VERSION {
+        if let Some(status) = self.status(deadline).await?
+            && version(&status.version) < OLDEST_VERSION
+        {
             return Err(Error::new(ErrorKind::Unsupported).because(format!(
                 "etcd {} is too old; 3.4 is the oldest that can be used",
                 status.version
@@ -54,24 +55,37 @@ impl Etcd {
         looked.map(drop).map_err(untouched)
     }
 
-    async fn status(&self, deadline: BootInstant) -> Result<StatusResponse> {
+    /// `None`: the user may not see it. Some versions, among them 3.5.28, show it only to users with the role `root`. None of
+    /// them is too old.
+    async fn status(&self, deadline: BootInstant) -> Result<Option<StatusResponse>> {
         let path = "/etcdserverpb.Maintenance/Status";
         let status = self.connection.ask(path, Nothing {}, deadline).await;
-        status.map_err(untouched)
+        match status.map_err(untouched) {
+            Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
+            status => status.map(Some),
+        }
     }
 
     /// Runs all checks and returns their findings.
     pub(crate) async fn find_weaknesses(&self) -> Result<Vec<Finding>> {
         let deadline = self.connection.deadline();
         let status = self.status(deadline).await?;
-        let mut findings = vec![Finding::new(
-            Severity::Good,
-            "version",
-            format!("etcd {}", status.version),
-            "one that is tested: 3.4 and later",
-        )];
+        let mut findings = vec![match &status {
+            Some(status) => Finding::new(
+                Severity::Good,
+                "version",
+                format!("etcd {}", status.version),
+                "one that is tested: 3.4 and later",
+            ),
+            None => Finding::new(
+                Severity::Advice,
+                "version",
+                "cannot see: this version of etcd shows its status only to users with the role root",
+                "its version, and whether there is an alarm, are not known",
+            ),
+        }];
         findings.push(self.members(deadline).await?);
-        if !status.errors.is_empty() {
+        if let Some(status) = status.filter(|status| !status.errors.is_empty()) {
             let alarm = Finding::new(
                 Severity::Danger,
                 "alarms",
