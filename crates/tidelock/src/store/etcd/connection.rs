@@ -253,17 +253,19 @@ struct CheckOnDrop<'a> {
 
 impl Drop for CheckOnDrop<'_> {
     fn drop(&mut self) {
-        if self.is_done || !self.conn.begin_check() {
+        if self.is_done || self.conn.has_ended() || !self.conn.begin_check() {
             return;
         }
         let (endpoint, conn) = (Arc::clone(self.endpoint), Arc::clone(self.conn));
         self.endpoint.background.spawn(async move {
             let checked = endpoint.timers.limit(endpoint.limit, conn.check()).await;
-            conn.end_check();
-            if checked.is_none_or(|answer| answer.is_err_and(|e| e.ends_connection())) {
+            let is_dead = checked.is_none_or(|answer| answer.is_err_and(|e| e.ends_connection()));
+            // A caller that stayed may have given it up before: the member that comes next is not the one to doubt.
+            if is_dead && !conn.is_given_up() {
                 endpoint.doubt(conn.address());
                 conn.give_up();
             }
+            conn.end_check();
         });
     }
 }

@@ -162,7 +162,7 @@ impl LiveConnection {
         self.is_checked.store(false, Ordering::SeqCst);
     }
 
-    /// Asks the member for what it knows without the other members. The caller sets the timeout.
+    /// Asks for something that every member answers, if only with a refusal. The caller sets the timeout.
     pub(crate) async fn check(&self) -> Result<Nothing, RequestError> {
         self.ask("/etcdserverpb.Maintenance/Status", Nothing {})
             .await

@@ -215,6 +215,8 @@ async fn run(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Connect
         let message = match &mut wire {
             None => inbox.recv().await,
             Some(standing) => tokio::select! {
+                // After a freeze a reply may lie there together with the word that it is overdue: the reply counts.
+                biased;
                 why = standing.hear() => {
                     standing.fail(&format!("{}: {why}", endpoint.address));
                     wire = None;

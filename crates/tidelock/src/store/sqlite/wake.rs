@@ -89,7 +89,7 @@ impl FileWatch {
         // The file of that watch may have been deleted or renamed: then a file at another path can have its identity, and the
         // watch would look into the wrong one.
         if let Some(watch) = watches.get(&key).and_then(Weak::upgrade)
-            && (id.is_none() || Id::of(&watch.paths.main) == id)
+            && (watch.paths.main == paths.main || Id::of(&watch.paths.main) == id)
         {
             return watch;
         }

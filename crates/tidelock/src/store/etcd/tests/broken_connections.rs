@@ -57,6 +57,27 @@ async fn a_connection_on_which_no_answer_came_is_left_although_its_callers_left_
     assert_eq!(server.connections("Status"), [0], "one check at a time");
 }
 
+/// A refusal is an answer. A member without a leader answers too, but serves nobody.
+#[tokio::test]
+async fn the_answer_to_a_check_tells_whether_the_connection_is_used() {
+    let denied = Turn::Fails(Code::PermissionDenied, "etcdserver: permission denied");
+    for (turn, stays) in [(denied, true), (NO_LEADER, false)] {
+        let server = ModelServer::start().await;
+        let etcd = server.client();
+        server.in_turn("Status", &[turn]);
+        leaves(&server, &etcd).await;
+        let connection = &etcd.connection;
+        let conn = connection.get(connection.deadline()).await.unwrap();
+        let answered = async {
+            while !conn.begin_check() && !conn.is_given_up() {
+                tokio::task::yield_now().await;
+            }
+        };
+        in_time(answered).await;
+        assert_eq!(conn.is_given_up(), !stays);
+    }
+}
+
 #[tokio::test]
 async fn a_caller_that_leaves_before_its_answer_costs_one_request_and_no_connection() {
     let server = ModelServer::start().await;
@@ -67,6 +88,14 @@ async fn a_caller_that_leaves_before_its_answer_costs_one_request_and_no_connect
         }
     };
     in_time(checked_twice).await;
+    let connection = &etcd.connection;
+    let conn = connection.get(connection.deadline()).await.unwrap();
+    let answered = async {
+        while !conn.begin_check() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(answered).await;
     skip(LIMIT * 2).await;
     etcd.inspect(&stock()).await.unwrap();
     assert!(server.connections("Txn").iter().all(|&number| number == 0));

@@ -46,15 +46,21 @@ impl Connection {
     /// The open connection, or a new one if it can be opened before the deadline.
     pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
         match self.0.once.live() {
-            Some(conn) if !self.retires_overdue(&conn) => Ok(conn),
+            Some(conn) if !self.retires_overdue(&conn).await => Ok(conn),
             _ => Box::pin(self.connect(deadline)).await,
         }
     }
 
     /// The connection may be half-open, and every caller so far has left before its deadline, as a probe does that waits for
     /// a second only. We retire it here; otherwise it would be used until TCP gives it up, which takes minutes.
-    fn retires_overdue(&self, conn: &Arc<LiveConnection>) -> bool {
-        let is_overdue = conn.pipeline.is_overdue(|| self.timers().now());
+    async fn retires_overdue(&self, conn: &Arc<LiveConnection>) -> bool {
+        let is_overdue = || conn.pipeline.is_overdue(|| self.timers().now());
+        if !is_overdue() {
+            return false;
+        }
+        // The reply may lie there unread, if nobody has driven the runtime meanwhile: its I/O task runs first.
+        tokio::task::yield_now().await;
+        let is_overdue = is_overdue();
         if is_overdue {
             self.retire(conn);
         }

@@ -48,7 +48,7 @@ struct PipelineState {
     free: Vec<usize>,
     /// The I/O task, while it sleeps.
     driver: Option<Waker>,
-    /// The oldest request whose caller has left. `None`: there is none, or it has been answered.
+    /// The first request whose caller has left. `None`: there is none, or it has been answered.
     left: Option<OverdueRequest>,
     /// Why the connection has ended. `Some`: nothing is queued any more.
     ended: Option<Arc<str>>,
