@@ -14,7 +14,8 @@ use crate::servers;
 use crate::sh::{cargo, first_line, root, show, tee_within};
 use crate::storm;
 use crate::test::{
-    self, Outcome, PARTS, Tally, features_of_the_command, perform, stories, tests, whole_family,
+    self, Outcome, PARTS, Tally, features_of_the_command, newer_etcd, perform, stories, tests,
+    whole_family,
 };
 
 #[derive(Debug, clap::Args)]
@@ -108,6 +109,10 @@ fn parts(minutes: u32) -> Vec<(String, Run)> {
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != "redis7") {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));
         parts.push((format!("real servers on {flavour}"), run));
+    }
+    for newer in servers::etcd::ALL {
+        let run: Run = Box::new(move |tally| newer_etcd(tally, newer.flavour));
+        parts.push((format!("real servers on {}", newer.flavour), run));
     }
     let run: Run = Box::new(long_tests);
     parts.push(("long tests".to_owned(), run));
@@ -258,6 +263,9 @@ fn machine() -> Vec<(&'static str, String)> {
         ("Redis 6.2", server("redis62")),
         ("Redis 8", server("redis8")),
         ("Valkey 9", server("valkey9")),
+        ("etcd", first_line("etcd", &["--version"])),
+        ("etcd 3.6", server("etcd36")),
+        ("etcd 3.7", server("etcd37")),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Installs the servers and tools that the tests need and the machine lacks.
 
 pub(crate) mod apt;
+pub(crate) mod etcd;
 mod wheel;
 
 use anyhow::{Result, bail};
@@ -10,7 +11,7 @@ use crate::tools;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Also Redis 6.2, Redis 8 and Prometheus, for `cargo xtask full`
+    /// Also Redis 6.2, Redis 8, newer etcds and Prometheus, for `cargo xtask full`
     #[arg(long)]
     pub(crate) full: bool,
 }
@@ -59,6 +60,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     if args.full {
         apt::redis8()?;
+        for newer in etcd::ALL {
+            newer.install()?;
+        }
     }
     tools::cargo_deny()?;
     tools::axe()?;

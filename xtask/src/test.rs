@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use parts::{ON_DEMAND, Part};
 pub(crate) use parts::{
     PARTS, SERVER_PACKAGES, binaries, build_command, feature_names, features_of_the_command,
-    stories, tests, whole_family,
+    newer_etcd, stories, tests, whole_family,
 };
 pub(crate) use tally::Tally;
 

@@ -349,6 +349,18 @@ pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
     family(tally, flavour, &tests, &[])
 }
 
+/// The tests of the etcd store on an etcd of this flavour.
+pub(crate) fn newer_etcd(tally: &mut Tally, flavour: &str) -> Result<()> {
+    let programs = built(&of_all_packages(&["etcd".to_owned()], &[]))?;
+    let bin = root().join("target/servers").join(flavour).join("bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
+    side_by_side::run(tally, programs, &[], |program| {
+        prepare(program, None);
+        program.env("TIDELOCK_REQUIRE", "1").env("PATH", &path);
+    })
+}
+
 fn family(tally: &mut Tally, flavour: &str, programs: &[String], rest: &[&str]) -> Result<()> {
     let programs = built(&of_all_packages(programs, &[]))?;
     side_by_side(tally, programs, rest, Some(flavour))
