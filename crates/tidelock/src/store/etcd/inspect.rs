@@ -211,7 +211,8 @@ impl Etcd {
             limit: PAGE_SIZE,
             sort_order: ASCENDING,
             sort_target: BY_CREATION,
-            keys_only: true,
+            // With the values, although nobody reads them: etcd 3.7 sends no lease if it is asked for the keys only.
+            keys_only: false,
             min_create_revision: cursor.map_or(0, |cursor| cursor.parse().unwrap_or(i64::MAX)),
             ..RangeRequest::default()
         };

@@ -55,8 +55,10 @@ impl Etcd {
                     .unwrap_or_else(|| Err(unexpected("the reply has too few keys"))),
                 None => Ok(None),
             };
-            let length = leases[n].and_then(|lease| alive.get(&lease.id).copied());
-            let fate = key.map(|key| self.fate(one, key.as_ref(), leases[n], length));
+            let kept = leases[n].and_then(|lease| alive.get(&lease.id));
+            let length = kept.map(|kept| kept.as_ref().copied().map_err(same));
+            let fate = key
+                .and_then(|key| Ok(self.fate(one, key.as_ref(), leases[n], length.transpose()?)));
             answers.push(match fate {
                 Ok(HoldFate::Kept) => Renewed::Kept,
                 Ok(HoldFate::Gone) => Renewed::Gone,
@@ -69,13 +71,13 @@ impl Etcd {
     }
 
     /// Keeps the leases of a batch alive, those of markers first. If the stream breaks midway, a key whose marker was not
-    /// renewed would get too short a lock-delay. Returns the leases that exist, with their time to live.
+    /// renewed would get too short a lock-delay. Returns the leases that exist, as [`keep_apart`](Self::keep_apart) does.
     async fn begin_anew(
         &self,
         batch: &[Renewal],
         leases: &[Option<Lease>],
         deadline: BootInstant,
-    ) -> Result<HashMap<i64, Duration>> {
+    ) -> Result<HashMap<i64, Result<Duration>>> {
         let ticket_leases = &self.shared.ticket_leases;
         let markers = batch
             .iter()
@@ -92,7 +94,7 @@ impl Etcd {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let alive = self.connection.keep_alive(&ids, deadline).await;
+        let alive = self.keep_apart(&ids, deadline).await;
         let alive = alive.map_err(RequestError::error)?;
         for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
             tracing::warn!(
@@ -107,6 +109,36 @@ impl Etcd {
             }
         }
         Ok(alive)
+    }
+
+    /// Keeps leases alive, in their order. Returns those that exist, each with its time to live, or with the refusal of the
+    /// server.
+    ///
+    /// Since 3.7 the server refuses to keep a lease alive if the user may no longer write a key that is under it, and the stream
+    /// ends there. All locks of the batch would be lost with that one. So each half of a refused stream is sent again by
+    /// itself, one after the other because of their order. It may be repeated: it only makes the leases longer.
+    fn keep_apart<'a>(
+        &'a self,
+        ids: &'a [i64],
+        deadline: BootInstant,
+    ) -> BoxFuture<'a, Result<HashMap<i64, Result<Duration>>, RequestError>> {
+        Box::pin(async move {
+            let timers = &self.connection.endpoint.timers;
+            let failure = match self.connection.keep_alive(ids, deadline).await {
+                Ok(alive) => return Ok(alive.into_iter().map(|(id, ttl)| (id, Ok(ttl))).collect()),
+                Err(failure) => failure,
+            };
+            if !failure.may_concern_a_part() || timers.now() >= deadline {
+                return Err(failure);
+            }
+            if let [id] = ids {
+                return Ok(HashMap::from([(*id, Err(failure.error()))]));
+            }
+            let (some, others) = ids.split_at(ids.len() / 2);
+            let mut all = self.keep_apart(some, deadline).await?;
+            all.extend(self.keep_apart(others, deadline).await?);
+            Ok(all)
+        })
     }
 
     /// Reads the keys of some holds, in order. Fails only if none of them could be read.

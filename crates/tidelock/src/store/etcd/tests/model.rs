@@ -219,6 +219,8 @@ impl ModelEtcd {
         if range.keys_only {
             for kv in &mut kvs {
                 kv.value.clear();
+                // As etcd 3.7 answers.
+                kv.lease = 0;
             }
         }
         RangeResponse {

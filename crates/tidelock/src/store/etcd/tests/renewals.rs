@@ -80,13 +80,29 @@ async fn a_key_that_a_user_may_not_read_fails_alone() {
         tickets.push(held(&etcd, name).await);
     }
     server.set(|settings| settings.forbidden = Some("secret"));
-    let told = renewed(&etcd, &tickets).await.unwrap();
-    assert_eq!(told, ["Kept", "Kept", "Refused", "Kept", "Kept"]);
+    for guards_leases in [false, true] {
+        server.set(|settings| settings.guards_leases = guards_leases);
+        let told = renewed(&etcd, &tickets).await.unwrap();
+        assert_eq!(told, ["Kept", "Kept", "Refused", "Kept", "Kept"]);
+    }
     // Alone, it is not asked for again and again.
     server.forget_heard();
     let error = renewed(&etcd, &tickets[2..3]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert_eq!(server.connections("Txn").len(), 1);
+}
+
+/// As by etcd 3.7, for a key that the user may read and no longer write.
+#[tokio::test]
+async fn a_lease_that_the_server_refuses_to_keep_alive_costs_no_other_hold() {
+    let server = ModelServer::start().await;
+    let etcd = server.client();
+    let tickets = [held(&etcd, "a").await, held(&etcd, "b").await];
+    let denied = Turn::Fails(Code::PermissionDenied, "etcdserver: permission denied");
+    server.in_turn("LeaseKeepAlive", &[denied, denied, Turn::Usual]);
+    let told = renewed(&etcd, &tickets).await.unwrap();
+    assert_eq!(told, ["Refused", "Kept"]);
+    assert_eq!(renewed(&etcd, &tickets).await.unwrap(), ["Kept"; 2]);
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) most_ops: usize,
     /// Keys that contain this are refused.
     pub(crate) forbidden: Option<&'static str>,
+    /// Leases of such keys are not kept alive, as by etcd 3.7.
+    pub(crate) guards_leases: bool,
     /// Transactions that may write are refused.
     pub(crate) is_read_only: bool,
     /// The shortest lease, in seconds.
@@ -44,6 +46,7 @@ impl Default for Settings {
             hides_members: false,
             most_ops: 128,
             forbidden: None,
+            guards_leases: false,
             is_read_only: false,
             shortest: 1,
             granted: None,
@@ -55,7 +58,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn check(&self, key: &[u8]) -> Result<(), Status> {
+    pub(crate) fn check(&self, key: &[u8]) -> Result<(), Status> {
         let key = String::from_utf8_lossy(key);
         match self.forbidden {
             Some(forbidden) if key.contains(forbidden) => Err(denied()),
