@@ -285,16 +285,8 @@ impl ServerState {
             }
             Turn::Silent => return pending().await,
         }
-        let (id, settings) = (question.id, self.settings.lock().clone());
-        let etcd = self.etcd.lock();
-        if settings.guards_leases {
-            let names = etcd.names().into_iter();
-            let is_under = |name: &String| etcd.key(name).is_some_and(|key| key.lease == id);
-            for name in names.filter(is_under) {
-                settings.check(name.as_bytes())?;
-            }
-        }
-        let ttl = etcd.ttl(id);
+        self.check_lease(question.id)?;
+        let (id, ttl) = (question.id, self.etcd.lock().ttl(question.id));
         Ok(LeaseResponse { id, ttl })
     }
 

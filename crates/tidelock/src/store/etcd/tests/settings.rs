@@ -58,7 +58,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn check(&self, key: &[u8]) -> Result<(), Status> {
+    fn check(&self, key: &[u8]) -> Result<(), Status> {
         let key = String::from_utf8_lossy(key);
         match self.forbidden {
             Some(forbidden) if key.contains(forbidden) => Err(denied()),
@@ -72,6 +72,19 @@ fn denied() -> Status {
 }
 
 impl ServerState {
+    /// Refuses a keep-alive of a lease with a key that is forbidden.
+    pub(crate) fn check_lease(&self, id: i64) -> Result<(), Status> {
+        let (settings, etcd) = (self.settings.lock().clone(), self.etcd.lock());
+        if !settings.guards_leases {
+            return Ok(());
+        }
+        let names = etcd.names().into_iter();
+        let is_under = |name: &String| etcd.key(name).is_some_and(|key| key.lease == id);
+        names
+            .filter(is_under)
+            .try_for_each(|name| settings.check(name.as_bytes()))
+    }
+
     pub(crate) fn txn(&self, txn: &TxnRequest) -> Result<TxnResponse, Status> {
         let settings = self.settings.lock().clone();
         let lengths = [txn.compare.len(), txn.success.len(), txn.failure.len()];
