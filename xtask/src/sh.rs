@@ -21,8 +21,12 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Whether a program of this name is on the search path.
+/// Whether a program of this name is on the search path, or a file or folder at this absolute path.
 pub(crate) fn have(program: &str) -> bool {
+    let path = std::path::Path::new(program);
+    if path.is_absolute() {
+        return path.exists();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
