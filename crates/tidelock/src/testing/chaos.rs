@@ -15,7 +15,7 @@ use crate::store::{
     VerifySequencers, Wait,
 };
 use crate::test_util::Plug;
-use crate::testing::faults::{Fate, Faults, Matter, about};
+use crate::testing::faults::{Fate, Faults, Matter, about, about_attempt};
 use crate::types::FencingToken;
 
 /// A store with injected faults. `inspect` and `list` are never lost.
@@ -161,7 +161,7 @@ impl Backend for Chaos {
             // The store's own client knows of a doubt even if the network loses the reply.
             let doubt = Arc::new(AtomicBool::new(false));
             let noted = Arc::clone(&doubt);
-            let outcome = self.request(vec![about(&ask.ticket)], move |inner| {
+            let outcome = self.request(about_attempt(&ask.ticket), move |inner| {
                 Box::pin(async move {
                     let reply = inner.attempt(&ask).await;
                     noted.store(reply.in_doubt, Ordering::SeqCst);

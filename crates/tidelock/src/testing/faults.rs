@@ -32,12 +32,12 @@ pub struct Faults {
     pub(super) on_their_way: Arc<watch::Sender<usize>>,
 }
 
-/// A client and a lock name. Faults in a row are counted per pair.
+/// A client or an owner, and a lock name. Faults in a row are counted per pair.
 pub(super) type Matter = (String, String);
 
 struct Dice {
     rng: fastrand::Rng,
-    /// The faults in a row of each client and name.
+    /// The faults in a row of each client and name, and of each owner and name.
     in_a_row: HashMap<Matter, Row>,
 }
 
@@ -48,7 +48,7 @@ struct Row {
     served: u8,
 }
 
-/// Bounds the faults in a row for one client and name; the next request succeeds. A store that does not answer for a
+/// Bounds the faults in a row for one client and name, and for the attempts of one owner; the next request succeeds. A store that does not answer for a
 /// whole lease ends waits and holds, correctly, and other tests cover that. Without the bound, one wait in some ten
 /// thousand met such an outage by chance, and one run in ten failed.
 const MOST_IN_A_ROW: u8 = 3;
@@ -187,9 +187,17 @@ pub(super) fn about(ticket: &Ticket) -> Matter {
     )
 }
 
+/// What an attempt is about. It counts for its owner too: several tasks of one client may ask for the same name, as those of a
+/// semaphore do. Otherwise an answer to one of them would begin a new row for all, and one task could meet an outage.
+pub(super) fn about_attempt(ticket: &Ticket) -> Vec<Matter> {
+    let of_owner = (ticket.owner.to_string(), ticket.name.as_str().to_owned());
+    vec![about(ticket), of_owner]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{LockKind, Name, OwnerId};
 
     #[test]
     fn a_bad_day_is_no_outage() {
@@ -213,6 +221,28 @@ mod tests {
         // Nor does it help to come with another one each time.
         let fates = ["x", "y", "z", "till"].map(|name| served(&[of("c", name), of("c", "stock")]));
         assert_eq!(fates, row);
+    }
+
+    #[test]
+    fn no_task_of_a_client_meets_an_outage() {
+        let faults = Faults {
+            refused: 60,
+            ..Faults::of_seed(1)
+        };
+        let tickets = ["c:1", "c:2", "c:3"].map(|owner| Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("render").expect("valid"),
+            owner: OwnerId::of_text(owner),
+        });
+        let mut rows = [0; 3];
+        let mut longest = 0;
+        for n in 0..3000 {
+            let fate = faults.roll(&about_attempt(&tickets[n % 3]));
+            let served = matches!(fate, Fate::Served(..));
+            rows[n % 3] = if served { 0 } else { rows[n % 3] + 1 };
+            longest = longest.max(rows[n % 3]);
+        }
+        assert_eq!(longest, MOST_IN_A_ROW, "faults in a row of one task");
     }
 
     #[test]
