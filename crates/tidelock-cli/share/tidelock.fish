@@ -29,7 +29,7 @@ complete -c tidelock -n "__fish_tidelock_needs_command" -l config -d 'A file wit
 complete -c tidelock -n "__fish_tidelock_needs_command" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_needs_command" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_needs_command" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_needs_command" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_needs_command" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_needs_command" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_needs_command" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_needs_command" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -69,7 +69,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l config -d 'A f
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -92,7 +92,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l config -d 'A f
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -120,7 +120,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l config -d 'A 
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand once" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -133,7 +133,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l config -d 
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand history" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -151,7 +151,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l config -d 'A 
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand lead" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -164,7 +164,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l config -d '
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand leader" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -183,7 +183,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l config -d 'A 
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand hold" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -199,7 +199,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l config -d 'A 
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -213,7 +213,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l config -d 'A fi
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -228,7 +228,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l config -d 'A
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -245,7 +245,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l config -d 'A f
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand top" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -265,7 +265,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l config -d 'A f
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand web" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -281,7 +281,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l config -d '
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -295,7 +295,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l config -d 'A
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand token" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -308,7 +308,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l config -d '
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -321,7 +321,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l config -d '
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand config" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -337,7 +337,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l config -d 'A 
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -350,7 +350,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l config
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand completions" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
@@ -362,7 +362,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l config -d 'A f
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l user -d 'User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l password-file -d 'A file that contains the password; read again at every connect' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l password-file -d 'A file that contains the password; read again at every connect, but a pipe only once' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand man" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F

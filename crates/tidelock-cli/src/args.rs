@@ -5,6 +5,7 @@
 )]
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +42,16 @@ pub(crate) struct Cli {
     pub(crate) store: StoreArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// A password. It is not shown.
+#[derive(Clone)]
+pub(crate) struct Password(pub(crate) String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 /// The store and the credentials for it.
@@ -87,7 +98,7 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) user: Option<String>,
-    /// A file that contains the password; read again at every connect
+    /// A file that contains the password; read again at every connect, but a pipe only once
     #[arg(
         long,
         global = true,
@@ -96,6 +107,9 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) password_file: Option<PathBuf>,
+    /// What the password file has said, if it can be read only once.
+    #[arg(skip)]
+    pub(crate) password: Option<Password>,
     /// Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,

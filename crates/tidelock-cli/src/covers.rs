@@ -1,6 +1,7 @@
 //! Reports the store a command uses and its scope. A lock in a store that the other users do not share protects
 //! nothing.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::IsTerminal;
 
@@ -12,17 +13,26 @@ use crate::{secret, store};
 
 /// A store's URL without its password, for display. Only for a store that a client is connected to: in an invalid URL
 /// we cannot tell the password from the rest.
+#[derive(Debug)]
 pub(crate) struct Shown {
     url: String,
-    covers: &'static str,
+    covers: Cow<'static, str>,
 }
 
 impl Shown {
     pub(crate) fn of(args: &StoreArgs) -> Outcome<Self> {
         let url = store::url(args)?;
         Ok(Self {
-            covers: covers(args.store.as_deref()),
+            covers: covers(args.store.as_deref()).into(),
             url: secret::shown(&url),
+        })
+    }
+
+    /// The store of a line that was recorded. `None`: the line names none.
+    pub(crate) fn of_json(store: &Value) -> Option<Self> {
+        Some(Self {
+            url: store["url"].as_str()?.to_owned(),
+            covers: store["covers"].as_str()?.to_owned().into(),
         })
     }
 

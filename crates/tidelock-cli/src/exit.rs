@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -122,6 +123,31 @@ pub(crate) fn by_signal(number: i32) -> u8 {
         .unwrap_or(0)
         .checked_add(128)
         .unwrap_or(INTERNAL)
+}
+
+/// Ctrl-C, as shells count signals.
+pub(crate) const SIGINT: i32 = 2;
+
+/// The signal that has ended this process while it waited, and ran no command. Zero: none.
+static INTERRUPTED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// The exit code of a process that this signal ends while it waits, and runs no command.
+pub(crate) fn interrupted_by(number: i32) -> u8 {
+    INTERRUPTED_BY.store(number, Ordering::SeqCst);
+    by_signal(number)
+}
+
+/// Dies of Ctrl-C if that has ended this process while it waited. After an exit code, a script of bash would go on with its
+/// next line, without the lock: bash takes Ctrl-C for something that this program has used, as an editor does.
+///
+/// Call it when everything else is done.
+#[cfg(unix)]
+pub(crate) fn die_if_interrupted() {
+    // The kernel does not let the first process of a container die of it.
+    if INTERRUPTED_BY.load(Ordering::SeqCst) == SIGINT && std::process::id() != 1 {
+        // It returns only if it does not know the signal.
+        let _ = signal_hook::low_level::emulate_default_handler(SIGINT);
+    }
 }
 
 /// Writes one line to stderr, on a thread of its own. The reader of stderr (a pager, a stopped terminal) may have

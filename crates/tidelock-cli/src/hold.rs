@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::acquire::{Held, Wanted};
 use crate::args::{HoldArgs, StoreArgs};
-use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::exit::{self, Failure, Outcome, by_signal, interrupted_by, say};
 use crate::inspect::print_line;
 use crate::release::{release_and_close, unconfirmed};
 use crate::{block_on, covers, other_end, store};
@@ -42,7 +42,7 @@ async fn hold_to_the_end(args: &StoreArgs, what: HoldArgs) -> Outcome {
     let begun = Instant::now();
     let client = tokio::select! {
         client = store::connect_as("tidelock", args, what.wait.unwrap_or_default()) => client.map_err(|failure| failure.on_lock(&what.name))?,
-        number = signals.next() => return Ok(ExitCode::from(by_signal(number))),
+        number = signals.next() => return Ok(ExitCode::from(interrupted_by(number))),
     };
     covers::tell(args)?;
     let wanted = Wanted {
@@ -56,7 +56,7 @@ async fn hold_to_the_end(args: &StoreArgs, what: HoldArgs) -> Outcome {
     };
     let acquired = tokio::select! {
         held = wanted.acquire(args, &client) => held.map(Ok),
-        number = signals.next() => Ok(Err(by_signal(number))),
+        number = signals.next() => Ok(Err(interrupted_by(number))),
     };
     let done = match acquired {
         Ok(Ok(held)) => keep(held, &mut signals).await,

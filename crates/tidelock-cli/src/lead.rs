@@ -13,7 +13,7 @@ use crate::covers::Shown;
 use crate::exit::{Failure, Outcome, say};
 use crate::inspect::{self, print_line, print_object, program_of, with_client};
 use crate::once::time;
-use crate::other_end;
+use crate::{interrupt, other_end};
 
 #[derive(Debug, Args)]
 pub(crate) struct LeadArgs {
@@ -60,8 +60,8 @@ pub(crate) async fn leader(args: &StoreArgs, what: LeaderArgs) -> Outcome {
             return Ok(ExitCode::SUCCESS);
         }
         let mut changes = election.observe();
-        // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes in between.
-        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        // One future for the whole loop: a new one in each round would miss a signal that comes in between.
+        let mut interrupted = std::pin::pin!(interrupt::interrupted()?);
         // As for `watch`.
         let unread = other_end::gone(std::io::stdout()).map_err(Failure::internal)?;
         let mut unread = std::pin::pin!(unread);

@@ -8,6 +8,7 @@ mod demo;
 mod exit;
 mod hold;
 mod inspect;
+mod interrupt;
 mod lead;
 mod left_out;
 mod once;
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
         ExitCode::from(failure.code)
     });
     exit::wait_until_said();
+    #[cfg(unix)]
+    exit::die_if_interrupted();
     code
 }
 
@@ -81,6 +84,7 @@ fn act(cli: Cli) -> Outcome {
     let mut store = cli.store;
     if cli.command.reads_settings() {
         settings::complete(&mut store)?;
+        store::read_password_of_pipe(&mut store)?;
         // A job is told to a reader only. Otherwise cron would send a mail for each run of a job whose name just begins so.
         if !cli.command.acquires() || covers::is_watched(&store) {
             store::tell_of_second_prefix(&store, &cli.command.names());

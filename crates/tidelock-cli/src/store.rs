@@ -1,12 +1,12 @@
 //! Connects a client from flags and environment.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidelock::{Client, ClientBuilder, Credentials};
 
-use crate::args::StoreArgs;
+use crate::args::{Password, StoreArgs};
 use crate::exit::{Failure, Outcome, say};
 use crate::{left_out, secret, settings};
 
@@ -131,8 +131,15 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
             to.arg(format!("{flag}={value}"));
         }
     }
+    // What was in a pipe cannot be read again.
+    let mut password_file = &args.password_file;
+    if let Some(Password(password)) = &args.password {
+        password_file = &None;
+        to.env(settings::PASSWORD, password)
+            .env_remove("TIDELOCK_PASSWORD_FILE");
+    }
     let paths = [
-        ("--password-file", &args.password_file),
+        ("--password-file", password_file),
         ("--tls-ca", &args.tls_ca),
         ("--tls-cert", &args.tls_cert),
         ("--tls-key", &args.tls_key),
@@ -219,14 +226,13 @@ fn builder(args: &StoreArgs) -> Outcome<ClientBuilder> {
 fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilder> {
     let mut known = Credentials::default();
     known.user.clone_from(&args.user);
+    if let Some(Password(password)) = &args.password {
+        known.password = Some(password.clone());
+        return Ok(builder.credentials(known));
+    }
     if let Some(file) = args.password_file.clone() {
         // We open the file once here, so that a wrong path is reported as such and not as a wrong password.
-        std::fs::File::open(&file).map_err(|error| {
-            Failure::usage(format!(
-                "cannot read the password file {}: {error}",
-                file.display()
-            ))
-        })?;
+        std::fs::File::open(&file).map_err(|error| unreadable(&file, &error))?;
         // We read the file at every connect, because the password may rotate.
         return Ok(builder.credentials_from(move || {
             let mut known = known.clone();
@@ -241,6 +247,31 @@ fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilde
         return Ok(builder.credentials(known));
     }
     Ok(builder)
+}
+
+/// Reads the password file if it is a pipe, as that of `--password-file <(command)`. Each later read of it would find nothing, and each
+/// reconnect would send an empty password.
+///
+/// Call it before signals are caught: nobody may write into a named pipe, and Ctrl-C must end the wait for it.
+pub(crate) fn read_password_of_pipe(args: &mut StoreArgs) -> Outcome<()> {
+    let Some(file) = &args.password_file else {
+        return Ok(());
+    };
+    let is_file = std::fs::metadata(file).is_ok_and(|file| file.is_file());
+    // One that is missing is reported by the command that needs it.
+    if is_file || !file.exists() {
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    args.password = Some(Password(text.trim_end().to_owned()));
+    Ok(())
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!(
+        "cannot read the password file {}: {error}",
+        file.display()
+    ))
 }
 
 /// The prefix of every lock name. A variable that cannot be read was refused when the settings were completed.
@@ -262,5 +293,35 @@ pub(crate) fn tell_of_second_prefix(args: &StoreArgs, names: &[&str]) {
         say(format!(
             "{prefix}{name}: the prefix {prefix} is added to the name; for the lock {name} leave it out, or give --prefix="
         ));
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn a_password_in_a_pipe_is_read_once_and_one_in_a_file_at_each_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let [pipe, file, missing] =
+            ["pipe", "file", "missing"].map(|name| folder.path().join(name));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        std::fs::write(&file, "secret").unwrap();
+        let written = pipe.clone();
+        // The write waits for the reader.
+        std::thread::spawn(move || std::fs::write(written, "secret\n").unwrap());
+        for (path, password) in [(pipe, Some("secret")), (file, None), (missing, None)] {
+            let path = path.to_str().unwrap();
+            let cli = Cli::try_parse_from(["tidelock", "--password-file", path, "ls"]).unwrap();
+            let mut args = cli.store;
+            read_password_of_pipe(&mut args).unwrap();
+            let read = args.password.as_ref().map(|Password(text)| &**text);
+            assert_eq!(read, password, "{path}");
+            assert!(!format!("{args:?}").contains("secret"));
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::args::{StoreArgs, WatchArgs};
 use crate::covers::Shown;
 use crate::exit::{Failure, Outcome, say};
 use crate::inspect::{self, as_json, as_text, print_line, print_object, with_client};
-use crate::other_end;
+use crate::{interrupt, other_end};
 
 /// Prints the state of the lock now, and again on every change of it, until Ctrl-C. Goes on through an outage of the store.
 pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
@@ -20,9 +20,9 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
         let mut tick = tokio::time::interval(what.every.max(std::time::Duration::from_millis(10)));
         // After looks that took long the store gets no burst of them.
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
+        // One future for the whole loop: a new one in each round would miss a signal that comes while the store is
         // asked.
-        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut interrupted = std::pin::pin!(interrupt::interrupted()?);
         // A lock that does not change is not printed, so no write would tell that nobody reads any more.
         let unread = other_end::gone(std::io::stdout()).map_err(Failure::internal)?;
         let mut unread = std::pin::pin!(unread);

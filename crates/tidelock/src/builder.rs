@@ -8,7 +8,7 @@ mod start;
 use std::env::VarError;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
@@ -401,7 +401,7 @@ impl ClientBuilder {
     }
 
     /// Reads settings from the environment. [`Client::from_env`] reads the store's URL too. `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
-    /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read again at every connect), `TIDELOCK_TLS_CA`,
+    /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read again at every connect, but a pipe only once), `TIDELOCK_TLS_CA`,
     /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`, `TIDELOCK_ACKNOWLEDGE` (`off`, `any`, `majority` or `all`),
     /// `TIDELOCK_ACKNOWLEDGE_MS`.
     ///
@@ -434,12 +434,21 @@ impl ClientBuilder {
         self.tls.key = path("TIDELOCK_TLS_KEY").or(self.tls.key);
         let user = variable("TIDELOCK_USER")?;
         if let Some(file) = path("TIDELOCK_PASSWORD_FILE") {
+            // An unreadable file shows up as a refused connect.
+            // A pipe can be read only once: each later read would find an empty password.
+            let is_pipe = std::fs::metadata(&file).is_ok_and(|file| !file.is_file());
+            let read = move || {
+                let text = std::fs::read_to_string(&file).ok();
+                text.map(|text| text.trim_end().to_owned())
+            };
+            let once = OnceLock::new();
             return Ok(self.credentials_from(move || Credentials {
                 user: user.clone(),
-                // An unreadable file shows up as a refused connect.
-                password: std::fs::read_to_string(&file)
-                    .ok()
-                    .map(|text| text.trim_end().to_owned()),
+                password: if is_pipe {
+                    once.get_or_init(&read).clone()
+                } else {
+                    read()
+                },
             }));
         }
         let password = variable("TIDELOCK_PASSWORD")?;

@@ -11,7 +11,7 @@ use super::wrapper::{OUTAGE, ToRelease, explain_delay, leave, program_of};
 use super::{boot, group};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
-use crate::exit::{Failure, Outcome, by_signal, say};
+use crate::exit::{Failure, Outcome, interrupted_by, say};
 use crate::lead::LeadArgs;
 use crate::{block_on, covers, store};
 
@@ -27,7 +27,7 @@ pub(crate) fn lead(store: &StoreArgs, job: &LeadArgs) -> Outcome {
         let program = program_of(&job.child);
         let client = tokio::select! {
             client = store::connect_as(&program, store, OUTAGE) => client.map_err(|failure| failure.on_lock(&job.name))?,
-            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+            number = signals.deadly() => return Ok(ExitCode::from(interrupted_by(number))),
             never = explain_delay(store, &job.name, OUTAGE) => match never {},
         };
         covers::tell(store)?;
@@ -53,7 +53,7 @@ async fn terms(
     loop {
         let leadership = tokio::select! {
             won = campaign(election) => won?,
-            number = signals.deadly() => return Ok((by_signal(number), None)),
+            number = signals.deadly() => return Ok((interrupted_by(number), None)),
             never = group::reap_orphans() => match never {},
         };
         if let Some((code, left)) = one_term(store, leadership, job, signals).await? {

@@ -12,7 +12,7 @@ use super::wrapper::{OUTAGE, explain_delay, program_of};
 use super::{boot, group};
 use crate::acquire::Held;
 use crate::args::StoreArgs;
-use crate::exit::{Failure, Outcome, by_signal, say};
+use crate::exit::{Failure, Outcome, by_signal, interrupted_by, say};
 use crate::inspect::holder_as_text;
 use crate::once::{OnceArgs, why_done};
 use crate::{block_on, covers, store};
@@ -31,7 +31,7 @@ pub(crate) fn once(store: &StoreArgs, job: &OnceArgs) -> Outcome {
         let patience = job.wait.unwrap_or(OUTAGE);
         let client = tokio::select! {
             client = store::connect_as(&program, store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
-            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+            number = signals.deadly() => return Ok(ExitCode::from(interrupted_by(number))),
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
@@ -51,7 +51,7 @@ async fn of_client(
     let once = job.job(client);
     let begun = tokio::select! {
         begun = once.begin() => begun?,
-        number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+        number = signals.deadly() => return Ok(ExitCode::from(interrupted_by(number))),
         never = group::reap_orphans() => match never {},
     };
     match begun {

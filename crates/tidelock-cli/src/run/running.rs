@@ -249,6 +249,12 @@ impl Running {
     }
 
     fn hand_on(&mut self, number: i32) {
+        if number == Signal::TTIN.as_raw() {
+            if let Some(group) = self.group {
+                self.terminal.lend_to_ours(group.leader());
+            }
+            return;
+        }
         if number == Signal::TSTP.as_raw() && terminal::is_in_front() {
             // Ctrl-Z, while the command does not have the terminal because its input or output is elsewhere. The rest of
             // a pipeline was stopped, and the shell would wait for it.

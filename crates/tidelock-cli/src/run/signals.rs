@@ -48,12 +48,14 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored, except CHLD: then
+    /// Replaces the default actions of the signals that are forwarded, and of TTIN, which would stop this process. A signal that was ignored at start stays ignored, except CHLD: then
     /// the kernel would reap the command, and nobody would learn its exit code. (The standard library gives PIPE its default action
     /// in each process that it starts.)
     pub(crate) fn catch() -> std::io::Result<Self> {
         let mut caught = Vec::new();
-        for number in FORWARDED.map(|signal| signal as i32) {
+        // TTIN tells that another process of this group has read the terminal in the background.
+        let all = FORWARDED.into_iter().chain([Number::SIGTTIN]);
+        for number in all.map(|signal| signal as i32) {
             if !boot::ignored_at_start(number) {
                 caught.push((number, signal(SignalKind::from_raw(number))?));
             }

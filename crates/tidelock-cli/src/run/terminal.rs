@@ -36,6 +36,8 @@ pub(crate) struct Turn {
     given: bool,
     /// The command is stopped because it needs the terminal.
     wanted: bool,
+    /// The command did not get the terminal at the start: other processes of this group may want it.
+    is_shared: bool,
 }
 
 impl Turn {
@@ -43,10 +45,12 @@ impl Turn {
     /// processes are in the foreground too (a pager, say), and this would stop them. There the command gets the
     /// terminal when it needs it.
     pub(crate) fn at_start() -> Self {
+        let given = all_ours();
         Self {
             before: settings_if_ours(),
-            given: all_ours(),
+            given,
             wanted: false,
+            is_shared: !given,
         }
     }
 
@@ -88,6 +92,19 @@ impl Turn {
         true
     }
 
+    /// A process of this group has read the terminal while the command has it, as a pager does in a pipeline, and was stopped. It gets
+    /// the terminal, and the command again when it reads. Otherwise the command could wait for good for the pager to read its output.
+    pub(crate) fn lend_to_ours(&mut self, group: Pid) {
+        let Some(terminal) = self.given.then(open).flatten() else {
+            return;
+        };
+        if tcgetpgrp(&terminal) == Ok(group) {
+            self.given = false;
+            put_in_front(&terminal, getpgrp());
+            continue_ours();
+        }
+    }
+
     fn note_settings(&mut self) {
         if self.before.is_none() {
             self.before = settings_if_ours();
@@ -110,6 +127,10 @@ impl Turn {
         put_in_front(&terminal, getpgrp());
         if let Some(before) = self.before.as_ref().filter(|_| mend) {
             let _ = tcsetattr(terminal, OptionalActions::Now, before);
+        }
+        if self.is_shared {
+            // A pager may have read the terminal in the last moment, and was stopped.
+            continue_ours();
         }
     }
 }

@@ -18,7 +18,7 @@ use super::signals::Signals;
 use super::{boot, group, supervisor};
 use crate::acquire::{Held, Wanted};
 use crate::args::{CommandArgs, JobArgs, OnLost, StoreArgs};
-use crate::exit::{self, Failure, Outcome, by_signal, say};
+use crate::exit::{self, Failure, Outcome, interrupted_by, say};
 use crate::release::{release_and_close, unconfirmed};
 use crate::{block_on, covers, secret, store};
 
@@ -39,7 +39,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
         let patience = wait.unwrap_or(OUTAGE);
         let client = tokio::select! {
             client = store::connect_as(&program, store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
-            number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+            number = signals.deadly() => return Ok(ExitCode::from(interrupted_by(number))),
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
@@ -103,7 +103,7 @@ async fn with_lock(
 ) -> Outcome<(u8, Option<ToRelease>)> {
     let held = tokio::select! {
         held = wanted.acquire(store, client) => held?,
-        number = signals.deadly() => return Ok((by_signal(number), None)),
+        number = signals.deadly() => return Ok((interrupted_by(number), None)),
         never = group::reap_orphans() => match never {},
     };
     let running = Running::start(&held, &job.child)?;

@@ -25,10 +25,10 @@ use tidelock::Client;
 use crate::args::{StoreArgs, duration};
 use crate::covers::Shown;
 use crate::exit::{self, Failure, Outcome, by_signal, say};
-use crate::inspect::{print_json, print_line, print_object, with_client};
-use crate::store;
+use crate::inspect::{print_line, print_object, with_client};
 use crate::top::pace::Looks;
 use crate::top::recording::{Recorded, Recorder};
+use crate::{interrupt, store};
 
 /// How often the processes are asked for a record every second, which they write for 15 s.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -42,9 +42,6 @@ pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Bounds how long the connections are closed after the user has quit the screen, or ended the page.
 #[cfg(any(feature = "screen", feature = "web"))]
 pub(crate) const GOODBYE: Duration = Duration::from_millis(500);
-
-/// Ctrl-C, as shells count signals.
-const SIGINT: i32 = 2;
 
 /// Stands below what is printed again and again, in a build that could show a screen if it had one.
 const NO_SCREEN: &str = "\n\nthis build has no screen with keys; for one, in a checkout of tidelock: cargo install --path crates/tidelock-cli --features screen";
@@ -163,9 +160,10 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
         let looks = looks(client, &prefix, &what);
         let mut looks = if what.once { looks.quiet() } else { looks };
         let mut next = tokio::time::Instant::now();
-        // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
+        // One future for the whole loop: a new one in each round would miss a signal that comes while the store is
         // asked.
-        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut interrupted = std::pin::pin!(interrupt::interrupted()?);
+        let mut ended_by = None;
         let mut left = times;
         let (mut has_printed, mut is_away) = (false, false);
         while left != Some(0) {
@@ -176,7 +174,10 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
             // A look at all keys of a large store takes minutes, and one at a store that hangs seconds.
             let (picture, then) = tokio::select! {
                 looked = looked => looked,
-                _ = &mut interrupted => break,
+                number = &mut interrupted => {
+                    ended_by = Some(number);
+                    break;
+                }
             };
             if let Some(error) = looks.refused.take() {
                 say(format!(
@@ -207,10 +208,10 @@ async fn print(args: &StoreArgs, what: TopArgs) -> Outcome {
             }
             left = left.map(|left| left - 1);
         }
-        Ok(match left {
-            None | Some(0) => ExitCode::SUCCESS,
+        Ok(match ended_by {
             // Something was asked for that was not printed.
-            Some(_) => by_signal(SIGINT).into(),
+            Some(number) if left.is_some() => by_signal(number).into(),
+            _ => ExitCode::SUCCESS,
         })
     })
     .await
@@ -225,9 +226,9 @@ fn is_outage(failure: &Failure) -> bool {
 fn print_all(pictures: Vec<Recorded>, as_json: bool) -> Outcome {
     for (store, picture) in pictures {
         if as_json {
-            print_json(&picture.as_json())?;
+            print_object(&store, picture.as_json())?;
         } else {
-            print_line(&text::of(&picture, &store))?;
+            print_line(&text::of(&picture, &store.to_string()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

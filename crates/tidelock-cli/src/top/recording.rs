@@ -62,7 +62,7 @@ fn ends_within_a_line(path: &Path) -> bool {
 }
 
 /// A picture of a file, and the store that it is of.
-pub(super) type Recorded = (String, Picture);
+pub(super) type Recorded = (Shown, Picture);
 
 /// Reads a file of pictures. If its first line is none, that is an error: the file is another one. A later line that is
 /// none was cut while it was written, and is left out.
@@ -99,8 +99,7 @@ pub(super) fn read(path: &Path) -> Outcome<Vec<Recorded>> {
 }
 
 fn picture_of(line: &Value) -> Option<Recorded> {
-    let store = &line["store"];
-    let store = format!("{} ({})", store["url"].as_str()?, store["covers"].as_str()?);
+    let store = Shown::of_json(&line["store"])?;
     let locks = line["locks"].as_array()?.iter().map(lock_of);
     let processes = line["processes"].as_array()?.iter().map(process_of);
     // Earlier versions recorded neither elections nor jobs.
@@ -211,7 +210,10 @@ mod tests {
             line["store"] = serde_json::json!({ "url": "redis://cache-1", "covers": "all" });
             let line = serde_json::from_str(&line.to_string()).unwrap();
             let (store, back) = picture_of(&line).unwrap();
-            assert_eq!(store, "redis://cache-1 (all)");
+            assert_eq!(store.to_string(), "redis://cache-1 (all)");
+            // As `top --replay --json` prints it, it is a line of a recording again.
+            let printed: Value = serde_json::from_str(&with_store(&store, back.as_json())).unwrap();
+            assert_eq!(printed, line);
             assert_eq!(back.as_json(), picture.as_json());
         }
     }
@@ -252,7 +254,7 @@ mod tests {
             assert_eq!(pictures.len(), kept, "{missing}");
             let (shown, last) = pictures.last().unwrap();
             assert_eq!(last.as_json(), picture().as_json(), "{missing}");
-            assert!(shown.starts_with("redis://cache-1"), "{shown}");
+            assert!(shown.to_string().starts_with("redis://cache-1"), "{shown}");
         }
     }
 

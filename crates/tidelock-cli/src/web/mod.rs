@@ -78,7 +78,7 @@ pub(crate) fn web(_: &StoreArgs, _: WebArgs) -> impl Future<Output = Outcome> {
 /// Serves the page until this process is told to end.
 #[cfg(feature = "web")]
 pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
-    use crate::{covers, exit, inspect, store, top};
+    use crate::{covers, exit, inspect, interrupt, store, top};
 
     let token = token_of(&what)?;
     if what.scan {
@@ -87,7 +87,8 @@ pub(crate) async fn web(args: &StoreArgs, what: WebArgs) -> Outcome {
     let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
     // From here on a signal ends it in order.
-    let ended = ended()?;
+    let interrupted = interrupt::interrupted()?;
+    let ended = async move { _ = interrupted.await };
     let cannot = |error| Failure::usage(format!("cannot listen at {}: {error}", what.listen));
     let listener = tokio::net::TcpListener::bind(what.listen)
         .await
@@ -131,28 +132,5 @@ fn token_of(what: &WebArgs) -> Outcome<Option<writes::WriteToken>> {
         _ if !what.write => None,
         Some(file) => Some(writes::WriteToken::read(file)?),
         None => Some(writes::WriteToken::random()),
-    })
-}
-
-/// Ends when the process is asked to end.
-#[cfg(all(feature = "web", unix))]
-fn ended() -> Outcome<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let mut asked = signal(SignalKind::terminate()).map_err(Failure::internal)?;
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
-    Ok(async move {
-        tokio::select! {
-            _ = asked.recv() => {}
-            _ = interrupted.recv() => {}
-        }
-    })
-}
-
-#[cfg(all(feature = "web", not(unix)))]
-#[allow(clippy::unnecessary_wraps, reason = "as on Unix")]
-fn ended() -> Outcome<impl Future<Output = ()>> {
-    Ok(async {
-        let _ = tokio::signal::ctrl_c().await;
     })
 }

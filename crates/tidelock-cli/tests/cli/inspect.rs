@@ -186,6 +186,23 @@ fn watch_tells_every_change() {
     assert_eq!(watch.end().0, Some(0));
 }
 
+/// The first process of a container does not die of a signal that it does not catch.
+#[test]
+fn what_shows_changes_ends_in_order_when_it_is_told_to() {
+    let bench = Bench::with_a_store();
+    for args in [
+        &["watch", "job"][..],
+        &["leader", "job", "--watch"],
+        &["top"],
+    ] {
+        let mut shown = Run::start(bench.tidelock(args));
+        assert!(!shown.line().is_empty(), "{args:?}");
+        shown.signal(rustix::process::Signal::TERM);
+        let (code, messages) = shown.end();
+        assert_eq!(code, Some(0), "{args:?}: {messages}");
+    }
+}
+
 /// Nothing changes, so nothing is written that could fail.
 #[test]
 fn watch_ends_when_nobody_reads_it_any_more() {

@@ -2,6 +2,7 @@
 //! afterwards.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -310,5 +311,58 @@ fn a_table_keeps_its_words_whole_at_a_narrow_terminal() {
         shell.write(&format!("stty cols {columns}; $tidelock show\n"));
         shell.until_containing("held by");
         shell.until_containing(&holder.child.id().to_string());
+    }
+}
+
+/// The pager is in the process group of the wrapper, so the signal that stops it comes to both.
+#[test]
+fn a_pager_that_reads_the_terminal_stops_no_run_in_its_pipeline() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    let (flag, end) = (bench.path("flag"), bench.path("end"));
+    let until_there = |flag: &Path| format!("until [ -e {} ]; do sleep 0.05; done", flag.display());
+    let command = format!(
+        "read l; echo \"command $l\" > /dev/tty; {}; read l; echo \"command $l\"",
+        until_there(&end)
+    );
+    let pager = format!(
+        "{}; read k < /dev/tty; echo \"pager $k\"; cat",
+        until_there(&flag)
+    );
+    shell.write(&format!(
+        "$tidelock run job -- sh -c '{command}' | sh -c '{pager}'\n"
+    ));
+    shell.write("one\n");
+    // The command reads the terminal, so it has it, and the pager does not.
+    shell.until("command one");
+    std::fs::write(&flag, "").unwrap();
+    shell.write("two\n");
+    shell.until("pager two");
+    // The command gets it again.
+    std::fs::write(&end, "").unwrap();
+    shell.write("three\n");
+    shell.until("command three");
+    shell.until("ready");
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+/// bash goes on with the next line if a command ends with an exit code, although it was interrupted.
+#[test]
+fn ctrl_c_during_a_wait_ends_the_script_around_it() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let mut shell = Shell::open(&bench);
+    for command in ["run", "hold"] {
+        let child = if command == "hold" { "" } else { " -- true" };
+        shell.write(&format!(
+            "bash -c '$tidelock {command} job{child}; echo next $((1 + 1))'\n"
+        ));
+        shell.until("tidelock: store: ");
+        shell.write("\x03");
+        let line = shell.until_line("the end", |line| {
+            line.contains("next 2") || line.ends_with("ready")
+        });
+        assert!(!line.contains("next 2"), "{command}: {line}");
     }
 }

@@ -124,6 +124,8 @@ fn a_recording_is_shown_again_without_a_store() {
         again.status.success() && !text.contains("no/such"),
         "{text}"
     );
+    let again = bench.output(&["top", "--replay", name, "--json"]).stdout;
+    assert_eq!(again, printed, "a recording again");
     let missing = ["top", "--replay", "no/such/file"];
     assert_eq!(bench.code(&missing), 64);
 }

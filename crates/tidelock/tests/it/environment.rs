@@ -144,6 +144,42 @@ async fn with_a_password_file() {
     assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Refused);
 }
 
+/// Each later read of it would find an empty password, or wait for somebody who writes.
+#[cfg(unix)]
+#[test]
+fn a_password_in_a_pipe_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("password");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let variables = [("TIDELOCK_PASSWORD_FILE", pipe.to_str().unwrap())];
+    passes_with("environment::with_a_password_pipe", &variables);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+#[ignore = "a_password_in_a_pipe_is_read_once runs it"]
+async fn with_a_password_pipe() {
+    let pipe = std::env::var("TIDELOCK_PASSWORD_FILE").unwrap();
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        for text in ["secret\n", ""] {
+            std::fs::write(&pipe, text).unwrap(); // waits for a reader
+            let _ = told.recv();
+        }
+    });
+    let settings = Client::builder().from_env().unwrap();
+    let opened = settings.connect_to(async |env: &Env| {
+        let login = env.credentials.as_ref().unwrap();
+        for _ in 0..2 {
+            assert_eq!(login().password.as_deref(), Some("secret"));
+            let _ = tell.send(());
+        }
+        Err(Error::new(ErrorKind::Refused))
+    });
+    assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Refused);
+}
+
 const WRONG: [(&str, &str); 4] = [
     ("TIDELOCK_LEASE_MS", "soon"),
     ("TIDELOCK_RESPONSE_TIMEOUT_MS", "-1"),

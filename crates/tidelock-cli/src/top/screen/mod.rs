@@ -191,7 +191,7 @@ async fn look_again_and_again(
 pub(super) async fn replay(pictures: Vec<Recorded>, args: &StoreArgs, every: Duration) -> Outcome {
     let store = pictures
         .first()
-        .map_or(String::new(), |(store, _)| store.clone());
+        .map_or(String::new(), |(store, _)| store.to_string());
     let mut screen = Screen::new(store, ShowCommand::new(args), every.max(SHORTEST));
     let (sender, shown) = channel(1);
     let ended = {
