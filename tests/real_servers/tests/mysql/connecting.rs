@@ -51,3 +51,19 @@ async fn t76_a_login_that_is_not_taken_is_not_waited_for() -> Result<()> {
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
     Ok(())
 }
+
+/// The driver panics for a plugin that it was built without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_a_password_of_ed25519_can_log_in() -> Result<()> {
+    let server = MariaDb::start()?;
+    server.query(
+        "INSTALL SONAME 'auth_ed25519'; \
+         CREATE USER eddy@'127.0.0.1' IDENTIFIED VIA ed25519 USING PASSWORD('pass'); \
+         GRANT ALL ON locks.* TO eddy@'127.0.0.1'",
+    )?;
+    let url = server.url().replace("://tide:", "://eddy:");
+    let client = builder().connect(&url).await?;
+    client.lock("stock").acquire().await?.release().await?;
+    client.close(Duration::ZERO).await;
+    Ok(())
+}

@@ -23,7 +23,7 @@ use crate::store::{Background, BootInstant, Env, Liveness, Timers};
 /// the next request would then be unknown.
 const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 /// A connection that has been idle for longer is dropped.
-const STALE: Duration = Duration::from_secs(120);
+pub(super) const STALE: Duration = Duration::from_secs(120);
 /// Bounds how often a text is sent if a deadlock rolls it back.
 const MAX_DEADLOCK_TRIES: u32 = 4;
 

@@ -3,6 +3,7 @@
 //! The driver only encodes requests and decodes answers. A connection serves one text of statements at a time. A
 //! connection whose answer was not read to its end is never used again.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,8 +19,9 @@ use crate::store::{TlsFiles, keepalive, tls};
 /// Bounds the packets that we send and accept, in bytes; the server may allow less.
 const PACKET: usize = 16 * 1024 * 1024;
 /// The idle timeout of a session, in seconds. It exceeds the time that the pool keeps an idle connection, whatever
-/// the server's own setting is.
-const WAIT: usize = 600;
+/// the server's own setting is. It is not much longer: if a machine dies between a statement that failed and its rollback, the server keeps
+/// the transaction, and with it the rows of the lock, for this long.
+const WAIT: usize = 150;
 /// No limit for the rows of an answer.
 const ROWS: u64 = u64::MAX;
 
@@ -91,7 +93,9 @@ impl RawConnection {
             None
         };
         let options = options(address, login).ssl_opts(ssl);
-        let conn = Conn::new(options).await;
+        // The driver panics at a login by `parsec` without a password.
+        let conn = AssertUnwindSafe(Conn::new(options)).catch_unwind().await;
+        let conn = conn.map_err(|_| login_failed(address))?;
         let conn = conn.map_err(|error| closed(address, error))?;
         let mut raw_connection = Self(Some(conn));
         let begun = raw_connection.ask(&beginning(wait)).await;
@@ -245,6 +249,11 @@ fn closed(address: &Address, error: mysql_async::Error) -> Error {
             "{address}: the server has no TLS; enable it there, or write ssl-mode=DISABLED to send everything unencrypted"
         ));
     }
+    if let Some(plugin) = foreign_login(&error) {
+        return Error::new(ErrorKind::Refused).because(format!(
+            "{address}: the server asks for a login by {plugin}, which this client does not support; give the user another authentication plugin, such as caching_sha2_password, parsec, ed25519 or mysql_native_password"
+        ));
+    }
     let error = match error {
         mysql_async::Error::Io(error) => RequestError::Broken(innermost(&error)),
         other => request_error(other, true),
@@ -255,6 +264,26 @@ fn closed(address: &Address, error: mysql_async::Error) -> Error {
             Error::new(tls::kind(&why)).because(format!("{address}: {why}"))
         }
         failure => refused(address, failure),
+    }
+}
+
+fn login_failed(address: &Address) -> Error {
+    Error::new(ErrorKind::Refused).because(format!(
+        "{address}: the driver could not answer what the server asked for at the login; is the password missing?"
+    ))
+}
+
+/// The authentication plugin of the user, if the driver does not support it.
+fn foreign_login(error: &mysql_async::Error) -> Option<&str> {
+    match error {
+        mysql_async::Error::Driver(DriverError::UnknownAuthPlugin { name }) => Some(name),
+        mysql_async::Error::Driver(DriverError::CleartextPluginDisabled) => {
+            Some("mysql_clear_password")
+        }
+        mysql_async::Error::Driver(DriverError::MysqlOldPasswordDisabled) => {
+            Some("mysql_old_password")
+        }
+        _ => None,
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::mysql::connection::STALE;
 use crate::store::mysql::tests::row;
 use crate::store::mysql::tests::server::{ScriptedServer, UNENDED};
 use crate::store::tests::scripted::{HANG_UP, in_time};
@@ -118,6 +119,23 @@ fn an_error_of_a_connect_names_the_server_and_says_whether_a_retry_may_help() {
             "the connection broke",
         ),
         (
+            driver(DriverError::UnknownAuthPlugin {
+                name: "sha256_password".to_owned(),
+            }),
+            ErrorKind::Refused,
+            "a login by sha256_password",
+        ),
+        (
+            driver(DriverError::CleartextPluginDisabled),
+            ErrorKind::Refused,
+            "a login by mysql_clear_password",
+        ),
+        (
+            driver(DriverError::MysqlOldPasswordDisabled),
+            ErrorKind::Refused,
+            "a login by mysql_old_password",
+        ),
+        (
             io("connection reset"),
             ErrorKind::Unavailable,
             "mysql://h:3306: connection reset",
@@ -136,6 +154,13 @@ fn an_error_of_a_connect_names_the_server_and_says_whether_a_retry_may_help() {
         assert!(told.contains(words), "{told}");
         assert!(told.contains("mysql://h:3306"), "{told}");
     }
+}
+
+/// In that time nobody can renew a lock whose rows are in a transaction that a machine has left open.
+#[test]
+fn a_session_lasts_a_little_longer_than_the_pool_keeps_it_idle() {
+    let stale = usize::try_from(STALE.as_secs()).unwrap();
+    assert!(WAIT > stale && WAIT <= stale * 3 / 2, "{WAIT} s");
 }
 
 /// The options of a connection to this URL.
