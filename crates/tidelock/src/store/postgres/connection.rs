@@ -206,9 +206,11 @@ impl Connection {
     /// Runs statements without parameters or results as one transaction.
     pub(crate) async fn run(&self, statements: &str) -> Result<(), RequestError> {
         let deadline = self.deadline();
-        let live = self.get(deadline).await?;
+        let (live, permit) = self.begin(&Liveness::default(), deadline).await?;
         let done = live.client.batch_execute(statements);
-        self.settle(&live, done, deadline).await
+        let done = self.settle(&live, done, deadline).await;
+        permit.answered();
+        done
     }
 
     /// Runs a text of several statements as one transaction, in one round trip within the response timeout. Returns the

@@ -200,24 +200,36 @@ async fn a_statement_waits_for_a_slot_until_the_server_has_answered_those_before
 /// Otherwise calls that are dropped could take all slots of a connection that is half open.
 #[tokio::test]
 async fn a_connection_is_given_up_if_a_caller_has_left_and_nothing_is_answered() {
-    let server = ScriptedDatabase::start().await;
-    let connection = server.connection();
-    server.answers([ServerAnswer::Silence]);
-    {
-        let asked = connection.ask("SELECT 1", &[]);
-        tokio::select! {
-            _ = asked => panic!("it has no answer"),
-            () = server.hears("SELECT 1", 1) => {}
+    for is_run in [false, true] {
+        let server = ScriptedDatabase::start().await;
+        let connection = server.connection();
+        server.answers([ServerAnswer::Silence]);
+        {
+            let asked = async {
+                if is_run {
+                    connection.run("SELECT 1").await
+                } else {
+                    connection.ask("SELECT 1", &[]).await.map(drop)
+                }
+            };
+            tokio::select! {
+                _ = asked => panic!("it has no answer"),
+                () = server.hears("SELECT 1", 1) => {}
+            }
         }
+        assert!(connection.is_open());
+        let live = connection.current();
+        others_go_on().await;
+        skip(LIMIT).await;
+        let is_given_up = async {
+            while connection.is_open() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let limit = std::time::Duration::from_secs(30);
+        tokio::time::timeout(limit, is_given_up).await.unwrap();
+        assert!(live.upgrade().is_none_or(|live| live.in_flight.is_closed()));
     }
-    assert!(connection.is_open());
-    let live = connection.current();
-    others_go_on().await;
-    skip(LIMIT).await;
-    while connection.is_open() {
-        tokio::task::yield_now().await;
-    }
-    assert!(live.upgrade().is_none_or(|live| live.in_flight.is_closed()));
 }
 
 /// Only one whose caller has left is followed by another request, whose answer shows that its slot is free.
@@ -227,8 +239,9 @@ async fn a_statement_that_was_answered_costs_one_request() {
     let connection = server.connection();
     let statement = NamedStatement::new("text, text", "SELECT $1, $2".to_owned());
     let (ticket, somebody) = (ticket(LockKind::Mutex), Liveness::default());
-    server.answers([NOTHING, row([int(1)]), row([int(2)]), NOTHING]);
+    server.answers([NOTHING, NOTHING, row([int(1)]), row([int(2)]), NOTHING]);
     connection.ask("SELECT 1", &[]).await.unwrap();
+    connection.run("SELECT 1").await.unwrap();
     let named = connection.ask_named_for_ticket(&ticket, &statement);
     named.await.unwrap();
     let deadline = connection.deadline();

@@ -136,7 +136,8 @@ impl Session {
         self.over.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Runs one statement before the deadline. If it ran in another session, ends this one with an error.
+    /// Runs one statement before the deadline. Ends the session with an error if the statement ran in another session, and
+    /// if it has no answer while no lock is held.
     pub(crate) async fn ask(
         &self,
         statement: &str,
@@ -153,6 +154,13 @@ impl Session {
         let asked = std::pin::pin!(self.client.query_typed(statement, &params));
         let answer = self.timers.until(deadline, asked).await;
         let Some(answer) = answer else {
+            // A statement that was sent shortly before its deadline says nothing of the session.
+            let is_silent = self.last_confirmed() + self.limit / 2 <= self.timers.now();
+            if is_silent && !self.slots.has_holder() {
+                // Nobody loses a lock with it. Otherwise a session on a half-open connection would fail every request until its
+                // span has passed.
+                self.give_up();
+            }
             return Err(RequestError::Broken(format!(
                 "no answer within {:?}",
                 self.limit

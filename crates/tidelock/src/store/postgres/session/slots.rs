@@ -128,6 +128,16 @@ impl ServerLocks {
         }
     }
 
+    /// Whether a ticket of this process holds a lock, or held it before a release that has no answer yet.
+    pub(crate) fn has_holder(&self) -> bool {
+        let all = self.all();
+        all.values().any(|slot| match slot.get() {
+            ServerLockState::Free => false,
+            ServerLockState::Held { .. } => true,
+            ServerLockState::Unclear { held, .. } => held,
+        })
+    }
+
     /// When the first slot is due.
     pub(crate) fn next_due(&self) -> BootInstant {
         let all = self.all();
@@ -262,6 +272,22 @@ mod tests {
         assert_eq!(due(NOW + SECOND * 2), [1, 2]);
         // One that is unclear is not shown as held.
         assert_eq!(locks.names(), [own.name]);
+    }
+
+    #[test]
+    fn a_lock_has_a_holder_until_its_release_is_answered() {
+        let own = ticket(LockKind::Mutex);
+        for (state, has_holder) in [
+            (held(&own, NOW), true),
+            (unclear(&own, true, NOW), true),
+            (unclear(&own, false, NOW), false),
+            (ServerLockState::Free, false),
+        ] {
+            let locks = ServerLocks::default();
+            locks.slot(1);
+            locks.slot(2).set(state);
+            assert_eq!(locks.has_holder(), has_holder);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod callers;
 mod lives;
 mod operators;
 mod pauses;
+mod silences;
 mod withdrawals;
 
 use super::*;
