@@ -66,6 +66,11 @@ pub fn release_permits() -> &'static str {
     scripts::RELEASE_PERMITS.source
 }
 
+/// Changes the permits of a counting semaphore.
+pub fn change_semaphore() -> &'static str {
+    scripts::CHANGE_SEMAPHORE.source
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -77,6 +82,7 @@ mod tests {
     fn each_name_stands_for_a_script_of_its_own() {
         let scripts = [
             acquire(),
+            change_semaphore(),
             release(),
             plain_acquire(),
             plain_release(),

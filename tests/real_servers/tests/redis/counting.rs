@@ -96,6 +96,39 @@ async fn a_full_server_changes_nothing() -> Result<()> {
     Ok(())
 }
 
+/// What a cancelled acquisition has taken would be lost for good: nobody else knows of it.
+#[test]
+fn a_cancelled_acquisition_is_undone_on_a_server_whose_memory_is_full() -> Result<()> {
+    const ANSWER: &str = "tidelock:semaphore:{slots}:1";
+    let server = RedisServer::start()?;
+    let change = |what: &str| -> Result<Vec<i64>> {
+        let keys = [
+            "EVAL",
+            redis_scripts::change_semaphore(),
+            "2",
+            "slots",
+            ANSWER,
+        ];
+        let values = [what, "2", CHANNEL, "publish", "60000"];
+        server.query(&[&keys[..], &values].concat())
+    };
+    for was_taken in [true, false] {
+        server.admin(&["DEL", ANSWER])?;
+        server.admin(&["SET", "slots", "3"])?;
+        if was_taken {
+            ensure!(change("take")? == [0, 1, 2]);
+        }
+        server.admin(&["CONFIG", "SET", "maxmemory", "1"])?;
+        let undone = change("undo")?;
+        ensure!(undone[2] == if was_taken { 2 } else { 0 }, "{undone:?}");
+        // A copy of the acquisition that arrives only now.
+        ensure!(change("take")? == [0, 0, 0]);
+        server.admin(&["CONFIG", "SET", "maxmemory", "0"])?;
+        ensure!(key(&server)?.as_deref() == Some("3"));
+    }
+    Ok(())
+}
+
 /// A user may change the number but not note the answer. Then nothing is changed: a repeated request would count twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_cannot_be_noted_is_taken_back() -> Result<()> {

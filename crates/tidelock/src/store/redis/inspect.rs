@@ -1,6 +1,7 @@
 //! Inspection for operators: one lock, the list of locks, and the details of the clients.
 
 mod awaited;
+mod list_cursor;
 mod permits;
 mod plain;
 
@@ -11,11 +12,11 @@ use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
+use crate::store::redis::inspect::list_cursor::ListCursor;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::{Layout, scripts};
 use crate::store::redis::millis;
 use crate::store::redis::pubsub::subscriber::PublishModes;
-use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
@@ -184,35 +185,36 @@ pub(crate) async fn retract(router: &Router, id: &ClientId) -> Result<()> {
     router.ask(&key, &end, router.deadline()).await.map(drop)
 }
 
-/// The bit of a cursor at which the number of the scan begins. The lower bits are the server's own cursor.
-const SCAN: u32 = 48;
-
 /// One page of the names of the locks. The cursor goes through the servers one after the other, and on each through the
-/// types of keys.
+/// types of keys. If `after` is not a cursor, the list ends.
 pub(crate) async fn page(
     router: &Router,
     ways: PublishModes,
     layout: Layout,
     pattern: &str,
-    cursor: u64,
+    after: Option<&str>,
 ) -> Result<Page> {
     let deadline = router.deadline();
+    let (map, servers) = router.whole_map();
+    let Some(cursor) = ListCursor::of(after, map) else {
+        return Ok(Page::default());
+    };
     let types: &[&str] = match layout {
         Layout::Redisson => &["hash", permits::TYPE],
         Layout::Plain => &["string"],
     };
-    let number = usize::try_from(cursor >> SCAN).unwrap_or(usize::MAX);
-    let servers = router.everywhere();
-    let of_type = types[number % types.len()];
-    let Some(connection) = servers.get(number / types.len()) else {
-        return Ok(Page::default()); // the cluster has fewer servers by now
+    let of_type = types[cursor.scan % types.len()];
+    let Some(connection) = servers.get(cursor.scan / types.len()) else {
+        return Ok(Page::default());
     };
-    let cursor = cursor & ((1 << SCAN) - 1);
+    let conn = connection.get(deadline).await?;
     let glob = match of_type {
         permits::TYPE => permits::glob(pattern),
         _ => keys::glob(pattern),
     };
-    let (next, found) = scan(connection, cursor, &glob, of_type, deadline).await?;
+    let scan = scan(cursor.of_server(&conn), &glob, of_type);
+    let reply = connection.settle(&conn, &scan, deadline).await;
+    let (next, found) = scanned(&reply.map_err(|failure| failure.error())?)?;
     let found = found.iter().map(String::as_str);
     let candidates = found.filter(|key| !key.starts_with(keys::OURS));
     let checks = candidates.map(|key| async move {
@@ -232,33 +234,30 @@ pub(crate) async fn page(
     Ok(Page {
         names: names.into_iter().flatten().collect(),
         next: match next {
-            0 if number + 1 < servers.len() * types.len() => Some((number as u64 + 1) << SCAN),
+            0 if cursor.scan + 1 < servers.len() * types.len() => Some(cursor.next_scan()),
             0 => None,
-            next => Some((number as u64) << SCAN | next),
+            next => Some(cursor.at(next, &conn)),
         }
-        .map(|cursor: u64| cursor.to_string()),
+        .map(|cursor| cursor.to_string()),
     })
 }
 
-/// The server's next cursor, and keys of this type that match the glob.
-async fn scan(
-    connection: &Connection,
-    cursor: u64,
-    glob: &str,
-    of_type: &str,
-    deadline: BootInstant,
-) -> Result<(u64, Vec<String>)> {
-    let scan = Request::new("SCAN")
+/// Asks for keys of this type that match the glob.
+fn scan(cursor: u64, glob: &str, of_type: &str) -> Request {
+    Request::new("SCAN")
         .arg(cursor)
         .arg("MATCH")
         .arg(glob)
         .arg("COUNT")
         .arg(SCAN_COUNT)
         .arg("TYPE")
-        .arg(of_type);
-    let reply = connection.ask(&scan, deadline).await?;
+        .arg(of_type)
+}
+
+/// The server's next cursor, and the keys that it has found.
+fn scanned(reply: &Reply) -> Result<(u64, Vec<String>)> {
     let Some([next, found]) = reply.list() else {
-        return Err(unexpected(&reply));
+        return Err(unexpected(reply));
     };
     let next = next
         .text()

@@ -123,14 +123,12 @@ impl Operate for Redis {
     }
 
     fn list<'a>(&'a self, pattern: &'a str, after: Option<&'a str>) -> BoxFuture<'a, Result<Page>> {
-        // The server's own cursor, which is a number.
-        let cursor = after.map_or(0, |cursor| cursor.parse().unwrap_or(u64::MAX));
         Box::pin(inspect::page(
             &self.router,
             self.shared.ways,
             self.layout,
             pattern,
-            cursor,
+            after,
         ))
     }
 

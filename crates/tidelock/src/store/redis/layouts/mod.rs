@@ -13,6 +13,7 @@ mod redisson;
 pub(crate) mod renew;
 mod renew_slots;
 pub(crate) mod scripts;
+mod tell_job;
 pub(crate) mod tokens;
 
 pub(crate) use crate::store::redis::handle::Layout;

@@ -26,14 +26,20 @@ pub(crate) enum PublishModes {
     Both,
 }
 
+/// The option for the scripts: in the sharded form, and in the plain form too if a client of that server hears only that.
+pub(crate) const AUTO: &str = "auto";
+
+/// The option for the scripts: in both forms, because listeners may be at another server, where they are not counted.
+pub(crate) const SETTLING: &str = "settling";
+
 impl PublishModes {
     /// The option for the scripts. `settled`: subscribers have had time to follow the slot map.
     pub(crate) fn word(self, settled: bool) -> &'static str {
         match self {
             Self::Plain => "publish",
             Self::Sharded => "spublish",
-            Self::Auto if settled => "auto",
-            Self::Auto => "settling",
+            Self::Auto if settled => AUTO,
+            Self::Auto => SETTLING,
             Self::Both => "both",
         }
     }

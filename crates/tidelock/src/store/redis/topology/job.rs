@@ -21,6 +21,9 @@ pub(crate) trait ServerJob: Sync {
     /// The caller waits for the reply until then.
     fn deadline(&self) -> BootInstant;
 
+    /// Called before it runs once more, after a redirection or an error that shows that it did not run.
+    fn again(&self) {}
+
     /// Runs once on one server. `asking`: the slot is being migrated to that server, so ASKING goes first.
     fn run(
         &self,

@@ -1,6 +1,7 @@
 //! A live connection, and what we learn of the server behind it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::store::Timers;
 use crate::store::redis::topology::replication::{ReplicaView, ReplicationStatus, question};
@@ -13,10 +14,22 @@ pub(crate) type LiveConnection = wire::live_connection::LiveConnection<ServerSta
 /// What one connection has learned of its server.
 #[derive(Default)]
 pub(crate) struct ServerState {
+    pub(crate) number: ConnectionNumber,
     pub(crate) replication: ReplicationStatus,
     /// Read once, because a restart of the server ends the connection. It tells nothing of what was asked on another
     /// connection. `None`: the server does not report its run.
     pub(crate) run: OnceLock<Option<ServerRun>>,
+}
+
+/// The number of a connection among all of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionNumber(pub(crate) u64);
+
+impl Default for ConnectionNumber {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 }
 
 impl LiveConnection {

@@ -118,17 +118,34 @@ fn is_replica(info: &str) -> bool {
 
 fn replicas(info: &str) -> Option<Replicas> {
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+    let connections: u32 = field("connected_slaves:")?.trim().parse().ok()?;
+    // From the first request of a copy until its second one, the server lists the second channel alone. Then that one counts: a replica
+    // that was left out would lower the majority.
+    let lines = |of: fn(&str) -> bool| info.lines().filter(|line| of(line)).count();
+    let second = lines(is_second_channel).min(lines(is_main_channel));
     Some(Replicas {
-        count: field("connected_slaves:")?.trim().parse().ok()?,
+        count: connections.saturating_sub(second.try_into().unwrap_or(u32::MAX)),
         online: addresses(info, true),
         copying: addresses(info, false),
         server: field("master_replid:").map(|id| Arc::from(id.trim())),
     })
 }
 
+/// Whether the line is the second connection of a replica. With `dual-channel-replication-enabled`, Valkey 8 and later lists and counts
+/// both connections of a replica that copies the data set. Counted twice, it would raise the majority, and every acquire would fail until
+/// the copy has ended.
+fn is_second_channel(line: &str) -> bool {
+    line.starts_with("slave") && line.trim_end().ends_with(",type=rdb-channel")
+}
+
+fn is_main_channel(line: &str) -> bool {
+    line.starts_with("slave") && line.trim_end().ends_with(",type=main-channel")
+}
+
 /// The addresses in lines such as `slave0:ip=…,port=…,state=online,…`.
 fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
-    let replicas = info.lines().filter_map(|line| {
+    let connections = info.lines().filter(|line| !is_second_channel(line));
+    let replicas = connections.filter_map(|line| {
         let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;
         replica.split_once(",state=")
     });
@@ -154,6 +171,22 @@ mod tests {
         let unnamed = replicas("connected_slaves:0\r\n").unwrap();
         assert_eq!((unnamed.count, unnamed.server), (0, None));
         assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);
+    }
+
+    /// As Valkey 9 tells it while a replica copies.
+    #[test]
+    fn a_replica_that_copies_over_two_connections_counts_once() {
+        let info = "role:master\r\nconnected_slaves:3\r\n\
+            slave0:ip=h,port=1,state=online,offset=1,lag=0,type=replica\r\n\
+            slave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0,type=rdb-channel\r\n\
+            slave2:ip=h,port=2,state=bg_transfer,offset=0,lag=0,type=main-channel\r\n";
+        let seen = replicas(info).unwrap();
+        assert_eq!((seen.count, seen.in_sync()), (2, 1));
+        assert_eq!((&*seen.online[0], seen.copying.len()), ("h:1", 1));
+        assert_eq!(&*seen.copying[0], "h:2");
+        let first = "role:master\r\nconnected_slaves:1\r\n\
+            slave0:ip=h,port=2,state=wait_bgsave,offset=0,lag=0,type=rdb-channel\r\n";
+        assert_eq!(replicas(first).unwrap().count, 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! run.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,11 +183,21 @@ impl Router {
 
     /// A connection to each server that has locks, always in the same order.
     pub(crate) fn everywhere(&self) -> Vec<Connection> {
+        self.whole_map().1
+    }
+
+    /// The same, and a number that is another one for other servers, or for the same in another order.
+    pub(crate) fn whole_map(&self) -> (u64, Vec<Connection>) {
         match self {
-            Self::One(connection) => vec![connection.clone()],
+            Self::One(connection) => (0, vec![connection.clone()]),
             Self::Cluster(cluster, face) => {
-                let nodes = cluster.primaries().into_iter();
-                nodes.map(|node| face.connection(&node)).collect()
+                let nodes = cluster.primaries();
+                let mut hasher = DefaultHasher::new();
+                for node in &nodes {
+                    node.address.to_string().hash(&mut hasher);
+                }
+                let nodes = nodes.iter().map(|node| face.connection(node));
+                (hasher.finish(), nodes.collect())
             }
         }
     }
@@ -279,6 +290,7 @@ impl<'a> RoutedRequest<'a> {
             if let Some(answer) = self.follow_redirect_or_fail(answer).await {
                 return answer;
             }
+            job.again();
         }
     }
 

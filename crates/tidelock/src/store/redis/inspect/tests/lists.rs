@@ -2,13 +2,13 @@
 
 use crate::error::ErrorKind;
 use crate::store::redis::layouts::scripts;
-use crate::store::redis::wire::tests::ScriptedServer;
+use crate::store::redis::wire::tests::{HANG_UP, ScriptedServer};
 use crate::store::{Page, Store};
 
 const OWNER: &str = "0123abcd-0123-4123-8123-0123456789ab:1";
 
-/// The number of the second scan, in a cursor.
-const SECOND: u64 = 1 << 48;
+/// The cursor of the second scan of a server, which is for semaphores.
+const SECOND: &str = "1.0.0.0";
 
 /// A page of the locks whose names begin with `s`.
 async fn page(store: &Store, after: Option<&str>) -> Page {
@@ -32,17 +32,16 @@ async fn a_list_goes_through_the_kinds_of_keys_and_shows_locks_only() {
     let store = server.store().await;
     let first = page(&store, None).await;
     assert_eq!(first.names, ["s:1", "s:2"]);
-    assert_eq!(first.next.as_deref(), Some("17"));
-    let second = page(&store, Some("17")).await;
+    let second = page(&store, first.next.as_deref()).await;
     assert_eq!(
         server.heard("SCAN 17 MATCH s* COUNT 250 TYPE hash").len(),
         1
     );
     assert_eq!(
-        (second.names.len(), second.next),
-        (0, Some(SECOND.to_string()))
+        (second.names.len(), second.next.as_deref()),
+        (0, Some(SECOND))
     );
-    let none = page(&store, Some(&SECOND.to_string())).await;
+    let none = page(&store, Some(SECOND)).await;
     assert_eq!(
         server
             .heard("SCAN 0 MATCH *s**:timeout COUNT 250 TYPE zset")
@@ -50,34 +49,52 @@ async fn a_list_goes_through_the_kinds_of_keys_and_shows_locks_only() {
         1
     );
     assert_eq!((none.names.len(), none.next), (0, None));
-    // A cursor of a cluster that had more nodes, and one that is none.
-    for after in [(2 * SECOND).to_string(), "x".to_owned()] {
+    // Behind the last scan, and a cursor that is none.
+    for after in ["2.0.0.0", "x"] {
         let before = server.heard("SCAN").len();
-        let page = page(&store, Some(&after)).await;
+        let page = page(&store, Some(after)).await;
         assert_eq!((page.names.len(), page.next), (0, None), "{after}");
         assert_eq!(server.heard("SCAN").len(), before);
     }
+}
+
+/// The cursor of a server is a position in the memory of one process, and after a failover or a restart another one answers. Locks that
+/// are held all the time would be left out.
+#[tokio::test]
+async fn a_list_starts_again_at_a_server_that_it_has_reconnected_to() {
+    let server = ScriptedServer::start().await;
+    server.on("SCAN 0", "[ '17 [ ] ]");
+    let store = server.store().await;
+    let first = page(&store, None).await.next;
+    server.answers("SCAN 17", &[HANG_UP]);
+    store.front.list("s*", first.as_deref()).await.unwrap_err();
+    let again = page(&store, first.as_deref()).await.next;
+    assert_ne!(again, first);
+    assert_eq!(server.heard("SCAN 0").len(), 2);
+    // Nor does the number of a server in another cluster map say anything.
+    page(&store, Some("1.17.1.5")).await;
+    assert_eq!(server.heard("SCAN 0 MATCH s* COUNT 250 TYPE hash").len(), 3);
 }
 
 #[tokio::test]
 async fn a_list_shows_semaphores_whose_permits_are_held() {
     let server = ScriptedServer::start().await;
     let sets = ["{s:1}", "{s:2}", "{s:3}", "{s:4}", "{other}"].map(|one| format!("{one}:timeout"));
-    server.on("SCAN 3", &format!("[ '5 [ {} s:6 ] ]", sets.join(" ")));
+    server.on("SCAN 0", &format!("[ '5 [ {} s:6 ] ]", sets.join(" ")));
     let call = format!("EVALSHA {} 2", scripts::INSPECT_PERMITS.sha());
     server.on(&format!("{call} s:1 "), "[ 1 2 1000 [ a 2000 ] 0 0 ]");
     server.on(&format!("{call} s:2 "), "[ 2 2 1000 [ ] 0 0 ]");
     server.on(&format!("{call} s:3 "), "[ 7 list ]");
     server.on(&format!("{call} s:4 "), "-NOPERM no");
     let store = server.store().await;
-    let third = (SECOND + 3).to_string();
-    let page = page(&store, Some(&third)).await;
+    let page = page(&store, Some(SECOND)).await;
     assert_eq!(page.names, ["s:1"]);
-    assert_eq!(page.next, Some((SECOND + 5).to_string()));
+    let next = page.next.unwrap();
+    assert!(next.starts_with("1.5."), "{next}");
     assert_eq!(server.calls(&scripts::INSPECT_PERMITS).len(), 4);
     // Otherwise the list would be empty although permits are held.
     server.on(&format!("{call} s:4 "), "-OOM full");
-    let error = store.front.list("s*", Some(&third)).await.unwrap_err();
+    let error = store.front.list("s*", Some(SECOND)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 

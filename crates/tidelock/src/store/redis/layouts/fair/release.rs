@@ -31,7 +31,7 @@ impl Redis {
         };
         let deadline = self.router.deadline();
         let script = &scripts::FAIR_RELEASE;
-        let reply = self.router.eval(script, used, args, deadline).await?;
+        let reply = self.tell(script, used, args, 2, deadline).await?;
         // Only a waiter behind Redisson has subscribed to it, and nobody will wait on it again.
         let own = keys::fair_channel(name, owner);
         self.shared.subscriber.end(&own);

@@ -49,7 +49,7 @@ impl Redis {
             (false, false) => &args[..2],
         };
         let script = &scripts::RELEASE;
-        let answer = match self.router.eval(script, keys, args, deadline).await {
+        let answer = match self.tell(script, keys, args, 1, deadline).await {
             Err(error) if withdraw && !is_declared && self.must_declare(&error) => {
                 return Box::pin(self.release_redisson(ticket, withdraw)).await;
             }
@@ -87,7 +87,7 @@ impl Redis {
         }
         let (script, deadline) = (&scripts::FORCE_RELEASE, self.router.deadline());
         let keys = [name.as_str()];
-        let asked = self.router.eval(script, &keys, &args, deadline);
+        let asked = self.tell(script, &keys, &args, 1, deadline);
         let reply = asked.await.map_err(|error| error.on_lock(name))?;
         match reply.list().unwrap_or_default() {
             [Reply::Int(0)] => Ok(false),

@@ -20,6 +20,8 @@ const KEY: &str = "k";
 struct ScriptedJob {
     answers: Mutex<VecDeque<Result<u8>>>,
     ran: Mutex<Vec<(String, bool)>>,
+    /// How often it was told that it runs once more.
+    repeated: Mutex<u32>,
     /// How long each answer takes.
     takes: Duration,
     deadline: BootInstant,
@@ -31,6 +33,7 @@ impl ScriptedJob {
         Self {
             answers: Mutex::new(answers.into_iter().collect()),
             ran: Mutex::default(),
+            repeated: Mutex::default(),
             takes: Duration::ZERO,
             deadline: router.deadline(),
         }
@@ -52,6 +55,10 @@ impl ServerJob for ScriptedJob {
 
     fn deadline(&self) -> BootInstant {
         self.deadline
+    }
+
+    fn again(&self) {
+        *self.repeated.lock() += 1;
     }
 
     async fn run(&self, connection: &Connection, asking: bool) -> Result<u8> {
@@ -95,8 +102,10 @@ async fn a_slot_that_has_moved_is_found_at_its_new_node_from_then_on() {
     assert_eq!(router.run(&job).await.unwrap(), 1);
     assert_eq!(job.ports(), ["1", "2"]);
     assert!(job.ran.lock().iter().all(|(_, asking)| !asking));
+    assert_eq!(*job.repeated.lock(), 1);
     assert_eq!(router.run(&job).await.unwrap(), 1);
     assert_eq!(job.ports(), ["1", "2", "2"]);
+    assert_eq!(*job.repeated.lock(), 1, "its first node was the right one");
     let other = slots::of(KEY) + 1;
     assert_eq!(cluster.owner(other).unwrap().address, loopback(1));
     assert_eq!(router.everywhere().len(), 2);
