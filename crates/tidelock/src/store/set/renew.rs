@@ -194,14 +194,15 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     let background = set.background.clone();
     background.spawn(async move {
         let reply = set.member(part, side).attempt(&ask).await;
-        match reply.outcome {
-            // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
+        let is_unknown = match reply.outcome {
             Err(error) if error.outcome_unknown() => {
                 tracing::debug!(lock = %ask.ticket.name, %error, "cannot acquire the lock of this member again");
+                true
             }
-            _ if reply.in_doubt => {}
-            _ => set.in_doubt_log.repaired(&whole, part),
-        }
+            _ => reply.in_doubt,
+        };
+        // If the outcome is unknown, the ticket stays in doubt there, and the release withdraws it.
+        set.in_doubt_log.mended(&whole, part, !is_unknown);
     });
 }
 
