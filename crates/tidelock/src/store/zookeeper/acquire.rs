@@ -17,7 +17,7 @@ use crate::store::zookeeper::downgrade::DowngradeAttempt;
 use crate::store::zookeeper::entry::{NodePlace, NodePosition, QueueNode};
 use crate::store::zookeeper::keys::{self, QueueDecision};
 use crate::store::zookeeper::own_node::{NodeWatch, OwnNode};
-use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::release::leave_by;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay_node, errors};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, OwnerId};
@@ -157,7 +157,7 @@ impl QueueAttempt<'_> {
         let step = self.act(session, &node, nodes, mark, sent).await?;
         if matches!(step, Step::Refused(_) | Step::Barred(_)) && self.ask.patience.is_zero() {
             // Others were faster. A node whose caller never returns would block everyone behind it.
-            leave(self.shared, &self.ask.ticket, false).await?;
+            leave_by(self.shared, &self.ask.ticket, false, self.deadline).await?;
         }
         Ok(step)
     }

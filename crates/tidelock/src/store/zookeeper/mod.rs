@@ -121,6 +121,7 @@ async fn open(url: &str, env: &Env) -> Result<Arc<Shared>> {
             .map(|n| connection(env.lease / (1 << n)))
             .collect(),
         registry: NodeRegistry::default(),
+        deleting: Mutex::default(),
         closed: AtomicBool::new(false),
         sightings: DelaySightings::default(),
         queues: QueueReader::new(env.timers.clone(), env.background.clone()),

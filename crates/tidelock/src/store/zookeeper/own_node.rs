@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
 use crate::store::zookeeper::entry::{NodePlace, QueueNode, WatchTask};
 use crate::store::zookeeper::errors;
-use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::release::leave_by;
 use crate::store::zookeeper::sequence::SequenceNumber;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::watch_list::WatchEntry;
@@ -36,7 +36,7 @@ pub(crate) struct OwnNode<'a> {
 pub(crate) enum NodeWatch {
     /// This task wakes the ticket.
     Task(WatchTask),
-    /// The session watches as much as it may. The waiter looks by itself, after [`OwnNode::looks_after`].
+    /// The session watches as much as it may, or may not watch this node. The waiter looks by itself, after [`OwnNode::looks_after`].
     NoRoom,
     /// The node is already gone.
     Gone,
@@ -101,6 +101,9 @@ impl OwnNode<'_> {
             .filter(|node| node.starts_with(&self.place.prefix))
         {
             let path = format!("{parent}/{name}");
+            if self.shared.deleting.lock().contains(&path) {
+                continue;
+            }
             let stat = self.until(session.client.check_stat(&path)).await?;
             // A node of an older session is not ours. It goes when that session expires.
             if let Some(stat) = stat
@@ -124,7 +127,7 @@ impl OwnNode<'_> {
         if !number.is_some_and(SequenceNumber::is_late) {
             return Ok(());
         }
-        leave(self.shared, self.ticket, false).await?;
+        leave_by(self.shared, self.ticket, false, self.deadline).await?;
         Err(errors::numbers_used_up())
     }
 
@@ -136,7 +139,13 @@ impl OwnNode<'_> {
         let answer = self
             .until(session.client.check_and_watch_stat(path))
             .await?;
-        let (stat, watcher) = answer.map_err(errors::unread)?;
+        let (stat, watcher) = match answer {
+            Ok(both) => both,
+            // Since 3.8.4 and 3.9.2 this needs the right to read the node. Another client may have made it with another login, while
+            // the logins are being changed. The list of the queue still tells when it has gone.
+            Err(zk::Error::NoAuth) => return Ok(NodeWatch::NoRoom),
+            Err(error) => return Err(errors::unread(error)),
+        };
         Ok(match stat {
             Some(_) => NodeWatch::Task(self.wakes_by(vec![watcher], entry)),
             None => NodeWatch::Gone,

@@ -22,7 +22,7 @@ use crate::store::zookeeper::permit_steps::PermitPaths;
 use crate::store::zookeeper::permit_view::{
     ClaimStep, ClaimView, ClaimWatch, SemaphoreNumber, number_before_claims,
 };
-use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::release::leave_by;
 use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{errors, keys, transaction};
 use crate::store::{Attempt, AttemptRequest, BootInstant, Grant};
@@ -306,7 +306,7 @@ impl PermitAttempt<'_> {
         }
         if !patient {
             // A claim whose caller never returns would keep out all behind it.
-            leave(self.shared, &self.ask.ticket, false).await?;
+            leave_by(self.shared, &self.ask.ticket, false, self.own.deadline).await?;
             return Ok(PermitOutcome::Refused(None));
         }
         let (mut task, mut looks_after) = (None, None);

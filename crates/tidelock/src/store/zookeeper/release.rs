@@ -12,8 +12,19 @@ use crate::store::zookeeper::shared::Shared;
 use crate::store::zookeeper::{delay, errors};
 use crate::store::{BootInstant, Released, Ticket};
 
-/// Deletes the ticket's node. A ticket that never sent a create costs no round trip.
+/// Deletes the ticket's node, within the response timeout. A ticket that never sent a create costs no round trip.
 pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
+    let deadline = shared.connection.deadline();
+    leave_by(shared, ticket, withdrawn, deadline).await
+}
+
+/// As [`leave`], with the deadline of an attempt that takes its node back.
+pub(crate) async fn leave_by(
+    shared: &Shared,
+    ticket: &Ticket,
+    withdrawn: bool,
+    deadline: BootInstant,
+) -> Result<Released> {
     let now = shared.timers.now();
     let Some(left) = shared.registry.leave(ticket, now, withdrawn) else {
         // A close has forgotten the node, and the server may not have deleted it. The release is repeated if its first request
@@ -23,7 +34,6 @@ pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
         }
         return Ok(Released::NotHeld);
     };
-    let deadline = shared.connection.deadline();
     let session = left.connection.session(deadline).await?;
     let parent = &left.place.parent;
     let marked = match left.node.as_ref().filter(|_| left.marked) {

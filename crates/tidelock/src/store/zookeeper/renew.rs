@@ -182,17 +182,23 @@ fn show_life(shared: &Arc<Shared>) {
 /// Deletes the nodes that have run out of time.
 fn end_due(shared: &Arc<Shared>) {
     let now = shared.timers.now();
-    let ended = shared
-        .registry
-        .end(now, |session, path| session.client.delete(path, None));
+    let ended = shared.registry.end(now, |session, path| {
+        // Under the lock of the registry: an attempt that finds the ticket forgotten finds this too.
+        shared.deleting.lock().insert(path.to_owned());
+        session.client.delete(path, None)
+    });
     for Ended { ticket, how } in ended {
         match how {
             EndCause::Delete(session, path, request) => {
                 let lock = (shared.timers.clone(), ticket.name);
-                let node = (Arc::downgrade(&session), path);
-                shared
-                    .background
-                    .spawn(delete_until_gone(lock, node, request));
+                let node = (Arc::downgrade(&session), path.clone());
+                let store = Arc::downgrade(shared);
+                shared.background.spawn(async move {
+                    delete_until_gone(lock, node, request).await;
+                    if let Some(store) = store.upgrade() {
+                        store.deleting.lock().remove(&path);
+                    }
+                });
             }
             EndCause::SessionEnded => {}
             EndCause::Unknown => {

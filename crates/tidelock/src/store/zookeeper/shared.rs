@@ -1,5 +1,6 @@
 //! The state that all operations of an open store share.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) short: Vec<Arc<Connection>>,
     /// Which node each ticket has.
     pub(crate) registry: NodeRegistry,
+    /// The nodes that the lease task is deleting. If an attempt took one of them for its own, its lock would end with the node.
+    pub(crate) deleting: Mutex<HashSet<String>>,
     /// Set before a close forgets the nodes.
     pub(crate) closed: AtomicBool,
     pub(crate) sightings: DelaySightings,

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::store::NotYet;
 use crate::store::zookeeper::entry::NodePlace;
 use crate::store::zookeeper::own_node::OwnNode;
+use crate::store::{BootInstant, NotYet};
 
 #[tokio::test]
 async fn a_grant_has_the_transaction_of_its_node_as_token_and_ends_with_its_session() {
@@ -111,6 +111,30 @@ async fn a_caller_that_does_not_wait_takes_its_node_back_if_another_one_was_fast
     granted(&store, &ask(LockKind::Mutex)).await;
 }
 
+/// The caller waits for one answer, so all its requests share one response timeout.
+#[tokio::test]
+async fn a_try_that_lost_a_race_ends_within_the_response_timeout() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let other = format!("{STOCK}/_c_x-lock-0000000000");
+    server.before(CREATE, move |tree| {
+        tree.make_for(FOREIGN, &other, b"");
+    });
+    server.on("delete", ServerFault::Ignores);
+    let begun = tokio::time::Instant::now();
+    let ask = ask(LockKind::Mutex);
+    let failed = failed(&store, &ask);
+    let tried = async {
+        server.hears(CREATE, 1).await;
+        skip(LIMIT / 2).await;
+        server.hears("delete", 1).await;
+        skip(LIMIT / 2).await;
+    };
+    let (error, ()) = tokio::join!(failed, tried);
+    assert!(error.is_retryable(), "{error}");
+    assert!(begun.elapsed() < LIMIT * 3 / 2, "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_before_it_and_holds_next() {
     let server = TestServer::start().await;
@@ -198,6 +222,32 @@ async fn a_create_without_a_reply_is_found_and_not_repeated() {
     assert_eq!(grant.token.map(FencingToken::get), Some(created));
 }
 
+/// The lease task deletes the node of a waiter that was not polled for two leases. The server may throttle the delete.
+#[tokio::test]
+async fn a_node_that_is_being_deleted_is_not_found_again() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let other = format!("{STOCK}/_c_x-lock-0000000000");
+    server.tree(|tree| tree.make_for(FOREIGN, &other, b""));
+    let waits = patient(LockKind::Mutex);
+    refused(&store, &waits).await;
+    let deleted = server.path_of(&waits.ticket);
+    // The task has given it up, and no delete arrives.
+    store.0.registry.end(BootInstant::FAR, |_, path| {
+        store.0.deleting.lock().insert(path.to_owned());
+    });
+    server.on(CREATE, ServerFault::Ignores);
+    let error = unanswered(&server, CREATE, failed(&store, &waits)).await;
+    assert!(error.outcome_unknown(), "{error}");
+    let wait = refused(&store, &waits).await;
+    assert_eq!(wait.ahead, Some(2), "it has made a new node");
+    server.tree(|tree| {
+        tree.remove(&other);
+        tree.remove(&deleted);
+    });
+    granted(&store, &waits).await;
+}
+
 #[tokio::test]
 async fn a_create_that_never_arrived_is_sent_again() {
     let server = TestServer::start().await;
@@ -273,6 +323,21 @@ async fn a_waiter_for_which_the_session_has_no_room_to_watch_looks_by_itself() {
     drop(all);
     assert_eq!(refused(&store, &waits).await.recheck, None);
     assert_eq!(server.heard("watched").len(), 1);
+}
+
+/// Newer servers let nobody watch a node that it may not read, as one of a client with another login.
+#[tokio::test]
+async fn a_waiter_that_may_not_watch_the_node_before_it_looks_by_itself() {
+    let server = TestServer::start().await;
+    let store = server.store().await;
+    let holder = ask(LockKind::Mutex);
+    granted(&store, &holder).await;
+    server.on("watched exists", ServerFault::Refuses(NO_AUTH));
+    let waits = patient(LockKind::Mutex);
+    let wait = refused(&store, &waits).await;
+    assert_eq!(wait.recheck, Some(Duration::from_secs(1)));
+    store.release(&holder.ticket).await.unwrap();
+    granted(&store, &waits).await;
 }
 
 #[tokio::test]
