@@ -260,8 +260,7 @@ impl OnceJob {
             let attempt = match &before {
                 Some(seen) => {
                     // Before we look at the attempts. Otherwise the last one, of a successor that runs, would count as crashed.
-                    let is_done = seen.mark.state == MarkState::Done;
-                    if !is_done && seen.mark.token >= guard.token() {
+                    if seen.mark.state != MarkState::Done {
                         self.check_still_held(guard).await?;
                     }
                     if seen.mark.is_exhausted(self.retry) {
@@ -294,10 +293,10 @@ impl OnceJob {
         }
     }
 
-    /// Asks the store whether the lock is still held, after a mark was read whose token is not smaller than ours. Either it
-    /// is that of a later holder, and we have not heard of our loss yet, as after a force release. Or the tokens began again,
-    /// as after a flush: a mark that was read before this answer is then that of an earlier holder, and may be replaced.
-    /// Without the question no such slot would get another attempt for as long as its mark is kept.
+    /// Asks the store whether the lock is still held, after the mark of another holder was read. It may be that of a later holder,
+    /// and we have not heard of our loss yet, as after a force release. A mark that was read before this answer is that of
+    /// an earlier holder, and may be replaced. The tokens do not tell: they begin again with an empty store, so a later holder may
+    /// have a smaller one, and an earlier holder a larger one.
     async fn check_still_held(&self, guard: &FencedGuard) -> Result<()> {
         let core = &self.lock.context.core;
         let lease = core.settings.lease;

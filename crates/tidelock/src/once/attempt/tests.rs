@@ -68,6 +68,41 @@ async fn the_mark_of_a_later_holder_is_not_replaced() {
     assert!(matches!(next, Begun::Done(_)), "{next:?}");
 }
 
+/// The store was replaced by an empty one: the later holder has a smaller token.
+#[tokio::test]
+async fn the_mark_of_a_later_holder_with_a_smaller_token_is_not_replaced() {
+    let name = "the_mark_of_a_later_holder_with_a_smaller_token_is_not_replaced";
+    let client = Client::connect(&format!("memory:{name}")).await.unwrap();
+    let job = client.once("report").slot(Slot::id(SLOT));
+    let name = job.lock.checked_name().unwrap();
+    let register = job.register(&name).unwrap();
+    job.acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let guard = job.acquire().await.unwrap().unwrap();
+    assert!(client.lock("report").force_release().await.unwrap());
+    let of_later = Mark {
+        slot: SLOT.to_owned(),
+        state: MarkState::Running,
+        attempt: 1,
+        token: FencingToken::new(guard.token().get() - 1),
+        owner: "another".to_owned(),
+        process: job.lock.context.core.process_info.own(),
+        started: SystemTime::UNIX_EPOCH,
+        ended: None,
+        error: None,
+    };
+    let before = register.replace(None, of_later).await.unwrap();
+    let (slot, started) = (SLOT.to_owned(), SystemTime::UNIX_EPOCH);
+    let written = job.write_running(&register, &guard, slot, started, before);
+    let error = written.await.map(drop).unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken), "{error}");
+}
+
 /// The counter of the tokens may have begun again. A holder that has a smaller token than the mark asks the store whether
 /// it holds the lock.
 #[tokio::test]
