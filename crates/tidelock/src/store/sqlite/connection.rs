@@ -9,7 +9,7 @@ use crate::store::sqlite::alarm::IdleAlarm;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::entry;
 use crate::store::sqlite::entry::Entered;
-use crate::store::sqlite::errors::{TransactionStage, explain, spoils};
+use crate::store::sqlite::errors::{TransactionStage, explain, has_no_room, is_damage, spoils};
 use crate::store::sqlite::file_system;
 use crate::store::sqlite::files::{DatabasePaths, Files};
 use crate::store::sqlite::holder_bytes::HolderBytes;
@@ -110,8 +110,8 @@ impl Database {
     ) -> Result<T> {
         self.connected()?;
         let mut result = self.transaction("BEGIN IMMEDIATE", Some(durable), &change);
-        // On a full disk the failed transaction changed nothing, so we free log space and retry once.
-        if matches!(&result, Err((error, _)) if is_full(error)) && self.make_room() {
+        // Without room the failed transaction changed nothing, so we free log space and retry once.
+        if matches!(&result, Err((error, _)) if has_no_room(error)) && self.make_room() {
             result = self.transaction("BEGIN IMMEDIATE", Some(durable), &change);
         }
         self.settle(result)
@@ -194,8 +194,9 @@ impl Database {
         }
         // Only `-lock` was replaced, so we keep the connection and write the record again.
         if now.share_a_log_with(&open.files) {
-            if entry::confirm(paths, &open.files) {
-                open.files = Files::at(paths);
+            // We do not look at the files again: a log that has gone since must be left.
+            if let Some(lock) = entry::confirm(paths, &open.files) {
+                open.files.lock = Some(lock);
                 open.turn = WriteTurn::beside(&paths.lock);
             }
             return;
@@ -324,8 +325,9 @@ impl OpenDatabase {
         for tries in 0..TRIES_TO_LEAVE {
             match self.checkpoint("PASSIVE") {
                 Ok(true) => return true,
-                // The old log cannot be read any more, so waiting does not help. Holders learn of it when they renew.
-                Err(error) if spoils(&error) => return true,
+                // The old log cannot be read any more, so waiting does not help. Holders learn of it when they renew. After any other
+                // error, as of a write to the file, it has what nothing else has.
+                Err(error) if is_damage(&error) => return true,
                 Ok(false) | Err(_) if busy::pause(tries) => {}
                 Ok(false) | Err(_) => return false,
             }
@@ -356,10 +358,6 @@ pub(crate) fn is_out_of_room(
 fn disk_full() -> rusqlite::Error {
     let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
     rusqlite::Error::SqliteFailure(full, None)
-}
-
-fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }
 
 /// Decides what this read transaction sees. SQLite decides that with the first statement that reads, so without this one

@@ -83,10 +83,14 @@ fn is_no_lock_file(why: &Unfit) -> bool {
 }
 
 /// Writes the record into `-lock` again, after `-lock` was removed while a connection kept the other files open.
-/// Returns false if the other files were replaced too, or if another process has `-lock` locked.
-pub(crate) fn confirm(paths: &DatabasePaths, files: &Files) -> bool {
-    EntryLock::lock(paths)
-        .is_ok_and(|mut gate| Files::at(paths).share_a_log_with(files) && gate.write(files).is_ok())
+/// Returns the identity of the new `-lock`. `None`: the other files were replaced too, or another process has `-lock` locked.
+pub(crate) fn confirm(paths: &DatabasePaths, files: &Files) -> Option<Id> {
+    let mut gate = EntryLock::lock(paths).ok()?;
+    let now = Files::at(paths);
+    let is_ours = now.share_a_log_with(files) && creation::is_at(&gate.file, &paths.lock);
+    (is_ours && gate.write(files).is_ok())
+        .then_some(now.lock)
+        .flatten()
 }
 
 /// The lock on `-lock`, which one process at a time has. The kernel drops it when the process ends.
@@ -95,6 +99,14 @@ struct EntryLock<'a> {
     file: File,
     /// True if this process created `-lock`.
     made: bool,
+}
+
+/// A child that was forked meanwhile has the file open too, and a lock ends by itself only with the last copy.
+impl Drop for EntryLock<'_> {
+    fn drop(&mut self) {
+        // If it fails, the lock ends with the file.
+        let _ = self.file.unlock();
+    }
 }
 
 impl<'a> EntryLock<'a> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::error::{Error, ErrorKind};
 
@@ -85,11 +85,33 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
 
 /// True if the connection must not be used again after this error.
 pub(crate) fn spoils(error: &rusqlite::Error) -> bool {
-    let passes = matches!(
+    let is_busy = matches!(
         error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     );
-    !passes && !is_unreadable(error)
+    !is_busy && !has_no_room(error) && !is_unreadable(error)
+}
+
+/// Whether there was no room for a write. SQLite has a code for a full disk only; it reports a used-up quota as a failed write.
+pub(crate) fn has_no_room(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || extended_code(error) == Some(ffi::SQLITE_IOERR_WRITE)
+}
+
+/// Whether the file or its log cannot be read.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(
+        code,
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+    ) || matches!(
+        extended_code(error),
+        Some(ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_SHORT_READ)
+    )
+}
+
+fn extended_code(error: &rusqlite::Error) -> Option<std::ffi::c_int> {
+    error.sqlite_error().map(|error| error.extended_code)
 }
 
 /// True if a row has a value of a type that its column does not take. SQLite lets every program write any type into
@@ -187,6 +209,7 @@ mod tests {
     fn a_connection_is_used_again_after_errors_that_say_nothing_about_it() {
         for (error, is_spoiled) in [
             (failure(ffi::SQLITE_FULL), false),
+            (failure(ffi::SQLITE_IOERR_WRITE), false),
             (failure(ffi::SQLITE_BUSY), false),
             (failure(ffi::SQLITE_LOCKED), false),
             (unreadable(), false),
@@ -195,6 +218,24 @@ mod tests {
             (rusqlite::Error::InvalidQuery, true),
         ] {
             assert_eq!(spoils(&error), is_spoiled, "{error}");
+        }
+    }
+
+    /// It may have a grant that nothing else has, so no error of a write ends it.
+    #[test]
+    fn a_log_is_given_up_only_if_it_cannot_be_read() {
+        for (code, is_damaged) in [
+            (ffi::SQLITE_NOTADB, true),
+            (ffi::SQLITE_CORRUPT, true),
+            (ffi::SQLITE_IOERR_READ, true),
+            (ffi::SQLITE_IOERR_SHORT_READ, true),
+            (ffi::SQLITE_IOERR_WRITE, false),
+            (ffi::SQLITE_IOERR_FSYNC, false),
+            (ffi::SQLITE_FULL, false),
+            (ffi::SQLITE_NOMEM, false),
+            (ffi::SQLITE_BUSY, false),
+        ] {
+            assert_eq!(is_damage(&failure(code)), is_damaged, "{code}");
         }
     }
 

@@ -118,6 +118,20 @@ fn is_waited_for(paths: &DatabasePaths, obstacle: impl Send + 'static) {
     goes.join().unwrap();
 }
 
+/// A child that was forked while the file was opened has a copy of it, and may live long.
+#[test]
+fn a_gate_that_a_child_has_inherited_opens() {
+    let (_folder, paths) = lock_file();
+    let Ok(gate) = EntryLock::lock(&paths) else {
+        panic!("nobody has it");
+    };
+    let inherited = gate.file.try_clone().unwrap();
+    assert!(EntryLock::lock(&paths).is_err(), "it is shut");
+    drop(gate);
+    assert!(EntryLock::lock(&paths).is_ok());
+    drop(inherited);
+}
+
 #[test]
 fn a_process_that_opens_the_file_is_waited_for() {
     let (_folder, paths) = lock_file();
@@ -208,11 +222,11 @@ fn a_copy_that_replaced_the_file_does_not_get_the_log_of_its_predecessor() {
 fn the_record_is_not_written_again_for_a_log_that_was_replaced() {
     let (folder, paths) = lock_file();
     let files = Files::at(&paths);
-    assert!(confirm(&paths, &files));
+    assert!(confirm(&paths, &files).is_some());
     let new = folder.path().join("new");
     std::fs::write(&new, "").unwrap();
     std::fs::rename(&new, &paths.wal).unwrap();
-    assert!(!confirm(&paths, &files));
+    assert!(confirm(&paths, &files).is_none());
 }
 
 #[test]
