@@ -97,7 +97,7 @@ pub(crate) struct MemberDoubt {
     /// A request got no answer and may still take effect.
     pub(crate) doubt: bool,
     /// The number of requests in flight that restore the lock. Each may get no answer, so the answer to one settles nothing for another.
-    pub(crate) mends: u32,
+    pub(crate) restores: u32,
     /// A release got no answer and may have taken effect.
     pub(crate) tried: bool,
     /// The member has answered the release: nothing is left there.
@@ -123,7 +123,7 @@ impl InDoubtEntry {
     }
 
     fn is_in_doubt(&self) -> bool {
-        let is_open = |mark: &MemberDoubt| mark.doubt || mark.mends > 0;
+        let is_open = |mark: &MemberDoubt| mark.doubt || mark.restores > 0;
         self.marks.iter().any(|mark| is_open(mark) && !mark.over)
     }
 
@@ -170,7 +170,7 @@ impl InDoubtLog {
         let note = in_doubt_log.note(ticket, parts, now);
         note.ending = true;
         for mark in &mut note.marks {
-            mark.doubt |= mark.mends > 0;
+            mark.doubt |= mark.restores > 0;
         }
         note.marks.clone()
     }
@@ -207,12 +207,12 @@ impl InDoubtLog {
         });
     }
 
-    /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there from
-    /// now on.
-    pub(crate) fn may_mend(&self, ticket: &Ticket, part: usize) -> bool {
+    /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there until
+    /// [`end_restore`](Self::end_restore).
+    pub(crate) fn begin_restore(&self, ticket: &Ticket, part: usize) -> bool {
         match self.lock().by_ticket.get_mut(&TicketKey::of(ticket)) {
             Some(note) if !note.ending => {
-                note.marks[part].mends += 1;
+                note.marks[part].restores += 1;
                 true
             }
             _ => false,
@@ -220,10 +220,10 @@ impl InDoubtLog {
     }
 
     /// Records that a request that restores the lock has ended. Without an answer it may still take effect.
-    pub(crate) fn mended(&self, ticket: &Ticket, part: usize, is_answered: bool) {
+    pub(crate) fn end_restore(&self, ticket: &Ticket, part: usize, is_answered: bool) {
         self.change(ticket, |note| {
             let mark = &mut note.marks[part];
-            mark.mends = mark.mends.saturating_sub(1);
+            mark.restores = mark.restores.saturating_sub(1);
             mark.doubt |= !is_answered;
         });
     }

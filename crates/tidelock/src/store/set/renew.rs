@@ -16,7 +16,7 @@ pub(crate) async fn renew(
     side: Side,
     batch: &[Renewal],
 ) -> Result<Vec<Renewed>> {
-    let mends = matches!(set.rule, Rule::Majority(_));
+    let restores = matches!(set.rule, Rule::Majority(_));
     if let Rule::Majority(quorum) = &set.rule {
         // An extension may be longer than every lease that was acquired. A server that restarts afterwards must not vote
         // while the extended lock is held elsewhere; otherwise a second caller could get a majority.
@@ -27,7 +27,7 @@ pub(crate) async fn renew(
     let (parts, now) = (set.members.len(), set.timers.now());
     // We register the renewals before we send them. Otherwise a release that begins meanwhile could not stop a
     // restore.
-    let _in_flight = mends.then(|| set.in_doubt_log.renewing(batch, parts, now));
+    let _in_flight = restores.then(|| set.in_doubt_log.renewing(batch, parts, now));
     let asked = (0..parts)
         .filter(|part| !set.members[*part].is_twin())
         .map(|part| async move { (part, renew_at(set, side, batch, part).await) });
@@ -159,7 +159,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
     if servers(set, &tally.kept) >= needed {
         for part in tally.gone {
             tracing::info!(lock = %name, member = %Escaped(&set.members[part].label), "this member has lost the lock; acquiring it there again");
-            mend(set, side, renewal, part);
+            restore(set, side, renewal, part);
         }
         return Renewed::Kept;
     }
@@ -183,9 +183,9 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
 
 /// Restores a lock at a server that has lost it, while a majority holds it. The server counts again from the next
 /// renewal on. This runs in the background, because nothing depends on it now.
-fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
+fn restore(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     let whole = renewal.ticket.clone();
-    if !set.in_doubt_log.may_mend(&whole, part) {
+    if !set.in_doubt_log.begin_restore(&whole, part) {
         return;
     }
     let ticket = set.members[part].ticket(&renewal.ticket);
@@ -202,7 +202,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
             _ => reply.in_doubt,
         };
         // If the outcome is unknown, the ticket stays in doubt there, and the release withdraws it.
-        set.in_doubt_log.mended(&whole, part, !is_unknown);
+        set.in_doubt_log.end_restore(&whole, part, !is_unknown);
     });
 }
 

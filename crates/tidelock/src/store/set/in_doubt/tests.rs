@@ -116,17 +116,17 @@ fn an_entry_stays_until_the_last_renewal_has_ended() {
 #[test]
 fn no_renewal_restores_a_lock_whose_release_has_begun() {
     let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
-    assert!(!log.may_mend(&ticket, 0), "nothing is known of it");
+    assert!(!log.begin_restore(&ticket, 0), "nothing is known of it");
     log.begin_renewal(&ticket, PARTS, at(0));
-    assert!(log.may_mend(&ticket, 0));
+    assert!(log.begin_restore(&ticket, 0));
     assert!(log.in_doubt(&ticket), "it is under way");
-    log.mended(&ticket, 0, true);
+    log.end_restore(&ticket, 0, true);
     assert!(!log.in_doubt(&ticket));
-    assert!(log.may_mend(&ticket, 2));
+    assert!(log.begin_restore(&ticket, 2));
     let marks = log.begin_end(&ticket, PARTS, at(1));
     assert!(marks[2].doubt && !marks[0].doubt);
-    assert!(!log.may_mend(&ticket, 1));
-    log.mended(&ticket, 2, true);
+    assert!(!log.begin_restore(&ticket, 1));
+    log.end_restore(&ticket, 2, true);
     assert!(log.in_doubt(&ticket), "the release decides what is left");
 }
 
@@ -140,17 +140,17 @@ fn a_repeated_restore_does_not_end_the_doubt_of_the_first_one() {
     ] {
         let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
         log.begin_renewal(&ticket, PARTS, at(0));
-        assert!(log.may_mend(&ticket, 0) && log.may_mend(&ticket, 0));
-        log.mended(&ticket, 0, answers[0]);
+        assert!(log.begin_restore(&ticket, 0) && log.begin_restore(&ticket, 0));
+        log.end_restore(&ticket, 0, answers[0]);
         assert!(log.in_doubt(&ticket), "one is under way");
-        log.mended(&ticket, 0, answers[1]);
+        log.end_restore(&ticket, 0, answers[1]);
         assert_eq!(log.in_doubt(&ticket), is_in_doubt, "{answers:?}");
     }
     // Nor does it end the doubt of an acquisition that had no answer.
     let (log, ticket) = (InDoubtLog::default(), ticket(&OwnerMint::new()));
     log.doubt(&ticket, 1, PARTS, at(0));
-    assert!(log.may_mend(&ticket, 1));
-    log.mended(&ticket, 1, true);
+    assert!(log.begin_restore(&ticket, 1));
+    log.end_restore(&ticket, 1, true);
     assert!(log.in_doubt(&ticket));
 }
 
